@@ -1,0 +1,133 @@
+"""The verbs of a plan. One action is one engine call, idempotent, with the reason it is made.
+
+`container_id` empty means "the container of that name that the same group has just created".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.quantity import format_bytes, format_cpu
+
+
+@dataclass(frozen=True, slots=True)
+class PullImage:
+    image: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"pull {self.image}"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateContainer:
+    """Create `config.name` with `labels`, from `image_id` where it is pinned already, else from `config.image`."""
+
+    uid: str
+    config: ContainerConfig
+    labels: Mapping[str, str]
+    why: str
+    image_id: str = ""
+
+    def __str__(self) -> str:
+        return f"create {self.config.name} from {self.image_id or self.config.image}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartContainer:
+    uid: str
+    name: str
+    why: str
+    container_id: str = ""
+
+    def __str__(self) -> str:
+        return f"start {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalContainer:
+    """Send a signal to PID 1. Never waits: the planner counts the grace period and sends KILL itself."""
+
+    uid: str
+    name: str
+    container_id: str
+    signal: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"signal {self.signal} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PauseContainer:
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"pause {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnpauseContainer:
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"unpause {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateLimits:
+    uid: str
+    name: str
+    container_id: str
+    limits: Limits
+    why: str
+
+    def __str__(self) -> str:
+        held = self.limits
+        shares = f" shares={held.cpu_shares}" if held.cpu_shares else ""
+        cpu, memory = format_cpu(held.cpu_millicores), format_bytes(held.memory_bytes)
+        return f"update {self.name} cpu={cpu} memory={memory} pids={held.pids}{shares}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameContainer:
+    uid: str
+    name: str
+    container_id: str
+    was: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"rename {self.was} to {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveContainer:
+    """Remove by id, running or not, with its anonymous volumes. Gone already is success."""
+
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"remove {self.name}"
+
+
+Action = (
+    PullImage
+    | CreateContainer
+    | StartContainer
+    | SignalContainer
+    | PauseContainer
+    | UnpauseContainer
+    | UpdateLimits
+    | RenameContainer
+    | RemoveContainer
+)

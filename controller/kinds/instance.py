@@ -1,0 +1,92 @@
+"""Instance: the record of one container we own or are about to create. Written before the container exists.
+
+It also holds what the planner must remember of an object across a restart of the daemon: back-off, deaths,
+the pinned image. `version` is the store's compare-and-set counter.
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from controller.kinds.container import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How a container's last run ended. `reason` is one of the reasons of api.md (Completed, Error, OOMKilled ...)."""
+
+    container_id: str
+    exit_code: int
+    reason: str
+    started_at: float
+    finished_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Engine calls that failed for this object, one after another. `count` grows the back-off.
+
+    `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's
+    generation that failed, `deleting` whether it was being deleted: another one of either starts afresh.
+    """
+
+    count: int
+    retry_at: float
+    reason: str
+    message: str
+    generation: int
+    deleting: bool = False
+    terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is known of an object's past. Only plan/ computes a new one.
+
+    `crashes` is the number of failures in a row (back-off), `restarts` every restart and repair of its life.
+    `image_id` is the image pinned for `image_template` (the spec's template hash).
+    `asked_to_stop` is the container that was sent TERM at `asked_to_stop_at`.
+    """
+
+    restarts: int = 0
+    crashes: int = 0
+    last_end: Termination | None = None
+    failure: Failure | None = None
+    image_id: str = ""
+    image_template: str = ""
+    asked_to_stop: str = ""
+    asked_to_stop_at: float = 0.0
+    was_ready: bool = False
+    finished: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    name: str
+    parent_uid: str
+    parent_kind: str
+    namespace: str
+    parent_name: str
+    role: str
+    reserves: Limits
+    created_at: float
+    memory: Memory = field(default_factory=Memory)
+    version: int = 0
+
+
+def memory_to_json(memory: Memory) -> dict[str, Any]:
+    """Plain JSON of a memory, without what is at its default."""
+    default = Memory()
+    kept = [each.name for each in fields(memory) if getattr(memory, each.name) != getattr(default, each.name)]
+    plain = asdict(memory)
+    return {name: plain[name] for name in kept}
+
+
+def memory_from_json(data: dict[str, Any]) -> Memory:
+    """The memory of that JSON. Fields this version does not know (a newer daemon's) are left out."""
+    known = {each.name for each in fields(Memory)}
+    kept = {name: value for name, value in data.items() if name in known}
+    if kept.get("last_end") is not None:
+        kept["last_end"] = Termination(**kept["last_end"])
+    if kept.get("failure") is not None:
+        kept["failure"] = Failure(**kept["failure"])
+    return Memory(**kept)

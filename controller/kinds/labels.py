@@ -1,0 +1,46 @@
+"""Names and labels by which Paddock knows its own containers. No other file spells one.
+
+Labels cannot change after create, so nothing that may change hands goes in one. A container without our
+instance id is never touched, whatever it is called.
+"""
+
+from collections.abc import Mapping
+
+PREFIX = "paddock."
+INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
+UID = PREFIX + "uid"  # the object it was made for
+NAMESPACE = PREFIX + "namespace"
+NAME = PREFIX + "name"
+ROLE = PREFIX + "role"  # sandbox (later: warm, egress, canary)
+GENERATION = PREFIX + "generation"  # of the object, when the container was made
+CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
+TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the spec alone
+
+
+def container_name(name: str, uid: str) -> str:
+    """The one container name of an object: derived, so that two creates collide (409) instead of doubling."""
+    return f"pdk-{name}-{uid.replace('-', '')[:8]}"
+
+
+def container_labels(
+    *,
+    instance: str,
+    uid: str,
+    namespace: str,
+    name: str,
+    role: str,
+    generation: int,
+    config_hash: str,
+    template_hash: str,
+) -> Mapping[str, str]:
+    """The labels a container of ours is created with."""
+    return {
+        INSTANCE: instance,
+        UID: uid,
+        NAMESPACE: namespace,
+        NAME: name,
+        ROLE: role,
+        GENERATION: str(generation),
+        CONFIG_HASH: config_hash,
+        TEMPLATE_HASH: template_hash,
+    }

@@ -1,0 +1,85 @@
+"""What was seen: an immutable view of our containers and of the host. Unknown is an answer of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from controller.kinds.container import Limits
+
+
+class State(StrEnum):
+    """Docker's container states, and UNKNOWN for a container that is listed but could not be read."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    REMOVING = "removing"
+    EXITED = "exited"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of ours. Times are Unix seconds, 0 where there is none.
+
+    `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
+    None where neither could be read. `pid` is the host's pid of PID 1, 0 when it does not run.
+    """
+
+    id: str
+    name: str
+    uid: str
+    state: State
+    role: str = "sandbox"
+    generation: int = 0
+    config_hash: str = ""
+    template_hash: str = ""
+    image: str = ""
+    image_id: str = ""
+    limits: Limits | None = None
+    pid: int = 0
+    created_at: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int = 0
+    oom_killed: bool = False
+    networks: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the engine says of itself; empty until it has answered once."""
+
+    engine_version: str = ""
+    api_version: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0
+    cgroup_version: str = ""
+    cgroup_driver: str = ""
+    storage_driver: str = ""
+    default_runtime: str = ""
+    root_dir: str = ""
+    security_options: tuple[str, ...] = ()
+
+
+_NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at the engine. Immutable; a new one replaces it whenever something changed.
+
+    `blind` is why the engine could not be looked at ("" when it could): then `containers` is what was seen last
+    and absence means nothing. A container in state UNKNOWN was listed but not read: its object is left alone.
+    `containers` is keyed by the uid of the object; `revision` moves with every change.
+    """
+
+    revision: int = 0
+    blind: str = "not looked yet"
+    at: float = 0.0
+    containers: Mapping[str, tuple[Container, ...]] = _NOTHING
+    facts: HostFacts = field(default_factory=HostFacts)

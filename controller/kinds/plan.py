@@ -1,0 +1,80 @@
+"""A plan is a value that prints itself; the print is the test language.
+
+One line an action, grouped by object, each with its reason; then what waits and until when; then the next wake.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.kinds.action import Action
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Event, ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Actions of one object, carried out in order; the first that fails ends the group."""
+
+    ref: ObjectRef
+    generation: int
+    deleting: bool
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """An object that is left for later. `until` is Unix seconds, None: something else has to happen first."""
+
+    ref: ObjectRef
+    reason: str
+    message: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    ref: ObjectRef
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What the store must hold before any action starts; one transaction.
+
+    `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
+    are gone: the named finalizer is taken off, and with the last one the object and its instance go.
+    """
+
+    statuses: tuple[StatusWrite, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    events: tuple[Event, ...] = ()
+    finalized: tuple[tuple[ObjectRef, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.statuses or self.instances or self.events or self.finalized)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never)."""
+
+    now: float
+    groups: tuple[Group, ...] = ()
+    deferrals: tuple[Deferral, ...] = ()
+    writes: Writes = Writes()
+    next_wake: float | None = None
+    drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
+
+    def __str__(self) -> str:
+        lines = []
+        for group in sorted(self.groups, key=lambda each: str(each.ref)):
+            lines.append(f"{group.ref}")
+            lines += [f"  {action}  # {action.why}" for action in group.actions]
+        for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
+            when = "" if each.until is None else f" until +{each.until - self.now:g}s"
+            lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
+        lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in self.writes.finalized]
+        if self.next_wake is not None:
+            lines.append(f"next wake +{self.next_wake - self.now:g}s")
+        return "\n".join(lines) or "nothing to do"

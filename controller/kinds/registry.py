@@ -1,0 +1,75 @@
+"""The kinds Paddock knows. A file of this folder that defines `KIND` is a kind: nothing else has to be edited."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from controller.kinds.base import Model
+from controller.kinds.meta import StoredObject
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `paddock get`. `cell` gets the object and now (Unix seconds)."""
+
+    title: str
+    cell: Callable[[StoredObject, float], str]
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the doors need to know of a kind: its names, where it lives, its spec, how it is shown.
+
+    `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
+    seen that all it owned is gone.
+    """
+
+    name: str
+    plural: str
+    spec: type[Model]
+    short: tuple[str, ...] = ()
+    namespaced: bool = True
+    columns: tuple[Column, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Every word a user may call it by, lower case."""
+        return (self.plural, self.name.lower(), *self.short)
+
+
+class Registry:
+    """Looks kinds up by name (`Sandbox`) or by any word a user may type (`sandboxes`, `sandbox`, `sb`)."""
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self._by_name: Mapping[str, Kind] = {kind.name: kind for kind in kinds}
+        self._by_word: dict[str, Kind] = {}
+        for kind in kinds:
+            for word in kind.words:
+                other = self._by_word.setdefault(word, kind)
+                if other is not kind:
+                    raise ValueError(f"`{word}` names both {other.name} and {kind.name}")
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._by_name.values())
+
+    def by_name(self, name: str) -> Kind | None:
+        return self._by_name.get(name)
+
+    def by_word(self, word: str) -> Kind | None:
+        return self._by_word.get(word.lower())
+
+
+@cache
+def discover() -> Registry:
+    """The registry of all files in this folder that define `KIND`."""
+    package = importlib.import_module("controller.kinds")
+    found = []
+    for module in pkgutil.iter_modules(package.__path__):
+        kind = getattr(importlib.import_module(f"controller.kinds.{module.name}"), "KIND", None)
+        if isinstance(kind, Kind):
+            found.append(kind)
+    return Registry(tuple(found))

@@ -1,0 +1,128 @@
+"""Sandbox: one isolated box on this host, kept as its spec says."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Model, Text, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.quantity import BytesQuantity, CpuQuantity
+from controller.kinds.registry import Column, Kind
+
+# docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
+MEMORY_MIN_BYTES = 6 << 20
+CPU_MIN_MILLICORES = 10
+FINALIZER = "paddock/container"
+
+AbsolutePath = Annotated[Text, Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*\Z")]
+EnvName = Annotated[Text, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*\Z")]
+
+
+class EnvVar(Model):
+    """A plain value in PID 1's environment. Secrets do not belong here: they would show in `docker inspect`."""
+
+    name: EnvName
+    value: Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*\Z")] = ""
+
+
+class TmpfsMount(Model):
+    """An in-memory folder. What is written there counts as memory of the sandbox and is gone with the container."""
+
+    mount_path: AbsolutePath
+    size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
+
+
+class Template(Model):
+    """What a running container cannot change: a new value makes a new container."""
+
+    image: Annotated[Text, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*\Z")]
+    command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
+    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?\Z", description="uid or uid:gid")] = None
+    working_dir: AbsolutePath | None = None
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
+    tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
+    security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+
+
+class ResourceLimits(Model):
+    """Upper bounds, changed in place. What is left out is filled in by the security level."""
+
+    cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+
+
+class Resources(Model):
+    limits: ResourceLimits = ResourceLimits()
+    cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+
+
+class Lifecycle(Model):
+    shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+
+
+class SandboxSpec(Model):
+    template: Template
+    resources: Resources = Resources()
+    run_state: Literal["Running", "Suspended", "Paused"] = "Running"
+    restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
+    lifecycle: Lifecycle = Lifecycle()
+
+
+def status_word(obj: StoredObject) -> str:
+    """The STATUS column: one word for a person, computed from conditions; never stored."""
+    if obj.deleted_at is not None:
+        return "Terminating"
+    conditions: Mapping[str, Mapping[str, Any]] = {each["type"]: each for each in obj.status.get("conditions", ())}
+    for type_, shown in (("Accepted", "False"), ("Finished", "True"), ("Suspended", "True"), ("Degraded", "True")):
+        found = conditions.get(type_)
+        if found and found["status"] == shown:
+            return str(found["reason"])
+    ready = conditions.get("Ready")
+    if ready is None:
+        return "Pending"
+    return "Running" if ready["status"] == "True" else str(ready["reason"])
+
+
+def _ready(obj: StoredObject, _now: float) -> str:
+    conditions = obj.status.get("conditions", ())
+    return next((str(each["status"]) for each in conditions if each["type"] == "Ready"), "Unknown")
+
+
+def _limit(name: str) -> Any:
+    def cell(obj: StoredObject, _now: float) -> str:
+        held = obj.status.get("resources", {}).get("limits", {})
+        return str(held.get(name, "-"))
+
+    return cell
+
+
+def age(seconds: float) -> str:
+    """kubectl's short form of a duration: 45s, 12m, 5h, 3d."""
+    whole = max(0, int(seconds))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+KIND = Kind(
+    name="Sandbox",
+    plural="sandboxes",
+    short=("sb",),
+    spec=SandboxSpec,
+    finalizers=(FINALIZER,),
+    columns=(
+        Column("READY", _ready),
+        Column("STATUS", lambda obj, _now: status_word(obj)),
+        Column("RESTARTS", lambda obj, _now: str(obj.status.get("restartCount", 0))),
+        Column("CPU", _limit("cpu")),
+        Column("MEMORY", _limit("memory")),
+        Column("PIDS", _limit("pids")),
+        Column("AGE", lambda obj, now: age(now - obj.created_at)),
+        Column("IMAGE", lambda obj, _now: str(obj.spec.get("template", {}).get("image", "")), wide=True),
+        Column("CONTAINER", lambda obj, _now: str(obj.status.get("instanceRef", {}).get("name", "-")), wide=True),
+    ),
+)

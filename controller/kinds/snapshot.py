@@ -1,0 +1,51 @@
+"""All that one pass of the planner looks at: desired, observed, remembered, and now. Immutable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from controller.kinds.action import Action
+from controller.kinds.instance import Instance
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Observation
+from controller.kinds.outcome import Outcome
+from controller.kinds.sandbox import SandboxSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A stored Sandbox with its spec parsed. `broken` is why the stored spec cannot be read by this version."""
+
+    obj: StoredObject
+    spec: SandboxSpec | None
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one object's group of actions: the pairs carried out, in order; the last may have failed."""
+
+    uid: str
+    generation: int
+    deleting: bool
+    done: tuple[tuple[Action, Outcome], ...]
+
+
+_NONE: Mapping[str, Instance] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One pass's input. `now` is Unix seconds; every mapping is keyed by the object's uid.
+
+    `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
+    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
+    """
+
+    now: float
+    instance_id: str
+    sandboxes: Mapping[str, Sandbox]
+    observed: Observation
+    instances: Mapping[str, Instance] = _NONE
+    in_flight: frozenset[str] = frozenset()
+    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,226 @@
+"""The Protocols the rooms meet at, so that any of them can be replaced, and every room can count and time.
+
+Nothing above a port may assume how it is kept: `Engine` may one day drive many hosts, `Store` is SQLite or PostgreSQL.
+The contract suites in tests/contract say what an implementation must hold to.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.kinds.action import Action
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed import Container, Observation
+from controller.kinds.outcome import Outcome
+from controller.kinds.plan import Writes
+from controller.kinds.usage import Usage
+
+Wake = Callable[[], None]
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Wall clock, Unix seconds."""
+        ...
+
+
+class Meter(Protocol):
+    """Counts and times without knowing who publishes it. Names are those of the metrics catalogue."""
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None: ...
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None: ...
+    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
+
+
+class NullMeter:
+    """Counts nothing; for commands that publish no metrics."""
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None: ...
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None: ...
+    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
+
+
+class Engine(Protocol):
+    """Sees and changes the containers of one instance id. No method raises for what the engine answered."""
+
+    def open(self, wake: Wake) -> None:
+        """Start watching in the background; `wake` is called (from any thread) after each change of the view."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching and free every connection. Containers are left as they are."""
+        ...
+
+    def observe(self) -> Observation:
+        """The newest view. No I/O, never blocks."""
+        ...
+
+    def request_look(self, *, full: bool = False) -> None:
+        """Ask for a look in the background: one list, and limits from the cgroups; `full` inspects all."""
+        ...
+
+    def look(self, *, full: bool = False) -> Observation:
+        """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
+        ...
+
+    def act(self, action: Action) -> Outcome:
+        """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
+        ...
+
+    def ping(self) -> str:
+        """Empty when the engine answers, else why not, in words."""
+        ...
+
+
+class UsageReader(Protocol):
+    def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
+        """Usage by container id, read now. A container that can't be read whole is left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits."""
+
+    stream: str
+    data: bytes
+
+
+class Streams(Protocol):
+    """Into the box. Errors are `StreamError`s, which say what to do."""
+
+    def logs(
+        self,
+        container_id: str,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since: float | None = None,
+        timestamps: bool = False,
+    ) -> Iterator[Chunk]:
+        """Log output; closing the iterator frees the connection."""
+        ...
+
+    def exec(
+        self,
+        container_id: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        user: str = "",
+        stdin: Iterable[bytes] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Iterator[Chunk]:
+        """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        ...
+
+
+class StreamError(Exception):
+    """A log or exec request that cannot be served, in words for the user."""
+
+
+class StoreError(Exception):
+    """The store can't be used now; says what to do. Nothing was written."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer Paddock."""
+
+
+class Conflict(StoreError):
+    """Somebody else changed it first: read again."""
+
+
+class ChangesGone(StoreError):
+    """The asked revision is older than the kept changes: list again (HTTP 410)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One commit's effect on one object. `type` is ADDED, MODIFIED or DELETED; `obj` as it was written."""
+
+    revision: int
+    type: str
+    obj: StoredObject
+
+
+class Transaction(Protocol):
+    """One write transaction. No other writer runs meanwhile: what is read stays true until the commit."""
+
+    def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
+    def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
+    def put(self, obj: StoredObject) -> StoredObject:
+        """Insert or replace by uid; gives the object with its new resource_version."""
+        ...
+
+    def remove(self, obj: StoredObject) -> None:
+        """Delete the row (not a request for deletion: that is `put` with `deleted_at`)."""
+        ...
+
+    def instances(self) -> Sequence[Instance]: ...
+    def add_event(self, event: Event) -> None:
+        """Add, or count up an equal one (same object, type, reason and message)."""
+        ...
+
+
+class Store(Protocol):
+    """Remembers. Every method may raise StoreError; a failed call has written nothing."""
+
+    def open(self) -> None:
+        """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
+        ...
+
+    def close(self) -> None: ...
+    def ping(self) -> str:
+        """Empty when a write would work now, else why not, in words."""
+        ...
+
+    @property
+    def instance_id(self) -> str:
+        """Made with the store and kept for its life; our containers are labelled with it."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Begin a write transaction; commits at the end of the block, rolls back on any exception."""
+        ...
+
+    def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
+    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
+        """Objects in order of namespace and name, and the revision they were read at."""
+        ...
+
+    def revision(self) -> int:
+        """Number of the newest commit."""
+        ...
+
+    def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
+        """Changes after revision `since`, oldest first. ChangesGone when some were pruned."""
+        ...
+
+    def instances(self) -> Sequence[Instance]: ...
+    def record(self, writes: Writes) -> Mapping[str, Instance]:
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
+        written, and the turn is planned again. Statuses that did not change move no resourceVersion.
+        """
+        ...
+
+    def events(self, *, namespace: str | None = None, uid: str | None = None, limit: int = 500) -> Sequence[Event]:
+        """Newest last."""
+        ...
+
+    def prune(self, *, keep_changes: int, events_before: float) -> int:
+        """Drop old changes and events; how many rows went."""
+        ...
+
+
+class Jobs(Protocol):
+    """Periodic work that only marks things due."""
+
+    def every(self, job_id: str, seconds: float, jitter_seconds: float, mark: Wake) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...

@@ -1,0 +1,36 @@
+"""What every test may use. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
+
+import os
+
+import pytest
+
+_NEEDS = {"docker": "PADDOCK_TEST_DOCKER", "postgres": "PADDOCK_TEST_POSTGRES", "bench": "PADDOCK_BENCH"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect (never skip) what this run has no engine or server for, so that plain `pytest` is green and quick."""
+    kept, left = [], []
+    for item in items:
+        missing = any(item.get_closest_marker(mark) and not os.environ.get(need) for mark, need in _NEEDS.items())
+        (left if missing else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+class HandClock:
+    """A clock that only moves when told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
