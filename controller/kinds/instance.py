@@ -4,6 +4,7 @@ It also holds what the planner must remember of an object across a restart of th
 the pinned image. `version` is the store's compare-and-set counter.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -42,21 +43,27 @@ class Failure:
 class Memory:
     """What is known of an object's past. Only plan/ computes a new one.
 
-    `crashes` is the number of failures in a row (back-off), `restarts` every restart and repair of its life.
-    `image_id` is the image pinned for `image_template` (the spec's template hash).
+    `crashes` is the number of unasked-for ends in a row (back-off), `restarts` every restart and repair of its life.
+    `failure` holds up every engine call for the object, `resize` only changes of limits.
+    `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
+    field of the container made last, so that a recreation can name what changed.
     `asked_to_stop` is the container that was sent TERM at `asked_to_stop_at`.
+    `finished` is the template hash whose run is over for good ("" while none is).
+    `run` is the run seen last: container id and time of start.
     """
 
     restarts: int = 0
     crashes: int = 0
     last_end: Termination | None = None
     failure: Failure | None = None
+    resize: Failure | None = None
     image_id: str = ""
-    image_template: str = ""
+    template: str = ""
+    made_from: Mapping[str, str] = field(default_factory=dict)
     asked_to_stop: str = ""
     asked_to_stop_at: float = 0.0
-    was_ready: bool = False
     finished: str = ""
+    run: tuple[str, float] = ("", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,9 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = {name: value for name, value in data.items() if name in known}
     if kept.get("last_end") is not None:
         kept["last_end"] = Termination(**kept["last_end"])
-    if kept.get("failure") is not None:
-        kept["failure"] = Failure(**kept["failure"])
+    if "run" in kept:
+        kept["run"] = tuple(kept["run"])
+    for name in ("failure", "resize"):
+        if kept.get(name) is not None:
+            kept[name] = Failure(**kept[name])
     return Memory(**kept)

@@ -1,0 +1,126 @@
+"""The thread that runs turns: on every wake, at every planned time, and again soon when the store was out of reach."""
+
+import threading
+import time
+
+import structlog
+
+from controller.loop.alarm import Alarm
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError
+
+_log = structlog.get_logger("paddock.loop")
+# Several wakes usually come together (an action's result and its events): one turn for all of them.
+_GATHER_SECONDS = 0.005
+_STORE_RETRY_SECONDS = 1.0
+_PRUNE_SECONDS = 3600.0
+_KEEP_CHANGES = 20_000
+_KEEP_EVENTS_SECONDS = 24 * 3600.0
+
+
+class Heartbeat:
+    """Runs until `stop`. `trouble` says why the last turn failed ("" when it did not)."""
+
+    def __init__(
+        self,
+        *,
+        turn: Turn,
+        alarm: Alarm,
+        workers: Workers,
+        engine: Engine,
+        store: Store,
+        jobs: Jobs,
+        clock: Clock,
+        meter: Meter,
+        resync_seconds: float,
+    ) -> None:
+        self._turn, self._alarm, self._workers = turn, alarm, workers
+        self._engine, self._store, self._jobs = engine, store, jobs
+        self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
+        self._stopping = threading.Event()
+        self._due: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.trouble = "no turn yet"
+
+    def start(self) -> None:
+        """Start watching the engine, the schedule and the thread."""
+        self._engine.open(self._alarm.wake)
+        self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
+        self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
+        self._jobs.start()
+        self._thread.start()
+        self._alarm.wake()
+
+    def stop(self) -> None:
+        """Plan nothing new, let the engine calls in flight end, and stop watching. Containers are left as they are."""
+        self._stopping.set()
+        self._alarm.wake()
+        self._jobs.stop()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._workers.stop()
+        self._record_last_results()
+        self._engine.close()
+
+    def _record_last_results(self) -> None:
+        """What the last engine calls came to belongs into the store, unless it can't be reached."""
+        try:
+            self._turn.run()
+        except StoreError as error:
+            _log.warning("last results not stored; the next daemon will look for itself", error=str(error))
+
+    def _mark(self, what: str) -> None:
+        self._due.add(what)
+        self._alarm.wake()
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            if self._alarm.wait(wait):
+                time.sleep(_GATHER_SECONDS)
+            if self._stopping.is_set():
+                return
+            self._housekeeping()
+            wait = self._one_turn()
+
+    def _housekeeping(self) -> None:
+        if "resync" in self._due:
+            self._due.discard("resync")
+            self._engine.request_look()
+        if "prune" in self._due:
+            self._due.discard("prune")
+            self._workers.run(self._prune)
+
+    def _prune(self) -> None:
+        try:
+            gone = self._store.prune(keep_changes=_KEEP_CHANGES, events_before=self._clock.now() - _KEEP_EVENTS_SECONDS)
+        except StoreError as error:
+            _log.warning("prune failed; tried again in an hour", error=str(error))
+        else:
+            _log.info("pruned", rows=gone)
+
+    def _one_turn(self) -> float | None:
+        """Run a turn; seconds until the next one is due (None: only when woken)."""
+        try:
+            decided = self._turn.run()
+        except Conflict:
+            return 0.0
+        except StoreError as error:
+            self._failed(str(error))
+            return _STORE_RETRY_SECONDS
+        except Exception as error:  # a bug must not stop the heart: it is logged, counted and tried again
+            _log.exception("turn raised")
+            self._meter.count("paddock_reconcile_panics_total", controller="sandbox")
+            self._failed(f"{type(error).__name__}: {error}; please report this")
+            return _STORE_RETRY_SECONDS
+        if self.trouble:
+            _log.info("turning")
+            self.trouble = ""
+        return None if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
+
+    def _failed(self, words: str) -> None:
+        self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
+        if self.trouble != words:
+            _log.error("turn failed", error=words)
+            self.trouble = words

@@ -1,0 +1,89 @@
+"""One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from controller.kinds.instance import Instance
+from controller.kinds.plan import Plan
+from controller.kinds.snapshot import Snapshot
+from controller.loop.desired import Desired
+from controller.loop.workers import Workers
+from controller.plan.host import Memo, plan
+from controller.policy.levels import Policy
+from controller.ports import Clock, Conflict, Engine, Meter, Store
+
+_log = structlog.get_logger("paddock.loop")
+
+
+class Turn:
+    """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
+
+    def __init__(
+        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+    ) -> None:
+        self._store, self._engine, self._workers = store, engine, workers
+        self._clock, self._meter, self._policy = clock, meter, policy
+        self._desired = Desired(store)
+        self._instances: dict[str, Instance] | None = None
+        self._memo = Memo()
+        self.last: Snapshot | None = None
+
+    def run(self) -> Plan:
+        """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        begun = time.perf_counter()
+        snapshot = self._look()
+        policy = self._fitting_policy(snapshot)
+        decided = plan(snapshot, policy, policy.version(), self._memo)
+        self._remember(decided, snapshot)
+        for group in decided.groups:
+            self._workers.start(group)
+        self.last = replace(snapshot, instances=dict(self._instances or {}))
+        self._tell(decided, time.perf_counter() - begun)
+        return decided
+
+    def _look(self) -> Snapshot:
+        """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
+        in_flight, results = self._workers.view()
+        if self._instances is None:
+            self._instances = {each.parent_uid: each for each in self._store.instances()}
+        return Snapshot(
+            now=self._clock.now(),
+            instance_id=self._store.instance_id,
+            sandboxes=self._desired.refresh(),
+            observed=self._engine.observe(),
+            instances=self._instances,
+            in_flight=in_flight,
+            results=results,
+        )
+
+    def _fitting_policy(self, snapshot: Snapshot) -> Policy:
+        cpus = snapshot.observed.facts.cpus
+        if cpus and cpus != self._policy.host_cpus:
+            self._policy = replace(self._policy, host_cpus=cpus)
+        return self._policy
+
+    def _remember(self, decided: Plan, snapshot: Snapshot) -> None:
+        """Write before acting: a container's record is there before the container is."""
+        try:
+            stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
+        except Conflict:
+            self._instances = None  # somebody else moved an instance on: read them again, decide again
+            raise
+        known = dict(self._instances or {})
+        known.update(stored)
+        for ref, _ in decided.writes.finalized:
+            known.pop(ref.uid, None)
+        self._instances = known
+        self._workers.settle(snapshot.results)
+
+    def _tell(self, decided: Plan, seconds: float) -> None:
+        result = "requeue_after" if decided.next_wake is not None else "success"
+        self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
+        self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
+        for _, field in decided.drift:
+            self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        if decided.groups:
+            _log.debug("plan", plan=str(decided))

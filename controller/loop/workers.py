@@ -1,0 +1,101 @@
+"""Carries plans out: groups of different objects in parallel, the actions of one group in order.
+
+Has no opinions: it calls the engine, stops a group at its first failure, and posts what became of it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+
+import structlog
+
+from controller.kinds.action import Action
+from controller.kinds.outcome import Ok, Outcome, Transient
+from controller.kinds.plan import Group
+from controller.kinds.snapshot import Result
+from controller.ports import Engine, Meter, Wake
+
+_log = structlog.get_logger("paddock.workers")
+
+
+class Workers:
+    """A fixed number of threads. An object is in flight from `start` until its result was taken by `settle`."""
+
+    def __init__(self, engine: Engine, meter: Meter, *, threads: int, wake: Wake) -> None:
+        self._engine, self._meter, self._wake = engine, meter, wake
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._results: dict[str, Result] = {}
+        self._stopping = False
+
+    def view(self) -> tuple[frozenset[str], Mapping[str, Result]]:
+        """The objects whose actions are being carried out, and the results nobody has settled yet."""
+        with self._lock:
+            return frozenset(self._running), MappingProxyType(dict(self._results))
+
+    def settle(self, results: Mapping[str, Result]) -> None:
+        """These results are in the store now: forget them."""
+        with self._lock:
+            for uid, result in results.items():
+                if self._results.get(uid) is result:
+                    del self._results[uid]
+
+    def start(self, group: Group) -> None:
+        """Carry a group out in the background. One group at a time for an object."""
+        with self._lock:
+            if self._stopping:
+                return
+            self._running.add(group.ref.uid)
+            self._pool.submit(self._carry_out, group)
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Do some housekeeping in the background, off the loop's own thread."""
+        with self._lock:
+            if not self._stopping:
+                self._pool.submit(job)
+
+    def stop(self) -> None:
+        """Finish the engine calls in flight, start no further one, and wait for the threads.
+
+        What a group has not done by then is found and finished by the next daemon: nothing is half-recorded.
+        """
+        with self._lock:
+            self._stopping = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _carry_out(self, group: Group) -> None:
+        done: list[tuple[Action, Outcome]] = []
+        for action in group.actions:
+            if self._stopping:
+                break
+            outcome = self._act(group, action)
+            done.append((action, outcome))
+            if not isinstance(outcome, Ok):
+                break
+        result = Result(group.ref.uid, group.generation, group.deleting, tuple(done))
+        with self._lock:
+            self._running.discard(group.ref.uid)
+            self._results[group.ref.uid] = result
+        self._wake()
+
+    def _act(self, group: Group, action: Action) -> Outcome:
+        verb = str(action).split(" ", 1)[0]
+        log = _log.bind(object=str(group.ref), action=str(action), why=action.why)
+        begun = time.perf_counter()
+        try:
+            outcome = self._engine.act(action)
+        except Exception as error:  # a bug in a driver must not take its thread, or the object, with it
+            log.exception("action raised")
+            outcome = Transient("InternalError", f"{type(error).__name__}: {error}; please report this")
+        seconds = time.perf_counter() - begun
+        self._meter.count("paddock_reconcile_actions_total", action=verb)
+        self._meter.observe("paddock_reconcile_action_duration_seconds", seconds, action=verb)
+        if isinstance(outcome, Ok):
+            log.info("done", seconds=round(seconds, 4))
+        else:
+            self._meter.count("paddock_reconcile_action_errors_total", action=verb, reason=outcome.reason)
+            log.warning("failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)
+        return outcome

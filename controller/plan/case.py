@@ -1,0 +1,58 @@
+"""One object's share of a snapshot, and what was decided for it: what the deciders hand each other."""
+
+from dataclasses import dataclass
+
+from controller.kinds.action import Action
+from controller.kinds.instance import Memory
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed import Container
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.admission import Refusal
+from controller.policy.sandbox import Rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
+
+    `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
+    could not be looked at ("" when it could).
+    """
+
+    now: float
+    obj: StoredObject
+    spec: SandboxSpec | None
+    rendered: Rendered | None
+    refusals: tuple[Refusal, ...]
+    container: Container | None
+    extra: tuple[Container, ...]
+    memory: Memory
+    instance_id: str
+    blind: str = ""
+
+    @property
+    def deleting(self) -> bool:
+        return self.obj.deleted_at is not None
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+        """An event about this object, now."""
+        return Event(self.obj.ref, "Warning" if warning else "Normal", reason, message, self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do for one object, and how it stands.
+
+    `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
+    (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
+    """
+
+    memory: Memory
+    reason: str = ""
+    message: str = ""
+    actions: tuple[Action, ...] = ()
+    until: float | None = None
+    events: tuple[Event, ...] = ()
+    finalize: bool = False
+    finished: bool = False
+    drift: tuple[str, ...] = ()

@@ -1,0 +1,42 @@
+"""What differs between a container and what is wanted of it: one function a question, in words for events."""
+
+from collections.abc import Iterator
+
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container
+from controller.kinds.quantity import format_bytes, format_cpu
+from controller.plan.case import Case
+from controller.policy.sandbox import Rendered
+
+# The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
+_PAGE_BYTES = 64 << 10
+
+
+def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str, str]]:
+    """(field, found, wanted) for each limit that is not in force."""
+    if wanted.cpu_millicores != found.cpu_millicores:
+        yield "cpu", format_cpu(found.cpu_millicores), format_cpu(wanted.cpu_millicores)
+    if not 0 <= wanted.memory_bytes - found.memory_bytes < _PAGE_BYTES:
+        yield "memory", format_bytes(found.memory_bytes), format_bytes(wanted.memory_bytes)
+    if wanted.pids != found.pids:
+        yield "pids", str(found.pids), str(wanted.pids)
+    if wanted.cpu_shares and wanted.cpu_shares != found.cpu_shares:
+        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares)
+
+
+def needs_new_container(case: Case, container: Container, rendered: Rendered) -> str:
+    """Why this container has to be replaced now, "" when it has not. Only a new spec generation does that."""
+    if container.template_hash == rendered.template_hash or container.generation == case.obj.generation:
+        return ""
+    before, after = case.memory.made_from, rendered.template_fields
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if not before or not changed:
+        return "spec.template changed"
+    if changed == ["image"]:
+        return f"spec.template.image changed from {container.image} to {rendered.config.image}"
+    return ", ".join(f"spec.template.{name}" for name in changed) + " changed"
+
+
+def outdated(container: Container, rendered: Rendered) -> bool:
+    """Whether a container still runs as an older Paddock, policy or default had it rendered."""
+    return container.config_hash != rendered.config_hash

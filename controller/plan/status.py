@@ -1,0 +1,162 @@
+"""The status of a Sandbox, computed from what was decided and seen. Every condition is written on every pass."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.kinds.container import Limits
+from controller.kinds.meta import Condition
+from controller.kinds.observed import State
+from controller.kinds.quantity import format_bytes, format_cpu
+from controller.plan import drift
+from controller.plan.case import Case, Decision
+
+_NOT_ATTESTED = (
+    "this version renders and applies its level but does not read it back from inside; "
+    "seccomp is the engine's default profile"
+)
+
+
+def status(case: Case, decision: Decision) -> dict[str, Any]:
+    """The whole status as JSON. Times in it are RFC 3339."""
+    memory, container = decision.memory, case.container
+    prior = {each["type"]: each for each in case.obj.status.get("conditions", ())}
+    made: dict[str, Any] = {
+        "observedGeneration": case.obj.generation,
+        "conditions": [_dated(each, prior.get(each.type), case) for each in conditions(case, decision)],
+        "restartCount": memory.restarts,
+    }
+    if container is not None:
+        made["instanceRef"] = {"name": container.name, "containerID": container.id}
+        made["image"] = {"id": container.image_id}
+        if container.limits is not None:
+            made["resources"] = {"limits": limits_to_json(container.limits)}
+        if container.started_at:
+            made["startTime"] = rfc3339(container.started_at)
+    if memory.last_end is not None:
+        made["lastTermination"] = {
+            "exitCode": memory.last_end.exit_code,
+            "reason": memory.last_end.reason,
+            "startedTime": rfc3339(memory.last_end.started_at),
+            "finishedTime": rfc3339(memory.last_end.finished_at),
+        }
+    return made
+
+
+def limits_to_json(limits: Limits) -> dict[str, Any]:
+    """Limits as a spec would write them."""
+    return {
+        "cpu": format_cpu(limits.cpu_millicores),
+        "memory": format_bytes(limits.memory_bytes),
+        "pids": limits.pids,
+    }
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds in the notation of the Kubernetes API."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _dated(made: Condition, prior: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
+    kept = prior is not None and prior.get("status") == made.status
+    return {
+        "type": made.type,
+        "status": made.status,
+        "reason": made.reason,
+        "message": made.message,
+        "observedGeneration": case.obj.generation,
+        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(case.now),
+    }
+
+
+def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
+    """All conditions, in the order of api.md."""
+    yield _ready(case, decision)
+    yield _accepted(case)
+    yield Condition("Scheduled", "True", "Assigned", "to this host")
+    yield _provisioned(case, decision)
+    yield _resized(case, decision)
+    yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
+    yield _outdated(case)
+    yield _suspended(case)
+    yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
+    yield _degraded(decision)
+
+
+def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
+    return Condition(type_, "True", reason, message) if on else Condition(type_, "False", otherwise)
+
+
+def _ready(case: Case, decision: Decision) -> Condition:
+    container = case.container
+    if case.blind or decision.reason == "Unreadable":
+        return Condition("Ready", "Unknown", decision.reason, decision.message)
+    asked = case.spec.run_state if case.spec else "Suspended"
+    up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
+    if up and not _interrupts(decision):
+        return Condition("Ready", "True", "Running", "its container runs")
+    return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
+
+
+def _interrupts(decision: Decision) -> bool:
+    """Whether a running container is on its way out."""
+    return decision.reason in ("Recreating", "Suspending", "Terminating")
+
+
+def _accepted(case: Case) -> Condition:
+    if not case.refusals:
+        return Condition("Accepted", "True", "Admitted")
+    return Condition(
+        "Accepted", "False", "Refused", "; ".join(f"{each.field}: {each.message}" for each in case.refusals)
+    )
+
+
+def _provisioned(case: Case, decision: Decision) -> Condition:
+    if case.blind:
+        return Condition("Provisioned", "Unknown", decision.reason, decision.message)
+    container, rendered = case.container, case.rendered
+    if container is None or rendered is None:
+        return Condition("Provisioned", "False", decision.reason or "NoContainer", decision.message)
+    if container.template_hash != rendered.template_hash:
+        return Condition("Provisioned", "False", "Recreating", decision.message)
+    return Condition("Provisioned", "True", "ContainerCreated")
+
+
+def _resized(case: Case, decision: Decision) -> Condition:
+    container, rendered = case.container, case.rendered
+    if case.blind:
+        return Condition("Resized", "Unknown", decision.reason, decision.message)
+    if container is None or container.limits is None or rendered is None:
+        return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
+    differing = [field for field, _, _ in drift.limit_differences(rendered.config.limits, container.limits)]
+    if not differing:
+        return Condition("Resized", "True", "InForce", "limits read back as asked")
+    failure = decision.memory.resize
+    if failure is None:
+        return Condition("Resized", "False", "InProgress", ", ".join(differing))
+    return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
+
+
+def _outdated(case: Case) -> Condition:
+    container, rendered = case.container, case.rendered
+    old = container is not None and rendered is not None and drift.outdated(container, rendered)
+    message = "made by an older Paddock, policy or default; takes effect at its next start"
+    return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
+
+
+def _suspended(case: Case) -> Condition:
+    asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
+    stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
+    return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
+
+
+def _degraded(decision: Decision) -> Condition:
+    """Something keeps failing, and this is what."""
+    memory = decision.memory
+    if decision.reason == "CrashLoopBackOff":
+        return Condition("Degraded", "True", "CrashLoopBackOff", decision.message)
+    failure = memory.failure
+    trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
+    if trouble and failure is not None:
+        return Condition("Degraded", "True", failure.reason, failure.message)
+    return Condition("Degraded", "False", "AsExpected")

@@ -1,0 +1,1 @@
+"""WHAT THE WORDS MEAN: security levels, defaults, admission, and the container that a spec stands for. Pure."""

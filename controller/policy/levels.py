@@ -1,0 +1,58 @@
+"""The security levels and what each of them fixes. A spec may narrow its level, never widen it.
+
+Only levels whose every promise this version enforces are offered; asking for another one is refused in words.
+The full table of the four levels, and the reasons behind it, is the README's "Security" section.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from controller.kinds.container import Limits, Tmpfs, stable_hash
+
+_MIB = 1 << 20
+_LIMITS = Limits(cpu_millicores=1000, memory_bytes=512 * _MIB, pids=64)
+_FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the box
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a level fixes. `lowest_uid` is the smallest uid and gid a sandbox may run as."""
+
+    name: str
+    offered: bool
+    missing: str = ""
+    network_mode: str = "none"
+    default_user: str = "20000:20000"
+    lowest_uid: int = 10_000
+    read_only_root: bool = True
+    capabilities: tuple[str, ...] = ()
+    limits: Limits = _LIMITS
+    tmpfs: tuple[Tmpfs, ...] = _FOLDERS
+
+
+FULL_ISOLATION = Level(name="full-isolation", offered=True)
+_NEEDS_EGRESS = "it needs the sealed network and its egress proxy, which this version does not have yet"
+BUILT_IN: Mapping[str, Level] = MappingProxyType(
+    {
+        level.name: level
+        for level in (
+            FULL_ISOLATION,
+            Level(name="development", offered=False, missing=_NEEDS_EGRESS),
+            Level(name="build", offered=False, missing=_NEEDS_EGRESS),
+            Level(name="production", offered=False, missing="it needs the guarded bridge, which this version lacks"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All that admission and rendering are decided by, beside the spec. `host_cpus` 0: not known yet."""
+
+    levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
+    host_cpus: int = 0
+
+    def version(self) -> str:
+        """Moves when admission or a rendered config may come out differently."""
+        return stable_hash([self.host_cpus, *(self.levels[name] for name in sorted(self.levels))])
