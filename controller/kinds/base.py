@@ -16,7 +16,7 @@ Name = Annotated[
     Field(
         min_length=1,
         max_length=52,
-        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         description="lower-case letters, digits and `-`, starting and ending with a letter or digit",
     ),
 ]

@@ -74,7 +74,7 @@ class Plan:
         for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
-        lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in self.writes.finalized]
+        lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
         if self.next_wake is not None:
             lines.append(f"next wake +{self.next_wake - self.now:g}s")
         return "\n".join(lines) or "nothing to do"

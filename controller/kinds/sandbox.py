@@ -15,16 +15,16 @@ MEMORY_MIN_BYTES = 6 << 20
 CPU_MIN_MILLICORES = 10
 FINALIZER = "paddock/container"
 
-AbsolutePath = Annotated[Text, Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*\Z")]
-EnvName = Annotated[Text, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*\Z")]
+AbsolutePath = Annotated[Text, Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$")]
+EnvName = Annotated[Text, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$")]
 
 
 class EnvVar(Model):
     """A plain value in PID 1's environment. Secrets do not belong here: they would show in `docker inspect`."""
 
     name: EnvName
-    value: Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*\Z")] = ""
+    value: Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$")] = ""
 
 
 class TmpfsMount(Model):
@@ -37,9 +37,9 @@ class TmpfsMount(Model):
 class Template(Model):
     """What a running container cannot change: a new value makes a new container."""
 
-    image: Annotated[Text, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*\Z")]
+    image: Annotated[Text, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
     command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
-    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?\Z", description="uid or uid:gid")] = None
+    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$", description="uid or uid:gid")] = None
     working_dir: AbsolutePath | None = None
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()

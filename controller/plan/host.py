@@ -123,7 +123,7 @@ def _consider(
         memo.settled.pop(uid, None)
     if decision.actions:
         draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
-    elif decision.reason:
+    elif decision.reason and not decision.finalize:
         draft.deferrals.append(Deferral(sandbox.obj.ref, decision.reason, decision.message, decision.until))
     if decision.until is not None:
         draft.wakes.append(decision.until)

@@ -1,0 +1,87 @@
+"""One typed model of the host's settings: a TOML file, then PADDOCK_* variables, which win.
+
+Every setting has a default that works; `paddock serve --config FILE` names another file than the default one.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
+
+
+class SettingsError(Exception):
+    """The settings can't be used; every reason, in words."""
+
+
+def _state_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/paddock")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "paddock"
+
+
+def _socket() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.geteuid() != 0:
+        return Path(runtime) / "paddock.sock"
+    return Path("/run/paddock/paddock.sock")
+
+
+class Settings(BaseSettings):
+    """The daemon's settings. Unknown names in the file are errors, so that a typing mistake is not silently ignored."""
+
+    model_config = SettingsConfigDict(env_prefix="PADDOCK_", extra="forbid", frozen=True)
+
+    state_dir: Path = Field(default_factory=_state_dir, description="where the embedded database and the lock live")
+    database_url: str = Field(default="", description="SQLAlchemy URL; empty: SQLite in the state folder")
+    socket: Path = Field(default_factory=_socket, description="Unix socket of the API, mode 0660")
+    docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
+    workers: int = Field(
+        default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
+    )
+    resync_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
+    engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
+    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Variables win over the file, whose values come in as arguments."""
+        return env_settings, init_settings
+
+    def database(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.state_dir / 'paddock.db'}"
+
+
+def load_settings(path: str | None = None) -> Settings:
+    """The settings of that file (the default one may be missing) and of the environment. SettingsError in words."""
+    file = Path(path) if path else DEFAULT_FILE
+    try:
+        values = _read(file) if path or file.exists() else {}
+        return Settings(**values)
+    except ValidationError as error:
+        reasons = [f"{'.'.join(str(p) for p in each['loc'])}: {each['msg']}" for each in error.errors()]
+        raise SettingsError(f"settings ({file} and PADDOCK_* variables): " + "; ".join(reasons)) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}; name a readable file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: not valid TOML: {error}") from error

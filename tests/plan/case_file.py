@@ -1,0 +1,192 @@
+"""The printed-plan case files: desired + observed + now -> plan, as people read it.
+
+A file is YAML: `now` is 1000 unless said; `sandboxes` are specs by name, with what is known of each object;
+`containers` are given by the sandbox they belong to. A container is as the spec wants it, but for what is written
+down: times are relative to now, `template: old` gives it another template. `plan` is the print that must come out.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Failure, Instance, Memory, Termination
+from controller.kinds.labels import container_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
+from controller.kinds.plan import Plan
+from controller.kinds.quantity import parse_bytes, parse_cpu
+from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.snapshot import Result, Sandbox, Snapshot
+from controller.plan.host import Memo, plan
+from controller.policy.levels import Policy
+from controller.policy.sandbox import Rendered, render
+
+POLICY = Policy(host_cpus=2)
+INSTANCE = "store-1"
+NOW = 1_000_000.0
+
+
+def uid_of(name: str) -> str:
+    return f"{name}-uid"
+
+
+def decide(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
+    return plan(snapshot, POLICY, POLICY.version(), memo)
+
+
+def sandbox(name: str, spec: dict[str, Any], *, generation: int = 1, deleted_at: float | None = None) -> Sandbox:
+    obj = StoredObject(
+        kind="Sandbox",
+        namespace="default",
+        name=name,
+        uid=uid_of(name),
+        spec=spec,
+        generation=generation,
+        deleted_at=deleted_at,
+        finalizers=(FINALIZER,),
+    )
+    return Sandbox(obj, SandboxSpec.model_validate(spec))
+
+
+def rendered(box: Sandbox) -> Rendered:
+    assert box.spec is not None
+    return render(box.spec, name=box.obj.name, uid=box.obj.uid, policy=POLICY)
+
+
+def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
+    """The container that `box` wants, running for 100 s, but for what is said."""
+    made = rendered(box)
+    limits = dict(said.pop("limits", {}))
+    old = said.pop("template", "") == "old"
+    wanted = made.config.limits
+    return Container(
+        id=said.pop("id", f"{box.obj.name}-c1"),
+        name=said.pop("name", made.config.name),
+        uid=box.obj.uid,
+        state=State(said.pop("state", "running")),
+        generation=said.pop("generation", box.obj.generation),
+        config_hash="older" if old or said.pop("rendered", "") == "old" else made.config_hash,
+        template_hash="old" if old else made.template_hash,
+        image=said.pop("image", made.config.image),
+        image_id=said.pop("image_id", "sha256:1"),
+        limits=replace(
+            wanted,
+            cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else wanted.cpu_millicores,
+            memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else wanted.memory_bytes,
+            pids=limits.get("pids", wanted.pids),
+        ),
+        started_at=now + said.pop("started", -100),
+        finished_at=now + said.pop("finished") if "finished" in said else 0.0,
+        exit_code=said.pop("exit_code", 0),
+        oom_killed=said.pop("oom_killed", False),
+        **said,
+    )
+
+
+def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
+    """What is remembered of a box that has run with its present template, and what is said."""
+    made = rendered(box)
+    end = said.pop("last_end", None)
+    failure = said.pop("failure", None)
+    if "asked_to_stop_at" in said:
+        said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
+    if "run" in said:
+        said["run"] = (said["run"][0], now + said["run"][1])
+    if said.get("finished") == "now":
+        said["finished"] = made.template_hash
+    if end is not None:
+        end = Termination(
+            container_id=end.get("container", f"{box.obj.name}-c1"),
+            exit_code=end["exit_code"],
+            reason=end["reason"],
+            started_at=now + end["started"],
+            finished_at=now + end["finished"],
+        )
+    if failure is not None:
+        failure = Failure(
+            count=failure.get("count", 1),
+            retry_at=now + failure.get("retry", 1),
+            reason=failure["reason"],
+            message=failure.get("message", "words"),
+            generation=failure.get("generation", box.obj.generation),
+            terminal=failure.get("terminal", False),
+        )
+    made_from = said.pop("made_from", made.template_fields)
+    return Memory(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+
+
+def instance(box: Sandbox, remembered: Memory) -> Instance:
+    return Instance(
+        name=container_name(box.obj.name, box.obj.uid),
+        parent_uid=box.obj.uid,
+        parent_kind="Sandbox",
+        namespace="default",
+        parent_name=box.obj.name,
+        role="sandbox",
+        reserves=Limits(0, 0, 0),
+        created_at=NOW,
+        memory=remembered,
+        version=1,
+    )
+
+
+def snapshot(
+    boxes: list[Sandbox],
+    containers: list[Container],
+    *,
+    now: float = NOW,
+    blind: str = "",
+    instances: dict[str, Instance] | None = None,
+    in_flight: frozenset[str] = frozenset(),
+    results: dict[str, Result] | None = None,
+) -> Snapshot:
+    by_uid: dict[str, tuple[Container, ...]] = {}
+    for each in containers:
+        by_uid[each.uid] = (*by_uid.get(each.uid, ()), each)
+    return Snapshot(
+        now=now,
+        instance_id=INSTANCE,
+        sandboxes={box.obj.uid: box for box in boxes},
+        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2)),
+        instances=instances or {},
+        in_flight=in_flight,
+        results=results or {},
+    )
+
+
+_OUTCOMES = {"ok": lambda _: Ok("c"), "waiting": Waiting, "transient": Transient, "terminal": Terminal}
+
+
+def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
+    """The snapshot of a case file, and the file."""
+    data = yaml.safe_load(path.read_text())
+    boxes, instances, results = {}, {}, {}
+    for name, said in data["sandboxes"].items():
+        deleted = NOW + said["deleted"] if "deleted" in said else None
+        boxes[name] = sandbox(name, said["spec"], generation=said.get("generation", 1), deleted_at=deleted)
+        if "memory" in said:
+            instances[uid_of(name)] = instance(boxes[name], memory(boxes[name], **said["memory"]))
+    containers = [
+        container(boxes[name], **dict(said)) for each in data.get("containers", []) for name, said in each.items()
+    ]
+    for name, said in data.get("results", {}).items():
+        planned = decide(snapshot([boxes[name]], []))
+        actions = planned.groups[0].actions
+        arguments = {key: value for key, value in said.items() if key not in ("outcome", "at")}
+        outcome = Ok() if said["outcome"] == "ok" else _OUTCOMES[said["outcome"]](**arguments)
+        at = said.get("at", 0)
+        done = tuple((action, Ok()) for action in actions[:at]) + ((actions[at], outcome),)
+        results[uid_of(name)] = Result(uid_of(name), boxes[name].obj.generation, False, done)
+    made = snapshot(
+        list(boxes.values()),
+        containers,
+        blind=data.get("blind", ""),
+        instances=instances,
+        in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
+        results=results,
+    )
+    return made, data

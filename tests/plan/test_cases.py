@@ -1,0 +1,28 @@
+"""Every case file under cases/: what is planned, word for word, and the conditions it names."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.plan.case_file import decide, read
+
+CASES = sorted(Path(__file__).parent.glob("cases/*.yaml"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_plan_is_printed_as_the_case_says(path: Path) -> None:
+    snapshot, data = read(path)
+    planned = decide(snapshot)
+    assert str(planned) == data["plan"].strip()
+    statuses = {write.ref.name: write.status for write in planned.writes.statuses}
+    for name, wanted in data.get("conditions", {}).items():
+        found = {each["type"]: f"{each['status']} {each['reason']}" for each in statuses[name]["conditions"]}
+        assert {type_: found[type_] for type_ in wanted} == wanted
+    for name, wanted in data.get("status", {}).items():
+        assert {key: statuses[name].get(key) for key in wanted} == wanted
+    if "events" in data:
+        assert [f"{each.type} {each.reason}: {each.message}" for each in planned.writes.events] == data["events"]
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) >= 25

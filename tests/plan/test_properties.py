@@ -1,0 +1,229 @@
+"""What must hold of every plan, whatever is wanted and seen: checked on made-up hosts, not on examples."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from controller.kinds.action import (
+    Action,
+    CreateContainer,
+    PauseContainer,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.instance import Instance
+from controller.kinds.observed import Container, State
+from controller.kinds.outcome import Ok
+from controller.kinds.plan import Plan
+from controller.kinds.snapshot import Result, Sandbox, Snapshot
+from controller.plan.host import Memo
+from tests.plan.case_file import NOW, container, decide, rendered, sandbox, snapshot, uid_of
+
+NAMES = ("a", "b", "c")
+SPECS = st.fixed_dictionaries(
+    {
+        "template": st.fixed_dictionaries({"image": st.sampled_from(["x:1", "y:1"])}),
+        "runState": st.sampled_from(["Running", "Running", "Suspended", "Paused"]),
+        "restartPolicy": st.sampled_from(["Always", "OnFailure", "Never"]),
+        "resources": st.fixed_dictionaries({"limits": st.sampled_from([{}, {"memory": "64Mi"}, {"cpu": "250m"}])}),
+        "lifecycle": st.sampled_from([{}, {"shutdownGracePeriodSeconds": 0}]),
+    }
+)
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> Snapshot:
+    """Up to three sandboxes and up to two containers of each, in any state, and some of nobody we know."""
+    boxes = [
+        sandbox(
+            name,
+            draw(SPECS),
+            generation=draw(st.integers(1, 2)),
+            deleted_at=draw(st.sampled_from([None, None, NOW - 5])),
+        )
+        for name in draw(st.sets(st.sampled_from(NAMES)))
+    ]
+    seen: list[Container] = []
+    for box in boxes:
+        for index in range(draw(st.integers(0, 2))):
+            state = draw(st.sampled_from([each for each in State if each is not State.RESTARTING]))
+            ended = {"finished": draw(st.integers(-50, -1))} if state in (State.EXITED, State.DEAD) else {}
+            seen.append(
+                container(
+                    box,
+                    id=f"{box.obj.name}-c{index}",
+                    state=state.value,
+                    name=draw(st.sampled_from([rendered(box).config.name, f"{box.obj.name}-other{index}"])),
+                    template=draw(st.sampled_from(["", "old"])),
+                    generation=draw(st.integers(1, 2)),
+                    exit_code=draw(st.sampled_from([0, 1, 137])),
+                    limits=draw(st.sampled_from([{}, {"memory": "32Mi"}])),
+                    **ended,
+                )
+            )
+    strange = sandbox("stranger", {"template": {"image": "z:1"}})
+    if draw(st.booleans()):
+        seen.append(container(strange))
+    return snapshot(boxes, seen)
+
+
+def actions(planned: Plan) -> list[Action]:
+    return [action for group in planned.groups for action in group.actions]
+
+
+@given(hosts())
+def test_a_blind_look_changes_nothing(host: Snapshot) -> None:
+    blind = replace(host, observed=replace(host.observed, blind="no answer"))
+    planned = decide(blind)
+    assert planned.groups == ()
+    assert planned.writes.finalized == ()
+
+
+@given(hosts())
+def test_what_could_not_be_read_is_left_alone(host: Snapshot) -> None:
+    planned = decide(host)
+    unread = {uid for uid, seen in host.observed.containers.items() if any(c.state is State.UNKNOWN for c in seen)}
+    assert not unread & {group.ref.uid for group in planned.groups}
+    assert not unread & {ref.uid for ref, _ in planned.writes.finalized}
+
+
+@given(hosts())
+def test_no_action_names_what_is_not_the_objects_own(host: Snapshot) -> None:
+    for group in decide(host).groups:
+        own = {each.id for each in host.observed.containers.get(group.ref.uid, ())} | {""}
+        for action in group.actions:
+            assert getattr(action, "uid", group.ref.uid) == group.ref.uid
+            assert getattr(action, "container_id", "") in own
+
+
+@given(hosts(), st.permutations(NAMES))
+def test_the_order_of_what_comes_in_does_not_matter(host: Snapshot, order: list[str]) -> None:
+    shuffled = {uid_of(n): host.sandboxes[uid_of(n)] for n in order if uid_of(n) in host.sandboxes}
+    turned = {uid: tuple(reversed(seen)) for uid, seen in reversed(list(host.observed.containers.items()))}
+    other = replace(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
+    assert str(decide(other)) == str(decide(host))
+
+
+@given(hosts())
+def test_what_is_in_flight_is_not_planned(host: Snapshot) -> None:
+    planned = decide(replace(host, in_flight=frozenset(host.sandboxes)))
+    assert str(planned) == "nothing to do"
+    assert not planned.writes
+
+
+@given(hosts())
+def test_memos_change_no_plan(host: Snapshot) -> None:
+    memo = Memo()
+    first = decide(host, memo)
+    assert str(decide(host, memo)) == str(first) == str(decide(host))
+
+
+@given(hosts())
+@settings(max_examples=300)
+def test_every_host_settles(host: Snapshot) -> None:
+    """Carrying plans out, and waiting when told to, ends in a host that needs nothing, without a duplicate."""
+    host = _readable(host)
+    memo = Memo()
+    for _ in range(40):
+        planned = decide(host, memo)
+        if not planned.groups and planned.next_wake is None and not planned.writes:
+            break
+        host = _carried_out(host, planned)
+    assert not planned.groups and not planned.writes, f"still busy: {planned}"
+    for uid, box in host.sandboxes.items():
+        held = host.observed.containers.get(uid, ())
+        assert len(held) <= 1
+        assert box.spec is not None
+        if held and box.spec.run_state == "Running" and held[0].state is State.RUNNING:
+            assert held[0].template_hash == rendered(box).template_hash or held[0].generation == box.obj.generation
+    assert all(box.obj.deleted_at is None for box in host.sandboxes.values())
+
+
+def _readable(host: Snapshot) -> Snapshot:
+    """The same host without states that only the engine itself can end."""
+    ending = (State.UNKNOWN, State.REMOVING)
+    kept = {uid: tuple(c for c in seen if c.state not in ending) for uid, seen in host.observed.containers.items()}
+    return replace(host, observed=replace(host.observed, containers=kept))
+
+
+def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
+    """The host after an engine that does all it is told, with the clock at the next wake."""
+    now = max(planned.next_wake or 0.0, host.now + 1)
+    containers = dict(host.observed.containers)
+    results: dict[str, Result] = {}
+    for group in planned.groups:
+        held = containers.get(group.ref.uid, ())
+        for action in group.actions:
+            held = _after(held, action, now)
+        containers[group.ref.uid] = held
+        done = tuple((action, Ok()) for action in group.actions)
+        results[group.ref.uid] = Result(group.ref.uid, group.generation, group.deleting, done)
+    return replace(
+        host,
+        now=now,
+        sandboxes=_remembered(host, planned),
+        observed=replace(host.observed, containers=containers, revision=host.observed.revision + 1),
+        instances={**host.instances, **{each.parent_uid: each for each in planned.writes.instances}},
+        results=results,
+    )
+
+
+def _remembered(host: Snapshot, planned: Plan) -> dict[str, Sandbox]:
+    gone = {ref.uid for ref, _ in planned.writes.finalized}
+    statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
+    kept = {}
+    for uid, box in host.sandboxes.items():
+        if uid not in gone:
+            status = statuses.get(uid)
+            kept[uid] = box if status is None else Sandbox(replace(box.obj, status=status), box.spec)
+    return kept
+
+
+def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Container, ...]:
+    target = getattr(action, "container_id", "")
+
+    def change(**fields: object) -> tuple[Container, ...]:
+        return tuple(replace(c, **fields) if target in ("", c.id) else c for c in held)  # type: ignore[arg-type]
+
+    match action:
+        case CreateContainer():
+            assert not any(c.name == action.config.name for c in held), "made twice"
+            labels = action.labels
+            made = Container(
+                id=f"made-{now}-{len(held)}",
+                name=action.config.name,
+                uid=action.uid,
+                state=State.CREATED,
+                generation=int(labels["paddock.generation"]),
+                config_hash=labels["paddock.config-hash"],
+                template_hash=labels["paddock.template-hash"],
+                image_id="sha256:1",
+                limits=action.config.limits,
+            )
+            return (*held, made)
+        case StartContainer() | UnpauseContainer():
+            return change(state=State.RUNNING, started_at=now)
+        case PauseContainer():
+            return change(state=State.PAUSED)
+        case SignalContainer():
+            return change(state=State.EXITED, exit_code=143, finished_at=now)
+        case RemoveContainer():
+            return tuple(c for c in held if c.id != action.container_id)
+        case UpdateLimits():
+            return change(limits=action.limits)
+        case RenameContainer():
+            return change(name=action.name)
+        case _:
+            return held
+
+
+def test_the_instances_are_written_before_anything_is_made() -> None:
+    planned = decide(snapshot([sandbox("a", {"template": {"image": "x:1"}})], []))
+    written: tuple[Instance, ...] = planned.writes.instances
+    assert [each.name for each in written] == ["pdk-a-auid"]
+    assert written[0].reserves.memory_bytes == 512 << 20
