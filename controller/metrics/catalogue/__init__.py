@@ -1,0 +1,21 @@
+"""Every metric that this version exports, by name. Rules, dashboards and tests are checked against it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, store
+from controller.metrics.catalogue.family import Family
+
+METER: tuple[Family, ...] = loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES
+"""Families that rooms count, observe and set through the Meter port."""
+
+CONTAINERS: tuple[Family, ...] = containers.FAMILIES
+"""Families read from the cgroups of running containers at each scrape."""
+
+OBJECTS: tuple[Family, ...] = objects.FAMILIES
+"""Families that show the objects of the last snapshot."""
+
+HOST: tuple[Family, ...] = host.FAMILIES
+"""Families that show what the engine told of itself and its host in the last snapshot."""
+
+CATALOGUE: Mapping[str, Family] = MappingProxyType({each.name: each for each in METER + CONTAINERS + OBJECTS + HOST})

@@ -1,0 +1,32 @@
+"""Section I: what users asked over HTTP. `route` is the template of a route, never a path."""
+
+from controller.metrics.catalogue.family import Family, counter, gauge, histogram
+
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+METHOD = {"method": ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
+
+FAMILIES: tuple[Family, ...] = (
+    counter("paddock_api_requests_total", "HTTP requests answered.", ("method", "route", "code"), values=METHOD),
+    histogram(
+        "paddock_api_request_duration_seconds",
+        "Length of a request; streams are left out.",
+        ("method", "route"),
+        buckets=SHORT,
+        values=METHOD,
+    ),
+    gauge("paddock_api_requests_in_flight", "Requests in progress.", at_start=0),
+    gauge(
+        "paddock_api_streams",
+        "Open streams (logs, exec, attach, port_forward, cp, watch).",
+        ("kind",),
+        values={"kind": ("logs", "exec", "attach", "port_forward", "cp", "watch")},
+        at_start=0,
+    ),
+    counter("paddock_api_auth_failures_total", "Refused for authentication or authorization.", ("reason",)),
+    counter(
+        "paddock_apply_objects_total",
+        "Objects applied (created, configured, unchanged, invalid, conflict, denied).",
+        ("kind", "result"),
+        values={"result": ("created", "configured", "unchanged", "invalid", "conflict", "denied")},
+    ),
+)

@@ -1,0 +1,79 @@
+"""One metric family as data, and short ways to write one down."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Type = Literal["counter", "gauge", "histogram"]
+Values = Mapping[str, tuple[str, ...]]
+Words = Mapping[str, Mapping[str, str]]
+_OPEN: Values = MappingProxyType({})
+_NO_WORDS: Words = MappingProxyType({})
+
+# What a value outside a closed list, or one too many of an open one, is counted under.
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`name` as users query it (a counter's with `_total`); `unit` is its unit, "" for a plain number.
+
+    `values` closes a label: only these (and `other`) are exported, from the start, at 0. A label without values
+    takes what it is given, up to a bound. `words` says under which value of a closed label a room's own word is
+    exported. `detail` families are exported only on request. `at_start` is what a
+    gauge shows before it is first set; None: it is absent until then. `buckets` are in seconds.
+    """
+
+    name: str
+    type: Type
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    values: Values = field(default_factory=lambda: _OPEN)
+    buckets: tuple[float, ...] = ()
+    detail: bool = False
+    at_start: float | None = None
+    words: Words = field(default_factory=lambda: _NO_WORDS)
+
+    @property
+    def base(self) -> str:
+        """The name without a counter's `_total`, as prometheus_client and OpenMetrics call a family."""
+        return self.name.removesuffix("_total") if self.type == "counter" else self.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether every label's values are known beforehand."""
+        return all(label in self.values for label in self.labels)
+
+
+def counter(
+    name: str,
+    text: str,
+    labels: tuple[str, ...] = (),
+    *,
+    unit: str = "",
+    values: Values = _OPEN,
+    words: Words = _NO_WORDS,
+    detail: bool = False,
+) -> Family:
+    return Family(name, "counter", text, labels, unit, values, detail=detail, words=words)
+
+
+def gauge(
+    name: str,
+    text: str,
+    labels: tuple[str, ...] = (),
+    *,
+    unit: str = "",
+    values: Values = _OPEN,
+    detail: bool = False,
+    at_start: float | None = None,
+) -> Family:
+    return Family(name, "gauge", text, labels, unit, values, detail=detail, at_start=at_start)
+
+
+def histogram(
+    name: str, text: str, labels: tuple[str, ...] = (), *, buckets: tuple[float, ...], values: Values = _OPEN
+) -> Family:
+    return Family(name, "histogram", text, labels, "seconds", values, buckets)

@@ -1,0 +1,105 @@
+"""Section B: desired and actual state of each sandbox."""
+
+from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
+
+SANDBOX = ("namespace", "sandbox")
+STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Failed", "Terminating")
+CONDITIONS = (
+    "Ready",
+    "Accepted",
+    "Scheduled",
+    "Provisioned",
+    "Resized",
+    "Secured",
+    "DiskQuotaEnforced",
+    "Outdated",
+    "Suspended",
+    "Finished",
+    "Degraded",
+)
+WAITING_REASONS = (
+    "CrashLoopBackOff",
+    "ImagePullFailed",
+    "QuotaExceeded",
+    "ConfigError",
+    "DockerUnavailable",
+    "PoolExhausted",
+)
+# What conditions say, by what operators count.
+WAITING_WORDS = {
+    "EngineUnreachable": "DockerUnavailable",
+    "ImageMissing": "ImagePullFailed",
+    "InvalidConfig": "ConfigError",
+    "Refused": "ConfigError",
+}
+END_REASONS = (
+    "Completed",
+    "Error",
+    "OOMKilled",
+    "Killed",
+    "Stopped",
+    "DeadlineExceeded",
+    "IdleReaped",
+    "Evicted",
+    "StartFailed",
+    "EngineLost",
+    "Superseded",
+    OTHER,
+)
+
+FAMILIES: tuple[Family, ...] = (
+    gauge(
+        "paddock_sandbox_info",
+        "Always 1; the spec's facts.",
+        ("namespace", "sandbox", "uid", "image", "security_level", "network", "pool"),
+    ),
+    gauge("paddock_sandbox_created_timestamp_seconds", "When the object was created.", SANDBOX, unit="seconds"),
+    gauge(
+        "paddock_sandbox_deletion_timestamp_seconds",
+        "When deletion was asked for; present only while it is being deleted.",
+        SANDBOX,
+        unit="seconds",
+    ),
+    gauge("paddock_sandbox_metadata_generation", "Generation of the desired state.", SANDBOX),
+    gauge("paddock_sandbox_status_observed_generation", "Generation the reconciler last brought into force.", SANDBOX),
+    gauge("paddock_sandbox_spec_running", "1 when the sandbox is meant to run, else 0.", SANDBOX),
+    gauge("paddock_sandbox_spec_cpu_limit_cores", "Desired CPU limit.", SANDBOX, unit="cores"),
+    gauge("paddock_sandbox_spec_memory_limit_bytes", "Desired memory limit.", SANDBOX, unit="bytes"),
+    gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
+    gauge(
+        "paddock_sandbox_status_state",
+        f"1 for the current state, 0 for the others ({', '.join(STATES)}).",
+        ("namespace", "sandbox", "state"),
+        values={"state": STATES},
+    ),
+    gauge("paddock_sandbox_status_ready", "1 when running, healthy and the agent answers.", SANDBOX),
+    gauge(
+        "paddock_sandbox_status_condition",
+        "1 true, 0 false, absent unknown.",
+        ("namespace", "sandbox", "condition"),
+        values={"condition": CONDITIONS},
+    ),
+    gauge(
+        "paddock_sandbox_status_waiting_reason",
+        f"1 while waiting for this reason ({', '.join(WAITING_REASONS)}); absent otherwise.",
+        ("namespace", "sandbox", "reason"),
+        values={"reason": WAITING_REASONS},
+    ),
+    counter(
+        "paddock_sandbox_status_restarts_total",
+        "Restarts by anyone over the object's life; kept in the store, so it survives re-creation.",
+        SANDBOX,
+    ),
+    gauge(
+        "paddock_sandbox_status_last_termination_reason",
+        f"1 for the reason of the last end ({', '.join(END_REASONS)}).",
+        ("namespace", "sandbox", "reason"),
+        values={"reason": END_REASONS},
+    ),
+    gauge("paddock_sandbox_status_last_termination_exit_code", "Exit code of the last end.", SANDBOX),
+    gauge(
+        "paddock_sandbox_labels",
+        "Always 1; only the labels on metrics.labels_allowlist (default none).",
+        ("namespace", "sandbox", "label_*"),
+    ),
+)

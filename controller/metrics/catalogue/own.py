@@ -1,0 +1,16 @@
+"""Section M: Paddock itself. process_* and python_gc_* come from prometheus_client."""
+
+from controller.metrics.catalogue.family import Family, counter, gauge
+
+# Why a figure was lost; each is a bug of ours, never of a sandbox.
+REASONS = ("collector", "unknown_name", "wrong_type", "wrong_labels", "bad_value")
+
+FAMILIES: tuple[Family, ...] = (
+    gauge("paddock_build_info", "Always 1.", ("version", "revision", "python_version")),
+    counter(
+        "paddock_metrics_errors_total",
+        "Figures lost by a bug: a collector that failed, or a figure that is not in the catalogue.",
+        ("reason",),
+        values={"reason": REASONS},
+    ),
+)

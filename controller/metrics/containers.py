@@ -1,0 +1,197 @@
+"""What each running container uses, read from its cgroup when Prometheus asks (sections A and M of the catalogue)."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from threading import Lock
+from types import MappingProxyType
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.samples import Sample
+
+from controller.kinds.observed import Container, State
+from controller.kinds.snapshot import Snapshot
+from controller.kinds.usage import Usage
+from controller.metrics.catalogue import CATALOGUE, CONTAINERS
+from controller.metrics.catalogue.containers import SOURCES
+from controller.metrics.families import empty, filled, single
+from controller.metrics.render import Labels
+from controller.ports import UsageReader
+
+# A frozen container still holds its memory and its counters.
+_ALIVE = (State.RUNNING, State.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One container that was read whole, with the labels that all its samples share."""
+
+    labels: Labels
+    container: Container
+    usage: Usage
+    restarts: int | None
+
+
+# Where each figure comes from. None there: this host does not tell, or no limit is set; then there is no sample.
+FIGURES: Mapping[str, str] = MappingProxyType(
+    {
+        "paddock_container_cpu_usage_seconds_total": "usage.cpu_usage_seconds",
+        "paddock_container_cpu_user_seconds_total": "usage.cpu_user_seconds",
+        "paddock_container_cpu_system_seconds_total": "usage.cpu_system_seconds",
+        "paddock_container_cpu_cfs_periods_total": "usage.cpu_periods",
+        "paddock_container_cpu_cfs_throttled_periods_total": "usage.cpu_throttled_periods",
+        "paddock_container_cpu_cfs_throttled_seconds_total": "usage.cpu_throttled_seconds",
+        "paddock_container_spec_cpu_limit_cores": "usage.cpu_limit_cores",
+        "paddock_container_memory_usage_bytes": "usage.memory_usage_bytes",
+        "paddock_container_memory_working_set_bytes": "usage.memory_working_set_bytes",
+        "paddock_container_memory_rss_bytes": "usage.memory_rss_bytes",
+        "paddock_container_memory_cache_bytes": "usage.memory_cache_bytes",
+        "paddock_container_memory_kernel_bytes": "usage.memory_kernel_bytes",
+        "paddock_container_memory_swap_bytes": "usage.memory_swap_bytes",
+        "paddock_container_memory_peak_bytes": "usage.memory_peak_bytes",
+        "paddock_container_memory_major_page_faults_total": "usage.memory_major_faults",
+        "paddock_container_memory_limit_hits_total": "usage.memory_limit_hits",
+        "paddock_container_oom_kills_total": "usage.oom_kills",
+        "paddock_container_spec_memory_limit_bytes": "usage.memory_limit_bytes",
+        "paddock_container_spec_memory_swap_limit_bytes": "usage.memory_swap_limit_bytes",
+        "paddock_container_fs_reads_bytes_total": "usage.fs_read_bytes",
+        "paddock_container_fs_writes_bytes_total": "usage.fs_write_bytes",
+        "paddock_container_fs_reads_total": "usage.fs_reads",
+        "paddock_container_fs_writes_total": "usage.fs_writes",
+        "paddock_container_pids": "usage.pids",
+        "paddock_container_pids_peak": "usage.pids_peak",
+        "paddock_container_pids_limit": "usage.pids_limit",
+        "paddock_container_pids_limit_hits_total": "usage.pids_limit_hits",
+        "paddock_container_restarts_total": "restarts",
+    }
+)
+NETWORK_FIGURES: Mapping[str, str] = MappingProxyType(
+    {
+        "paddock_container_network_receive_bytes_total": "usage.network.receive_bytes",
+        "paddock_container_network_transmit_bytes_total": "usage.network.transmit_bytes",
+        "paddock_container_network_receive_packets_total": "usage.network.receive_packets",
+        "paddock_container_network_transmit_packets_total": "usage.network.transmit_packets",
+        "paddock_container_network_receive_errors_total": "usage.network.receive_errors",
+        "paddock_container_network_transmit_errors_total": "usage.network.transmit_errors",
+        "paddock_container_network_receive_packets_dropped_total": "usage.network.receive_dropped",
+        "paddock_container_network_transmit_packets_dropped_total": "usage.network.transmit_dropped",
+    }
+)
+
+
+class ContainerCollector:
+    """Reads the usage of every running container of the last snapshot and builds fresh families.
+
+    A container that can't be read whole is left out whole and counted. `detail` adds the families that are off by
+    default.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, *, detail: bool = False) -> None:
+        self._snapshot = snapshot
+        self._usage = usage
+        self._one_reader = Lock()  # two scrapes at once would only slow each other down
+        shown = {each.name for each in CONTAINERS if detail or not each.detail}
+        self._figures = _getters(FIGURES, shown)
+        self._network_figures = _getters(NETWORK_FIGURES, shown)
+        self._shares = "paddock_container_spec_cpu_shares" in shown
+
+    def describe(self) -> Iterable[Metric]:
+        return [empty(each) for each in CONTAINERS]
+
+    def collect(self) -> Iterator[Metric]:
+        began = time.perf_counter()
+        snapshot = self._snapshot()
+        alive = _alive(snapshot) if snapshot is not None else []
+        with self._one_reader:
+            usages = self._usage.read(alive)
+        rows = list(_rows(snapshot, alive, usages)) if snapshot is not None else []
+        yield from self._measured(rows)
+        if snapshot is not None:
+            yield _info(rows, snapshot)
+        yield from _reading(snapshot, alive, usages)
+        yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - began)
+
+    def _measured(self, rows: list[Row]) -> Iterator[Metric]:
+        yield from (_family(name, read, rows) for name, read in self._figures)
+        wired = [row for row in rows if row.usage.network is not None]
+        yield from (_family(name, read, wired) for name, read in self._network_figures)
+        yield filled(
+            "paddock_container_start_time_seconds",
+            ((row.labels, row.container.started_at) for row in rows if row.container.started_at),
+        )
+        if self._shares:
+            limits = ((row.labels, row.container.limits) for row in rows)
+            shares = ((labels, held.cpu_shares) for labels, held in limits if held is not None and held.cpu_shares)
+            yield filled("paddock_container_spec_cpu_shares", shares)
+
+
+def _getters(figures: Mapping[str, str], shown: set[str]) -> list[tuple[str, Callable[[Row], Any]]]:
+    return [(name, attrgetter(path)) for name, path in figures.items() if name in shown]
+
+
+def _family(name: str, read: Callable[[Row], Any], rows: list[Row]) -> Metric:
+    metric = empty(CATALOGUE[name])
+    metric.samples = [Sample(name, row.labels, value) for row in rows if (value := read(row)) is not None]
+    return metric
+
+
+def _alive(snapshot: Snapshot) -> list[Container]:
+    """Containers that run now and whose object is known; what no object stands for has no name to be shown under."""
+    return [
+        container
+        for uid, containers in snapshot.observed.containers.items()
+        if uid in snapshot.sandboxes
+        for container in containers
+        if container.state in _ALIVE
+    ]
+
+
+def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Row]:
+    for container in alive:
+        usage = usages.get(container.id)
+        if usage is None:
+            continue
+        obj = snapshot.sandboxes[container.uid].obj
+        instance = snapshot.instances.get(container.uid)
+        labels = Labels({"namespace": obj.namespace, "sandbox": obj.name, "container": container.name})
+        yield Row(labels, container, usage, instance.memory.restarts if instance else None)
+
+
+def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
+    """Facts to join on. `pool` is empty until there are pools; every box runs in the engine's default runtime."""
+    runtime = snapshot.observed.facts.default_runtime
+
+    def labels(row: Row) -> Labels:
+        container, spec = row.container, snapshot.sandboxes[row.container.uid].spec
+        return Labels(
+            {
+                **row.labels,
+                "container_id": container.id,
+                "image": container.image,
+                "image_id": container.image_id,
+                "runtime": runtime,
+                "network": ",".join(container.networks),
+                "security_level": spec.template.security_level if spec else "",
+                "pool": "",
+            }
+        )
+
+    return filled("paddock_container_info", ((labels(row), 1) for row in rows))
+
+
+def _reading(snapshot: Snapshot | None, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Metric]:
+    """How many containers were read from where, and how many could not be."""
+    read = dict.fromkeys(SOURCES, 0)
+    for usage in usages.values():
+        read[usage.source] = read.get(usage.source, 0) + 1
+    missed = dict.fromkeys(SOURCES, 0)
+    missed[_source(snapshot)] = sum(container.id not in usages for container in alive)
+    yield filled("paddock_stats_containers", (({"source": source}, count) for source, count in read.items()))
+    yield filled("paddock_stats_scrape_errors", (({"source": source}, count) for source, count in missed.items()))
+
+
+def _source(snapshot: Snapshot | None) -> str:
+    """Where this host's containers are read from; a container that was not read can't tell."""
+    return "cgroup1" if snapshot is not None and snapshot.observed.facts.cgroup_version == "1" else "cgroup2"

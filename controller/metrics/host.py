@@ -1,0 +1,71 @@
+"""What the engine says of itself and of its host, from the last snapshot (sections D and F of the catalogue)."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import Metric
+
+from controller.kinds.observed import HostFacts
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.catalogue import HOST
+from controller.metrics.catalogue.host import CONTAINER_STATES
+from controller.metrics.families import empty, filled, single
+from controller.metrics.render import Labels
+
+
+class HostCollector:
+    """Facts stay while the engine does not answer: they were true. Counts of its containers do not."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterable[Metric]:
+        return [empty(each) for each in HOST]
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        blind = snapshot is None or bool(snapshot.observed.blind)
+        yield single("paddock_docker_up", float(not blind))
+        if snapshot is None:
+            return
+        facts = snapshot.observed.facts
+        if facts.engine_version:
+            yield from _engine(facts)
+            yield from _docker_root(facts.root_dir)
+        if not blind:
+            yield _containers(snapshot)
+
+
+def _engine(facts: HostFacts) -> Iterator[Metric]:
+    labels = {
+        "server_version": facts.engine_version,
+        "api_version": facts.api_version,
+        "storage_driver": facts.storage_driver,
+        "cgroup_version": facts.cgroup_version,
+        "cgroup_driver": facts.cgroup_driver,
+        "default_runtime": facts.default_runtime,
+    }
+    yield filled("paddock_docker_info", [(labels, 1)])
+    yield single("paddock_host_cpu_cores", facts.cpus)
+    yield single("paddock_host_memory_bytes", facts.memory_bytes)
+
+
+def _docker_root(path: str) -> Iterator[Metric]:
+    """Room where the engine keeps its data; nothing when that is out of sight (an engine on another host)."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return
+    yield single("paddock_host_docker_root_size_bytes", found.f_blocks * found.f_frsize)
+    yield single("paddock_host_docker_root_avail_bytes", found.f_bavail * found.f_frsize)
+    yield single("paddock_host_docker_root_inodes_free", found.f_favail)
+
+
+def _containers(snapshot: Snapshot) -> Metric:
+    """Our containers by state; the snapshot holds no others."""
+    seen = Counter(str(each.state) for group in snapshot.observed.containers.values() for each in group)
+    return filled(
+        "paddock_docker_containers",
+        ((Labels({"state": state, "managed": "true"}), seen[state]) for state in CONTAINER_STATES),
+    )

@@ -1,0 +1,149 @@
+"""Desired and actual state of each sandbox, from the last snapshot (section B of the catalogue)."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+
+from controller.kinds.instance import Instance
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.catalogue import OBJECTS
+from controller.metrics.catalogue.family import OTHER
+from controller.metrics.catalogue.objects import END_REASONS
+from controller.metrics.families import empty, enum, filled
+from controller.metrics.render import Labels
+from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sandbox, with the labels that its samples share. `spec` is None where this version can't read it."""
+
+    labels: Labels
+    obj: StoredObject
+    spec: SandboxSpec | None
+    instance: Instance | None
+    containers: tuple[Container, ...]
+
+
+class ObjectCollector:
+    """Shows every sandbox of the last snapshot. Series vanish with their object.
+
+    `label_allowlist` names the users' own labels that are exported; the rest never reach Prometheus.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None], *, label_allowlist: Sequence[str] = ()) -> None:
+        self._snapshot = snapshot
+        self._label_allowlist = tuple(label_allowlist)
+
+    def describe(self) -> Iterable[Metric]:
+        return [empty(each) for each in OBJECTS]
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        rows = [_row(snapshot, uid) for uid in snapshot.sandboxes]
+        yield from _desired(rows)
+        yield from _status(rows)
+        yield from _past(rows)
+        if self._label_allowlist:
+            yield _user_labels(rows, self._label_allowlist)
+
+
+def _row(snapshot: Snapshot, uid: str) -> Row:
+    sandbox = snapshot.sandboxes[uid]
+    labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
+    seen = snapshot.observed.containers.get(uid, ())
+    return Row(labels, sandbox.obj, sandbox.spec, snapshot.instances.get(uid), seen)
+
+
+def _desired(rows: list[Row]) -> Iterator[Metric]:
+    """What the store wants."""
+    yield filled("paddock_sandbox_info", ((_info(row), 1) for row in rows))
+    yield filled("paddock_sandbox_created_timestamp_seconds", ((row.labels, row.obj.created_at) for row in rows))
+    yield filled(
+        "paddock_sandbox_deletion_timestamp_seconds",
+        ((row.labels, row.obj.deleted_at) for row in rows if row.obj.deleted_at is not None),
+    )
+    yield filled("paddock_sandbox_metadata_generation", ((row.labels, row.obj.generation) for row in rows))
+    yield filled(
+        "paddock_sandbox_spec_running",
+        ((row.labels, float(row.spec.run_state == "Running")) for row in rows if row.spec),
+    )
+    cpu = ((row.labels, _limit(row, "cpu", "cpu_millicores")) for row in rows)
+    yield filled("paddock_sandbox_spec_cpu_limit_cores", ((at, each / 1000) for at, each in cpu if each))
+    memory = ((row.labels, _limit(row, "memory", "memory_bytes")) for row in rows)
+    yield filled("paddock_sandbox_spec_memory_limit_bytes", ((at, each) for at, each in memory if each))
+    pids = ((row.labels, _limit(row, "pids", "pids")) for row in rows)
+    yield filled("paddock_sandbox_spec_pids_limit", ((at, each) for at, each in pids if each))
+
+
+def _info(row: Row) -> Labels:
+    """The spec's facts. `network` and `pool` are empty until a spec can name one."""
+    template = row.spec.template if row.spec else None
+    facts = {
+        "uid": row.obj.uid,
+        "image": template.image if template else "",
+        "security_level": template.security_level if template else "",
+        "network": "",
+        "pool": "",
+    }
+    return Labels({**row.labels, **facts})
+
+
+def _limit(row: Row, asked: str, reserved: str) -> int | None:
+    """A limit asked for; where the spec leaves it to its security level, what was reserved for the sandbox."""
+    value: int | None = getattr(row.spec.resources.limits, asked) if row.spec else None
+    if value is None and row.instance is not None:
+        value = getattr(row.instance.reserves, reserved)
+    return value
+
+
+def _status(rows: list[Row]) -> Iterator[Metric]:
+    """How things stand."""
+    states = [(row.labels, sandbox_state(row.obj, row.containers)) for row in rows]
+    yield enum("paddock_sandbox_status_state", "state", states)
+    seen = ((row.labels, row.obj.status.get("observedGeneration")) for row in rows)
+    yield filled("paddock_sandbox_status_observed_generation", ((at, each) for at, each in seen if each is not None))
+    conditions = [(row.labels, dict(known_conditions(row.obj))) for row in rows]
+    ready = ((at, float(each.get("Ready", False))) for at, each in conditions)
+    yield filled("paddock_sandbox_status_ready", ready)
+    yield filled(
+        "paddock_sandbox_status_condition",
+        ((Labels({**at, "condition": type_}), float(true)) for at, each in conditions for type_, true in each.items()),
+    )
+    waiting = ((row.labels, waiting_reason(row.obj)) for row in rows)
+    yield filled(
+        "paddock_sandbox_status_waiting_reason",
+        ((Labels({**at, "reason": reason}), 1) for at, reason in waiting if reason),
+    )
+
+
+def _past(rows: list[Row]) -> Iterator[Metric]:
+    """What the store remembers; it survives restarts of the daemon and new containers."""
+    kept = [(row.labels, row.instance.memory) for row in rows if row.instance]
+    yield filled("paddock_sandbox_status_restarts_total", ((at, memory.restarts) for at, memory in kept))
+    ends = [(at, memory.last_end) for at, memory in kept if memory.last_end]
+    yield filled(
+        "paddock_sandbox_status_last_termination_reason",
+        ((Labels({**at, "reason": end.reason if end.reason in END_REASONS else OTHER}), 1) for at, end in ends),
+    )
+    yield filled("paddock_sandbox_status_last_termination_exit_code", ((at, end.exit_code) for at, end in ends))
+
+
+def _user_labels(rows: list[Row], allowed: tuple[str, ...]) -> Metric:
+    """The allowed labels of each sandbox that has any, as `label_<name>`, with `_` for what Prometheus refuses."""
+    names = {label: "label_" + re.sub(r"[^A-Za-z0-9_]", "_", label) for label in allowed}
+
+    def samples() -> Iterator[tuple[Labels, float]]:
+        for row in rows:
+            shown = {names[label]: row.obj.labels[label] for label in allowed if label in row.obj.labels}
+            if shown:
+                yield Labels({**row.labels, **shown}), 1
+
+    return filled("paddock_sandbox_labels", samples())

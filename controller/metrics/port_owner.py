@@ -1,0 +1,56 @@
+"""Who listens on a TCP port of this host, as far as /proc tells. For messages to people only."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_LISTEN = "0A"
+_PROC = Path("/proc")
+
+
+def port_owner(port: int, proc: Path = _PROC) -> str:
+    """`pid 123 (name)` of a listener on that port; empty when it can't be found out (other users' need root).
+
+    The name is the bare command: arguments may hold secrets.
+    """
+    inodes = set(_listening_inodes(port, proc))
+    return next((_words(pid, proc) for pid in _pids(proc) if inodes and _holds(pid, inodes, proc)), "")
+
+
+def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
+    """Socket inodes of all listeners on the port, IPv4 and IPv6."""
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _pids(proc: Path) -> list[str]:
+    return sorted((each for each in os.listdir(proc) if each.isdigit()), key=int)
+
+
+def _holds(pid: str, inodes: set[str], proc: Path) -> bool:
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    folder = proc / pid / "fd"
+    try:
+        return any(_target(folder / each) in wanted for each in os.listdir(folder))
+    except OSError:  # gone meanwhile, or another user's
+        return False
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def _words(pid: str, proc: Path) -> str:
+    try:
+        return f"pid {pid} ({(proc / pid / 'comm').read_text().strip()})"
+    except OSError:
+        return f"pid {pid}"

@@ -1,0 +1,61 @@
+"""The one word for a sandbox's state, from what is stored and what is seen. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, State
+from controller.metrics.catalogue.objects import CONDITIONS, WAITING_REASONS, WAITING_WORDS
+
+_CRASHING = "CrashLoopBackOff"
+
+
+def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
+    """Pending, Starting, Running, Suspended, Paused, Failed or Terminating.
+
+    A run that ended well and for good is `Suspended`: stopped, as it is meant to be. A container that was listed
+    but could not be read counts as running where the conditions say Ready.
+    """
+    if obj.deleted_at is not None:
+        return "Terminating"
+    status, reason = _statuses(obj), _reasons(obj)
+    container = max(containers, key=_weight, default=None)
+    state = container.state if container else None
+    if state is State.PAUSED:
+        return "Paused"
+    if state is State.RUNNING:
+        return "Starting" if status.get("Ready", "False") == "False" else "Running"
+    if status.get("Suspended") == "True" or obj.spec.get("runState") == "Suspended":
+        return "Suspended"
+    if status.get("Finished") == "True":
+        return "Suspended" if reason["Finished"] == "Completed" else "Failed"
+    if status.get("Accepted") == "False" or status.get("Degraded") == "True" or waiting_reason(obj) == _CRASHING:
+        return "Failed"
+    if state is State.UNKNOWN and status.get("Ready") == "True":
+        return "Running"
+    return "Pending" if state in (None, State.UNKNOWN, State.REMOVING) else "Starting"
+
+
+def waiting_reason(obj: StoredObject) -> str:
+    """What the sandbox waits for, as one of the catalogue's reasons; empty when it waits for none of them."""
+    given = {each.get("reason") for each in obj.status.get("conditions", ()) if each.get("status") != "True"}
+    given |= {exported for word, exported in WAITING_WORDS.items() if word in given}
+    return next((reason for reason in WAITING_REASONS if reason in given), "")
+
+
+def known_conditions(obj: StoredObject) -> Iterable[tuple[str, bool]]:
+    """The conditions of the catalogue that are true or false; what is unknown is left out."""
+    status = _statuses(obj)
+    return [(type_, status[type_] == "True") for type_ in CONDITIONS if status.get(type_) in ("True", "False")]
+
+
+def _statuses(obj: StoredObject) -> Mapping[str, str]:
+    return {str(each["type"]): str(each["status"]) for each in obj.status.get("conditions", ())}
+
+
+def _reasons(obj: StoredObject) -> Mapping[str, str]:
+    return {str(each["type"]): str(each.get("reason", "")) for each in obj.status.get("conditions", ())}
+
+
+def _weight(container: Container) -> tuple[bool, float]:
+    """Which of several containers of one object counts: one that is alive, then the newest."""
+    return container.state in (State.RUNNING, State.PAUSED), container.created_at

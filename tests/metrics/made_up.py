@@ -1,0 +1,172 @@
+"""Made-up snapshots and usage: as many sandboxes as a test wants, without an engine."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance, Memory, Termination
+from controller.kinds.labels import container_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.usage import NetworkUsage, Usage
+from controller.metrics.catalogue.objects import CONDITIONS
+
+NOW = 1_700_000_000.0
+MIB = 1 << 20
+LIMITS = Limits(cpu_millicores=500, memory_bytes=256 * MIB, pids=128)
+FACTS = HostFacts(
+    engine_version="26.1.5",
+    api_version="1.45",
+    cpus=8,
+    memory_bytes=16 << 30,
+    cgroup_version="2",
+    cgroup_driver="systemd",
+    storage_driver="overlay2",
+    default_runtime="runc",
+    root_dir="/",
+)
+SPEC = {
+    "template": {"image": "paddock/python:1"},
+    "resources": {"limits": {"cpu": "500m", "memory": "256Mi", "pids": 128}},
+}
+USAGE = Usage(
+    source="cgroup2",
+    cpu_usage_seconds=12.5,
+    cpu_user_seconds=10.25,
+    cpu_system_seconds=2.25,
+    memory_usage_bytes=100 * MIB,
+    memory_working_set_bytes=80 * MIB,
+    memory_rss_bytes=60 * MIB,
+    memory_cache_bytes=30 * MIB,
+    pids=7,
+    cpu_periods=1000,
+    cpu_throttled_periods=10,
+    cpu_throttled_seconds=0.5,
+    memory_kernel_bytes=3 * MIB,
+    memory_swap_bytes=0,
+    memory_peak_bytes=120 * MIB,
+    memory_major_faults=4,
+    memory_limit_hits=2,
+    oom_kills=1,
+    pids_peak=11,
+    pids_limit=128,
+    pids_limit_hits=0,
+    memory_limit_bytes=256 * MIB,
+    memory_swap_limit_bytes=0,
+    cpu_limit_cores=0.5,
+    fs_read_bytes=4096,
+    fs_write_bytes=8192,
+    fs_reads=1,
+    fs_writes=2,
+    network=NetworkUsage(1, 2, 3, 4, 5, 6, 7, 8),
+)
+
+
+def conditions(**statuses: str) -> list[dict[str, str]]:
+    """Conditions by type: "True", or "False/Reason"."""
+    parts = {type_: text.partition("/") for type_, text in statuses.items()}
+    return [
+        {"type": type_, "status": status, "reason": reason or type_} for type_, (status, _, reason) in parts.items()
+    ]
+
+
+def sandbox(name: str, spec: Mapping[str, Any] = SPEC, **changes: Any) -> Sandbox:
+    """A stored sandbox that is Ready, with every condition known."""
+    known = {type_: "True" if type_ in ("Ready", "Accepted") else "False" for type_ in CONDITIONS}
+    obj = StoredObject(
+        kind="Sandbox",
+        namespace="default",
+        name=name,
+        uid=f"{crc32(name.encode()):08x}-{name}",
+        spec=spec,
+        generation=3,
+        created_at=NOW - 100,
+        status={"observedGeneration": 3, "conditions": conditions(**known)},
+    )
+    return Sandbox(replace(obj, **changes), SandboxSpec.model_validate(spec))
+
+
+def container(obj: StoredObject, **changes: Any) -> Container:
+    made = Container(
+        id=f"id-of-{obj.name}",
+        name=container_name(obj.name, obj.uid),
+        uid=obj.uid,
+        state=State.RUNNING,
+        image="paddock/python:1",
+        image_id="sha256:abc",
+        limits=LIMITS,
+        pid=1234,
+        created_at=NOW - 60,
+        started_at=NOW - 50,
+        networks=("bridge",),
+    )
+    return replace(made, **changes)
+
+
+def instance(obj: StoredObject, memory: Memory | None = None) -> Instance:
+    end = Termination("id-before", 137, "OOMKilled", NOW - 90, NOW - 70)
+    return Instance(
+        name=container_name(obj.name, obj.uid),
+        parent_uid=obj.uid,
+        parent_kind="Sandbox",
+        namespace=obj.namespace,
+        parent_name=obj.name,
+        role="sandbox",
+        reserves=LIMITS,
+        created_at=NOW - 100,
+        memory=memory or Memory(restarts=2, last_end=end),
+    )
+
+
+def snapshot(*sandboxes: Sandbox, containers: Iterable[Container] | None = None, blind: str = "") -> Snapshot:
+    """A snapshot of those sandboxes, each with an instance and (unless told otherwise) a running container."""
+    seen: dict[str, tuple[Container, ...]] = {}
+    for each in [container(one.obj) for one in sandboxes] if containers is None else containers:
+        seen[each.uid] = (*seen.get(each.uid, ()), each)
+    return Snapshot(
+        now=NOW,
+        instance_id="made-up",
+        sandboxes={each.obj.uid: each for each in sandboxes},
+        observed=Observation(revision=1, blind=blind, at=NOW, containers=seen, facts=FACTS),
+        instances={each.obj.uid: instance(each.obj) for each in sandboxes},
+    )
+
+
+def many(count: int) -> Snapshot:
+    return snapshot(*(sandbox(f"box-{number:04d}") for number in range(count)))
+
+
+class MadeUpUsage:
+    """A UsageReader that knows the same figures for every container, or others by container id."""
+
+    def __init__(self, usage: Usage | None = USAGE, **by_id: Usage | None) -> None:
+        self._usage = usage
+        self._by_id = by_id
+
+    def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
+        found = {each.id: self._by_id.get(each.id, self._usage) for each in containers}
+        return {id_: usage for id_, usage in found.items() if usage is not None}
+
+
+class Scraped:
+    """Samples of one scrape, by name and labels."""
+
+    def __init__(self, families: Iterable[Any]) -> None:
+        self.samples = [sample for family in families for sample in family.samples]
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        """The one sample of that name that bears these labels; None when there is none."""
+        found = [each for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
+        assert len(found) <= 1, f"{name} {labels} names {len(found)} samples"
+        return found[0].value if found else None
+
+    def names(self, **labels: str) -> list[str]:
+        return [each.name for each in self.samples if labels.items() <= each.labels.items()]
+
+
+def scrape(collect: Callable[[], Iterable[Any]]) -> Scraped:
+    return Scraped(collect())

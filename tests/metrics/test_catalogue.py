@@ -1,0 +1,85 @@
+"""The catalogue is consistent in itself, and what is exported is in it, with the labels it says."""
+
+import re
+
+import pytest
+
+from controller.kinds.instance import Memory
+from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS
+from controller.metrics.catalogue.family import Family
+from controller.metrics.containers import FIGURES, NETWORK_FIGURES, ContainerCollector
+from controller.metrics.host import HostCollector
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.objects import ObjectCollector
+from controller.metrics.registry import new_registry
+from tests.metrics.made_up import MadeUpUsage, container, instance, many, sandbox, snapshot
+
+SUFFIXES = ("_bucket", "_sum", "_count")
+FOREIGN = ("process_", "python_gc_")
+
+
+@pytest.mark.parametrize("family", CATALOGUE.values(), ids=CATALOGUE)
+def test_a_family_keeps_the_rules(family: Family) -> None:
+    assert re.fullmatch(r"paddock_[a-z0-9]+(_[a-z0-9]+)*", family.name)
+    assert family.name.endswith("_total") == (family.type == "counter")
+    assert family.base.endswith(family.unit), "a unit is part of the name"
+    assert family.help.endswith("."), "help is a sentence"
+    assert set(family.values) <= set(family.labels), "only labels it has can be closed"
+    assert set(family.words) <= set(family.values), "words lead to values of a closed label"
+    assert all(set(words.values()) <= set(family.values[label]) for label, words in family.words.items())
+    assert bool(family.buckets) == (family.type == "histogram")
+    assert list(family.buckets) == sorted(set(family.buckets))
+
+
+def test_every_name_is_given_once() -> None:
+    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + HOST)
+
+
+def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
+    by_hand = {
+        "paddock_container_start_time_seconds",
+        "paddock_container_spec_cpu_shares",
+        "paddock_container_info",
+    }
+    measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
+    assert measured == set(FIGURES) | set(NETWORK_FIGURES) | by_hand
+
+
+def test_what_is_exported_agrees_with_the_catalogue() -> None:
+    registry = new_registry("0.1.0")
+    PrometheusMeter(registry)
+    seen = many(2)
+    registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True))
+    registry.register(ObjectCollector(lambda: seen))
+    registry.register(HostCollector(lambda: seen))
+    for metric in registry.collect():
+        if metric.name.startswith(FOREIGN):
+            continue
+        family = CATALOGUE.get(metric.name) or CATALOGUE[metric.name + "_total"]
+        assert (metric.type, metric.unit, metric.documentation) == (family.type, family.unit, family.help)
+        for sample in metric.samples:
+            labels = sample.labels.keys() - {"le"}
+            assert labels == set(family.labels), family.name
+
+
+def test_detail_is_off_by_default() -> None:
+    seen = many(1)
+
+    def names(*, detail: bool) -> set[str]:
+        collector = ContainerCollector(lambda: seen, MadeUpUsage(), detail=detail)
+        return {sample.name for metric in collector.collect() for sample in metric.samples}
+
+    extra = {each.name for each in CONTAINERS if each.detail} - {"paddock_container_spec_cpu_shares"}
+    assert names(detail=True) - names(detail=False) == extra
+
+
+def test_a_sandbox_costs_at_most_60_series() -> None:
+    """The worst case: every figure known, a network, every condition, an end, being deleted, waiting."""
+    worst = sandbox("worst", deleted_at=1.0)
+    worst.obj.status["conditions"][1].update(status="False", reason="CrashLoopBackOff")
+    seen = snapshot(worst, containers=[container(worst.obj)])
+    assert instance(worst.obj).memory != Memory()
+    collectors = ContainerCollector(lambda: seen, MadeUpUsage()), ObjectCollector(lambda: seen)
+    samples = [each for one in collectors for metric in one.collect() for each in metric.samples]
+    series = [each for each in samples if each.labels.get("sandbox") == "worst"]
+    assert 50 < len(series) <= 60

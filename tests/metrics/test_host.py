@@ -1,0 +1,65 @@
+"""The engine and its host, as a scrape shows them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.observed import HostFacts, State
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.catalogue.host import CONTAINER_STATES
+from controller.metrics.host import HostCollector
+from tests.metrics.made_up import Scraped, container, sandbox, scrape, snapshot
+
+BOX = sandbox("box")
+
+
+def scraped(seen: Snapshot | None) -> Scraped:
+    return scrape(HostCollector(lambda: seen).collect)
+
+
+def with_facts(seen: Snapshot, **changes: object) -> Snapshot:
+    facts = replace(seen.observed.facts, **changes)
+    return replace(seen, observed=replace(seen.observed, facts=facts))
+
+
+def test_the_engine_and_its_host() -> None:
+    shown = scraped(snapshot(BOX))
+    assert shown.value("paddock_docker_up") == 1
+    info = {"server_version": "26.1.5", "api_version": "1.45", "storage_driver": "overlay2"}
+    assert shown.value("paddock_docker_info", **info, cgroup_version="2", default_runtime="runc") == 1
+    assert shown.value("paddock_host_cpu_cores") == 8
+    assert shown.value("paddock_host_memory_bytes") == 16 << 30
+
+
+def test_room_on_the_dockers_disk(tmp_path: Path) -> None:
+    shown = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path)))
+    size, free = (shown.value(f"paddock_host_docker_root_{each}_bytes") for each in ("size", "avail"))
+    assert size is not None
+    assert free is not None
+    assert 0 < free <= size
+    gone = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path / "gone")))
+    assert gone.value("paddock_host_docker_root_size_bytes") is None
+
+
+def test_containers_by_state_with_zeros() -> None:
+    other = sandbox("other")
+    seen = snapshot(BOX, other, containers=[container(BOX.obj), container(other.obj, state=State.EXITED)])
+    shown = scraped(seen)
+    found = {each: shown.value("paddock_docker_containers", state=each, managed="true") for each in CONTAINER_STATES}
+    assert found == {each: float(each in ("running", "exited")) for each in CONTAINER_STATES}
+
+
+def test_a_blind_look_counts_no_containers_but_keeps_the_facts() -> None:
+    shown = scraped(snapshot(BOX, blind="the engine does not answer"))
+    assert shown.value("paddock_docker_up") == 0
+    assert "paddock_docker_containers" not in shown.names()
+    assert shown.value("paddock_host_cpu_cores") == 8
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_before_the_engine_has_answered_nothing_is_made_up(started: bool) -> None:
+    seen = snapshot(blind="not looked yet") if started else None
+    if seen is not None:
+        seen = replace(seen, observed=replace(seen.observed, facts=HostFacts()))
+    assert [(each.name, each.value) for each in scraped(seen).samples] == [("paddock_docker_up", 0)]

@@ -1,0 +1,129 @@
+"""Desired and actual state of sandboxes, as a scrape shows it."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.instance import Memory, Termination
+from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.metrics.catalogue.objects import CONDITIONS, STATES
+from controller.metrics.objects import ObjectCollector
+from tests.metrics.made_up import MIB, NOW, Scraped, instance, many, sandbox, scrape, snapshot
+
+HERE = {"namespace": "default", "sandbox": "box"}
+BOX = sandbox("box")
+
+
+def scraped(seen: Snapshot | None, **options: tuple[str, ...]) -> Scraped:
+    return scrape(ObjectCollector(lambda: seen, **options).collect)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("created_timestamp_seconds", NOW - 100),
+        ("deletion_timestamp_seconds", None),
+        ("metadata_generation", 3),
+        ("status_observed_generation", 3),
+        ("spec_running", 1),
+        ("spec_cpu_limit_cores", 0.5),
+        ("spec_memory_limit_bytes", 256 * MIB),
+        ("spec_pids_limit", 128),
+        ("status_ready", 1),
+        ("status_restarts_total", 2),
+        ("status_last_termination_exit_code", 137),
+        ("status_waiting_reason", None),
+    ],
+)
+def test_each_figure_is_where_it_belongs(name: str, value: float | None) -> None:
+    assert scraped(snapshot(BOX)).value(f"paddock_sandbox_{name}", **HERE) == value
+
+
+def test_info_has_the_specs_facts() -> None:
+    found = scraped(snapshot(BOX)).value(
+        "paddock_sandbox_info",
+        **HERE,
+        uid=BOX.obj.uid,
+        image="paddock/python:1",
+        security_level="full-isolation",
+        network="",
+        pool="",
+    )
+    assert found == 1
+
+
+def test_exactly_one_state_is_1() -> None:
+    shown = scraped(snapshot(BOX))
+    values = {state: shown.value("paddock_sandbox_status_state", **HERE, state=state) for state in STATES}
+    assert values == {state: float(state == "Running") for state in STATES}
+
+
+def test_conditions_are_1_0_or_absent() -> None:
+    stored = [
+        {"type": "Ready", "status": "False", "reason": "CrashLoopBackOff"},
+        {"type": "Secured", "status": "Unknown"},
+    ]
+    shown = scraped(snapshot(sandbox("box", status={"conditions": stored})))
+    known = {type_: shown.value("paddock_sandbox_status_condition", **HERE, condition=type_) for type_ in CONDITIONS}
+    assert known == {type_: 0 if type_ == "Ready" else None for type_ in CONDITIONS}
+    assert shown.value("paddock_sandbox_status_ready", **HERE) == 0
+    assert shown.value("paddock_sandbox_status_waiting_reason", **HERE, reason="CrashLoopBackOff") == 1
+    assert shown.value("paddock_sandbox_status_observed_generation", **HERE) is None
+
+
+def test_a_sandbox_being_deleted_says_since_when() -> None:
+    shown = scraped(snapshot(sandbox("box", deleted_at=NOW - 5)))
+    assert shown.value("paddock_sandbox_deletion_timestamp_seconds", **HERE) == NOW - 5
+    assert shown.value("paddock_sandbox_status_state", **HERE, state="Terminating") == 1
+
+
+def test_a_sandbox_meant_to_stand_still_is_not_meant_to_run() -> None:
+    spec = {"template": {"image": "paddock/python:1"}, "runState": "Suspended"}
+    assert scraped(snapshot(sandbox("box", spec))).value("paddock_sandbox_spec_running", **HERE) == 0
+
+
+def test_limits_left_to_the_level_are_those_reserved() -> None:
+    spec = {"template": {"image": "paddock/python:1"}, "resources": {"limits": {"pids": 7}}}
+    box = sandbox("box", spec)
+    shown = scraped(snapshot(box))
+    assert shown.value("paddock_sandbox_spec_pids_limit", **HERE) == 7
+    assert shown.value("paddock_sandbox_spec_memory_limit_bytes", **HERE) == 256 * MIB
+    alone = scraped(replace(snapshot(box), instances={}))
+    assert alone.value("paddock_sandbox_spec_memory_limit_bytes", **HERE) is None
+    assert alone.value("paddock_sandbox_spec_pids_limit", **HERE) == 7
+
+
+def test_a_spec_that_cannot_be_read_still_shows_its_object() -> None:
+    shown = scraped(snapshot(Sandbox(BOX.obj, None, "written by a newer version")))
+    assert shown.value("paddock_sandbox_info", **HERE, image="", security_level="") == 1
+    assert shown.value("paddock_sandbox_spec_running", **HERE) is None
+
+
+@pytest.mark.parametrize(("reason", "shown_as"), [("OOMKilled", "OOMKilled"), ("Gremlins", "other")])
+def test_the_last_end_keeps_to_the_list_of_reasons(reason: str, shown_as: str) -> None:
+    end = Termination("id-before", 137, reason, NOW - 90, NOW - 70)
+    seen = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, Memory(last_end=end))})
+    assert scraped(seen).value("paddock_sandbox_status_last_termination_reason", **HERE, reason=shown_as) == 1
+
+
+def test_a_sandbox_that_never_ended_has_no_last_end() -> None:
+    shown = scraped(replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, Memory(restarts=0, crashes=1))}))
+    assert shown.value("paddock_sandbox_status_restarts_total", **HERE) == 0
+    assert shown.value("paddock_sandbox_status_last_termination_exit_code", **HERE) is None
+
+
+def test_user_labels_are_exported_by_allow_list_only() -> None:
+    labels = {"app.example.org/name": "web", "secret": "x"}
+    seen = snapshot(sandbox("box", labels=labels), sandbox("plain"))
+    assert "paddock_sandbox_labels" not in scraped(seen).names()
+    shown = scraped(seen, label_allowlist=("app.example.org/name",))
+    samples = [each for each in shown.samples if each.name == "paddock_sandbox_labels"]
+    assert [each.labels for each in samples] == [{**HERE, "label_app_example_org_name": "web"}]
+
+
+def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
+    now = [many(2)]
+    collector = ObjectCollector(lambda: now[0])
+    assert scrape(collector.collect).names(sandbox="box-0001")
+    now[0] = many(1)
+    assert scrape(collector.collect).names(sandbox="box-0001") == []
