@@ -1,0 +1,67 @@
+"""Which database a URL means, and the three ways to use it: reading, writing, migrating."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from controller.ports import StoreError
+
+# A frozen migration elsewhere must end in an error with words, not in a daemon that never starts.
+MIGRATION_WAIT_SECONDS = 60.0
+
+
+class Database(ABC):
+    """One database. `name` is what error messages call it. Making one does no work; the pool fills on use."""
+
+    def __init__(self, name: str, engine: Engine, *, reader: Engine, writer: Engine) -> None:
+        self.name = name
+        self._engine = engine
+        self._reader = reader
+        self._writer = writer
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view; never waits for a writer."""
+        with self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A write transaction: commits at the end of the block, rolls back on any exception."""
+        with self._writer.begin() as connection:
+            yield connection
+
+    @abstractmethod
+    def migrating(self) -> AbstractContextManager[Connection]:
+        """A write transaction that no other process migrates beside. Raises OSError, StoreError, SQLAlchemyError."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise StoreError for what makes a write fail and can be seen without writing."""
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def connect(url: str, *, schema: str | None = None, wait_seconds: float = 5.0) -> Database:
+    """The database of a SQLAlchemy URL (`sqlite:////path/to/file` or `postgresql://user@host/name`).
+
+    A writer waits `wait_seconds` for another one to finish. Raises StoreError for a URL that cannot be used.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise StoreError("store: not a database URL; write sqlite:////path/to/file or postgresql://...") from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        from controller.store.sqlite import SqliteDatabase
+
+        return SqliteDatabase(parsed, wait_seconds=wait_seconds)
+    if backend in ("postgresql", "postgres"):
+        from controller.store.postgres import PostgresDatabase
+
+        return PostgresDatabase(parsed, schema=schema, wait_seconds=wait_seconds)
+    raise StoreError(f"store: `{backend}` is not supported; use sqlite:////path/to/file or postgresql://...")

@@ -1,0 +1,82 @@
+"""PostgreSQL, by psycopg 3. Every wait has an end: connecting, a statement, a lock, an idle transaction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+
+from controller.ports import StoreError
+from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+
+# The number of our migration lock among the advisory locks of a database: "paddock" in ASCII.
+_MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
+_STATEMENT_SECONDS = 30.0
+_IDLE_TRANSACTION_SECONDS = 60.0
+# What libpq should do unless the URL says otherwise: notice within seconds that the server is gone.
+_LIBPQ = {
+    "application_name": "paddock",
+    "client_encoding": "utf8",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+
+
+class PostgresDatabase(Database):
+    """`schema` keeps all tables in a schema of that name, made when missing; None: the user's default one."""
+
+    def __init__(self, url: URL, *, schema: str | None, wait_seconds: float) -> None:
+        engine = _engine(url, schema, wait_seconds)
+        # Default READ COMMITTED for writers: after the counter row is theirs, they see all earlier commits.
+        # Readers need one view of several tables, or a list and its revision would not belong together.
+        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        super().__init__(url.render_as_string(hide_password=True), engine, reader=reader, writer=engine)
+        self._schema = schema
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        with self._engine.begin() as connection:
+            wait = int(MIGRATION_WAIT_SECONDS * 1000)
+            connection.execute(text(f"SET LOCAL lock_timeout = {wait}"))
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            if self._schema is not None:
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self._schema)}"))
+            yield connection
+
+    def check(self) -> None:
+        """Nothing can be seen from here."""
+
+
+def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
+    url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query})
+    try:
+        engine = create_engine(
+            url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0), pool_pre_ping=True
+        )
+    except ModuleNotFoundError as error:
+        raise StoreError("store: PostgreSQL needs psycopg; run `pip install 'paddock[postgres]'`") from error
+    settings = [
+        f"SET statement_timeout = {int(_STATEMENT_SECONDS * 1000)}",
+        f"SET lock_timeout = {int(wait_seconds * 1000)}",
+        f"SET idle_in_transaction_session_timeout = {int(_IDLE_TRANSACTION_SECONDS * 1000)}",
+    ]
+    if schema is not None:
+        settings.append(f"SET search_path TO {_quoted(schema)}")
+    statement = "; ".join(settings)
+
+    def prepare(connection: Any, _record: object) -> None:
+        connection.autocommit = True
+        connection.execute(statement)
+        connection.autocommit = False
+
+    # First of all: what SQLAlchemy reads from a new connection depends on the search path.
+    event.listen(engine, "connect", prepare, insert=True)
+    return engine
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,168 @@
+"""Rows of the tables to and from the nouns of kinds/.
+
+JSON text is canonical (sorted keys, no spaces, ASCII): equal values are equal text, and 1, 1.0 and true are not
+equal, as they would be in Python. Fields this version does not know pass through untouched.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance, memory_from_json, memory_to_json
+from controller.kinds.meta import Event, ObjectRef, StoredObject
+from controller.ports import StoreError
+
+Row = Mapping[str, Any]
+
+_OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_version", "created_at", "deleted_at")
+_OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
+OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
+_INT_END = 1 << 63
+_LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain).encode
+
+
+def to_text(value: object) -> str:
+    """Canonical JSON text. Raises StoreError for what JSON cannot hold."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"cannot be stored: not plain JSON ({error})") from error
+
+
+def from_text(text: str) -> Any:
+    """The value of stored JSON text. Raises StoreError where the database holds something else."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreError(f"the store holds a damaged value ({error}); restore a backup") from error
+
+
+def clean(text: str) -> str:
+    """Text that every database takes: no NUL and no half surrogate pairs (an engine's message may have either)."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _fitting(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, if every column can hold it. The drivers would each say it in another way, some only at the commit."""
+    for name, value in row.items():
+        if isinstance(value, str) and clean(value) != value:
+            raise StoreError(f"cannot be stored: {name} {value!r} is no plain Unicode text")
+        if isinstance(value, int) and not -_INT_END <= value < _INT_END:
+            raise StoreError(f"cannot be stored: {name} {value} does not fit 64 bits")
+    return row
+
+
+def object_row(obj: StoredObject) -> dict[str, Any]:
+    """The row of an object. Raises StoreError for what no column or no JSON can hold."""
+    row = _fitting({name: getattr(obj, name) for name in _OBJECT_PLAIN})
+    for name in _OBJECT_JSON:
+        row[name] = to_text(getattr(obj, name))
+    if obj.last_applied is None:
+        row["last_applied"] = None
+    return row
+
+
+def object_from_row(row: Row) -> StoredObject:
+    values = {name: row[name] for name in _OBJECT_PLAIN}
+    for name in _OBJECT_JSON:
+        text = row[name]
+        values[name] = None if text is None else from_text(text)
+    return _object(values)
+
+
+def same_object(one: Row, other: Row) -> bool:
+    """Whether two object rows say the same; the resource version is not part of what is said."""
+    return all(one[name] == other[name] for name in OBJECT_COLUMNS if name != "resource_version")
+
+
+def change_text(row: Row) -> str:
+    """The whole object as one JSON text, put together from parts that are JSON text already."""
+    parts = [f'"{name}":{_encode(row[name])}' for name in _OBJECT_PLAIN]
+    parts += [f'"{name}":{"null" if row[name] is None else row[name]}' for name in _OBJECT_JSON]
+    return "{" + ",".join(parts) + "}"
+
+
+def object_from_change(text: str) -> StoredObject:
+    return _object(from_text(text))
+
+
+def _object(values: Mapping[str, Any]) -> StoredObject:
+    known = {name: values[name] for name in OBJECT_COLUMNS}
+    known["finalizers"] = tuple(known["finalizers"])
+    known["owner_references"] = tuple(known["owner_references"])
+    return StoredObject(**known)
+
+
+def instance_row(instance: Instance) -> dict[str, Any]:
+    """The row of an instance. Raises StoreError for what no column can hold."""
+    reserves = {name: getattr(instance.reserves, name) for name in _LIMITS}
+    row = {
+        "name": instance.name,
+        "parent_uid": instance.parent_uid,
+        "parent_kind": instance.parent_kind,
+        "namespace": instance.namespace,
+        "parent_name": instance.parent_name,
+        "role": instance.role,
+        "created_at": instance.created_at,
+        "memory": to_text(memory_to_json(instance.memory)),
+        "version": instance.version,
+    }
+    return _fitting(reserves | row)
+
+
+def instance_from_row(row: Row) -> Instance:
+    return Instance(
+        name=row["name"],
+        parent_uid=row["parent_uid"],
+        parent_kind=row["parent_kind"],
+        namespace=row["namespace"],
+        parent_name=row["parent_name"],
+        role=row["role"],
+        reserves=Limits(**{name: row[name] for name in _LIMITS}),
+        created_at=row["created_at"],
+        memory=memory_from_json(from_text(row["memory"])),
+        version=row["version"],
+    )
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    reason, message = clean(event.reason), clean(event.message)
+    said = to_text([event.type, reason, message])
+    return {
+        "uid": clean(event.ref.uid),
+        "digest": hashlib.sha256(said.encode()).hexdigest(),
+        "kind": clean(event.ref.kind),
+        "namespace": clean(event.ref.namespace),
+        "name": clean(event.ref.name),
+        "type": event.type,
+        "reason": reason,
+        "message": message,
+        "count": event.count,
+        "first_at": event.first_at or event.at,
+        "last_at": event.at,
+    }
+
+
+def event_from_row(row: Row) -> Event:
+    return Event(
+        ref=ObjectRef(row["kind"], row["namespace"], row["name"], row["uid"]),
+        type=row["type"],
+        reason=row["reason"],
+        message=row["message"],
+        at=row["last_at"],
+        count=row["count"],
+        first_at=row["first_at"],
+    )

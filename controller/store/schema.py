@@ -1,0 +1,147 @@
+"""The tables. Migrations make them (migrations/versions); a test holds the two against each other.
+
+JSON is kept as canonical text (see rows.py): what was read is written back byte for byte, on both databases, and
+"did it change" is a comparison of strings. Times are Unix seconds.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+# Constraints need names that a later migration can refer to, on both databases.
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only in a column of exactly this type.
+_ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+
+# One row. Every writer takes it first: so commits come in the order of their revision, and watchers miss none.
+# `pruned_revision`: changes up to and including it are gone. `epoch` moves when the database was restored.
+meta = Table(
+    "meta",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("instance_id", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("pruned_revision", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("resource_version", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("deleted_at", Double),
+    Column("labels", Text, nullable=False),
+    Column("annotations", Text, nullable=False),
+    Column("finalizers", Text, nullable=False),
+    Column("owner_references", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("last_applied", Text),
+    Column("status", Text, nullable=False),
+    UniqueConstraint("kind", "namespace", "name"),
+)
+
+# What an instance reserves is in columns of its own, so that a quota is one sum.
+instances = Table(
+    "instances",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("parent_uid", Text, ForeignKey("objects.uid", ondelete="CASCADE"), nullable=False),
+    Column("parent_kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("parent_name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("cpu_millicores", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("pids", BigInteger, nullable=False),
+    Column("cpu_shares", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("memory", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Index(None, "parent_uid"),
+)
+
+# `digest` stands for type, reason and message: PostgreSQL refuses to index a long message itself.
+events = Table(
+    "events",
+    metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("first_at", Double, nullable=False),
+    Column("last_at", Double, nullable=False),
+    UniqueConstraint("uid", "digest"),
+    Index(None, "last_at"),
+)
+
+# The watch log: one row an object and commit. `object` is the whole object as it was written.
+changes = Table(
+    "changes",
+    metadata,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("object", Text, nullable=False),
+)
+
+# Who may act as leader, until when; `epoch` fences off a holder that was thought dead.
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("acquired_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+)
+
+# Who asked for what, and what came of it. `detail` is JSON.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index(None, "at"),
+)

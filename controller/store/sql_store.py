@@ -1,0 +1,257 @@
+"""`ports.Store` over SQLAlchemy. Any thread may call it; constructing one does no work."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.plan import Writes
+from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
+from controller.store import migrate, rows
+from controller.store.connect import Database, connect
+from controller.store.errors import explain, reason_of
+from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.transaction import SqlTransaction
+
+_Foreign = tuple[type[Exception], ...]
+# Inside a caller's transaction an OSError is the caller's; here it can only be the database's.
+_OPENING: _Foreign = (SQLAlchemyError, OSError)
+_MOST_ROWS = 1_000_000
+_TAKE_META = select(meta).with_for_update()
+_REVISION = select(meta.c.revision)
+_ALL_INSTANCES = select(instances).order_by(instances.c.name)
+
+
+class SqlStore:
+    """`url` is `sqlite:////path/to/file` or `postgresql://...`; `schema` is PostgreSQL's, made when missing.
+
+    A writer waits at most `wait_seconds` for others. `timer` counts seconds for the durations that `meter` gets.
+    Every method may raise StoreError: then nothing was written (when a server is lost in the middle of a commit
+    it may have been: read again).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        meter: Meter | None = None,
+        schema: str | None = None,
+        wait_seconds: float = 5.0,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._url = url
+        self._meter = meter or NullMeter()
+        self._schema = schema
+        self._wait_seconds = wait_seconds
+        self._timer = timer
+        self._opened: Database | None = None
+        self._instance_id = ""
+
+    def open(self) -> None:
+        """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
+        self.close()
+        database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
+        try:
+            with self._operation("open", database, _OPENING), database.migrating() as connection:
+                migrate.upgrade(connection, database.name)
+                self._instance_id = migrate.identify(connection)
+        except BaseException:
+            database.close()
+            raise
+        self._opened = database
+
+    def close(self) -> None:
+        """Free every connection. Calls that come later raise StoreError, until `open`."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def ping(self) -> str:
+        """Empty when a write would work now, else why not, in words."""
+        try:
+            with self._writing("ping", _OPENING) as connection:
+                self._database().check()
+                # A write that is not kept: a file or a server that only reads refuses it.
+                connection.execute(update(meta).values(revision=meta.c.revision))
+                connection.rollback()
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    @property
+    def instance_id(self) -> str:
+        """Made with the store and kept for its life; our containers are labelled with it."""
+        self._database()
+        return self._instance_id
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqlTransaction]:
+        """Begin a write transaction; commits at the end of the block, rolls back on any exception."""
+        with self._writing("transaction") as connection:
+            transaction = SqlTransaction(connection)
+            yield transaction
+            transaction.flush()
+
+    def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
+        named = (objects.c.kind, kind), (objects.c.namespace, namespace), (objects.c.name, name)
+        query = select(objects).where(*(column == rows.clean(value) for column, value in named))
+        with self._reading("get") as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else rows.object_from_row(dict(row))
+
+    def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
+        """Objects in order of namespace and name, and the revision they were read at."""
+        query = select(objects).where(objects.c.kind == rows.clean(kind))
+        if namespace is not None:
+            query = query.where(objects.c.namespace == rows.clean(namespace))
+        with self._reading("list") as connection:
+            revision: int = connection.execute(_REVISION).scalar_one()
+            found = [dict(row) for row in connection.execute(query).mappings()]
+        # Here and not in SQL: the order of a server's locale is not ours.
+        found.sort(key=lambda row: (row["namespace"], row["name"]))
+        return [rows.object_from_row(row) for row in found], revision
+
+    def revision(self) -> int:
+        """Number of the newest commit."""
+        with self._reading("revision") as connection:
+            found: int = connection.execute(_REVISION).scalar_one()
+            return found
+
+    def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
+        """Changes after revision `since`, oldest first: about `limit` of them, but always whole commits.
+
+        ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
+        """
+        with self._reading("changes") as connection:
+            _check_since(connection, since)
+            found = connection.execute(_whole_commits(since, min(max(1, limit), _MOST_ROWS))).all()
+        return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
+
+    def instances(self) -> Sequence[Instance]:
+        with self._reading("instances") as connection:
+            return [rows.instance_from_row(dict(row)) for row in connection.execute(_ALL_INSTANCES).mappings()]
+
+    def record(self, writes: Writes) -> Mapping[str, Instance]:
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
+        written, and the turn is planned again. Statuses that did not change move no resourceVersion.
+        """
+        if not writes:
+            return {}
+        with self._writing("record") as connection:
+            transaction = SqlTransaction(connection)
+            transaction.load(_uids(writes))
+            for status in writes.statuses:
+                transaction.put_status(status)
+            for ref, finalizer in writes.finalized:
+                transaction.finalize(ref, finalizer)
+            for event in writes.events:
+                transaction.add_event(event)
+            transaction.flush()
+            wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
+            return {each.parent_uid: each for each in transaction.write_instances(wanted)}
+
+    def events(self, *, namespace: str | None = None, uid: str | None = None, limit: int = 500) -> Sequence[Event]:
+        """Newest last."""
+        query = select(events).order_by(events.c.last_at.desc(), events.c.id.desc())
+        if namespace is not None:
+            query = query.where(events.c.namespace == rows.clean(namespace))
+        if uid is not None:
+            query = query.where(events.c.uid == rows.clean(uid))
+        query = query.limit(min(max(0, limit), _MOST_ROWS))
+        with self._reading("events") as connection:
+            found = [rows.event_from_row(dict(row)) for row in connection.execute(query).mappings()]
+        return found[::-1]
+
+    def prune(self, *, keep_changes: int, events_before: float) -> int:
+        """Drop old changes and events; how many rows went.
+
+        At least the newest `keep_changes` changes stay (a commit is never split), and every event seen since
+        `events_before` (Unix seconds).
+        """
+        with self._writing("prune") as connection:
+            state = connection.execute(_TAKE_META).mappings().one()
+            through = _prunable(connection, keep_changes, newest=state["revision"])
+            dropped = connection.execute(delete(changes).where(changes.c.revision <= through)).rowcount
+            connection.execute(update(meta).values(pruned_revision=max(state["pruned_revision"], through)))
+            dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
+            return dropped
+
+    def _database(self) -> Database:
+        opened = self._opened
+        if opened is None:
+            raise StoreError("the store is not open; it was closed, or opening it failed")
+        return opened
+
+    @contextmanager
+    def _reading(self, operation: str) -> Iterator[Connection]:
+        database = self._database()
+        with self._operation(operation, database), database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, operation: str, foreign: _Foreign = (SQLAlchemyError,)) -> Iterator[Connection]:
+        database = self._database()
+        with self._operation(operation, database, foreign), database.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def _operation(self, operation: str, database: Database, foreign: _Foreign = (SQLAlchemyError,)) -> Iterator[None]:
+        """Count and time a call, and put foreign exceptions into words."""
+        started = self._timer()
+        try:
+            yield
+        except StoreError as error:
+            self._failed(operation, reason_of(error))
+            raise
+        except foreign as error:
+            fault = explain(error, database.name)
+            self._failed(operation, fault.reason)
+            raise fault.error from error
+        finally:
+            self._meter.count("paddock_store_operations_total", operation=operation)
+            self._meter.observe(
+                "paddock_store_operation_duration_seconds", self._timer() - started, operation=operation
+            )
+
+    def _failed(self, operation: str, reason: str) -> None:
+        self._meter.count("paddock_store_operation_errors_total", operation=operation, reason=reason)
+
+
+def _uids(writes: Writes) -> Iterator[str]:
+    yield from (each.ref.uid for each in writes.statuses)
+    yield from (ref.uid for ref, _ in writes.finalized)
+    yield from (each.parent_uid for each in writes.instances)
+
+
+def _check_since(connection: Connection, since: int) -> None:
+    revision, pruned = connection.execute(select(meta.c.revision, meta.c.pruned_revision)).one()
+    if since < pruned:
+        raise ChangesGone(f"changes after revision {since} are kept from {pruned} on only: list again")
+    if since > revision:
+        raise ChangesGone(f"revision {since} is newer than the store's {revision}: list again")
+
+
+def _whole_commits(since: int, limit: int) -> Select[Any]:
+    """The changes of as many commits as make up `limit` rows, the last one whole."""
+    later = select(changes.c.revision).where(changes.c.revision > since)
+    some = later.order_by(changes.c.revision).limit(limit).subquery()
+    last = select(func.max(some.c.revision)).scalar_subquery()
+    query = select(changes.c.revision, changes.c.type, changes.c.object)
+    query = query.where(changes.c.revision > since, changes.c.revision <= last)
+    return query.order_by(changes.c.revision, changes.c.position)
+
+
+def _prunable(connection: Connection, keep: int, *, newest: int) -> int:
+    """The newest revision all of whose changes may go; 0: none."""
+    if keep <= 0:
+        return newest
+    by_age = select(changes.c.revision).order_by(changes.c.revision.desc()).offset(keep - 1).limit(1)
+    oldest_kept = connection.execute(by_age).scalar_one_or_none()
+    return 0 if oldest_kept is None else oldest_kept - 1

@@ -1,0 +1,130 @@
+"""SQLite: one file, one writer at a time, readers beside it (WAL)."""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+
+from controller.ports import StoreError
+from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+
+_BEGIN = "paddock_begin"
+_LOCK_POLL_SECONDS = 0.02
+# Less than this free, and the next commit or checkpoint fails.
+_MIN_FREE_BYTES = 1 << 20
+# synchronous=NORMAL: with WAL a crash of the process loses nothing, a power cut at most the last commits.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+
+
+class SqliteDatabase(Database):
+    def __init__(self, url: URL, *, wait_seconds: float) -> None:
+        self._path = _file_of(url)
+        self._wait_seconds = wait_seconds
+        self._gate = threading.Lock()
+        engine = _engine(url, wait_seconds)
+        # A deferred transaction that turns to writing fails at once when another one wrote meanwhile, whatever
+        # the busy timeout: writers say so at their BEGIN.
+        writer = engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+        super().__init__(str(self._path), engine, reader=engine, writer=writer)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        # SQLite's own lock is polled, with naps of up to 100 ms: among our threads, queue up here instead.
+        if not self._gate.acquire(timeout=self._wait_seconds):
+            raise StoreError(f"store {self.name} is busy: an earlier write has not ended; try again")
+        try:
+            with super().writing() as connection:
+                yield connection
+        finally:
+            self._gate.release()
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        _prepare(self._path)
+        with _locked(self._path), self._engine.connect() as connection:
+            # Batch migrations drop and remake tables; with foreign keys on, that would delete the rows of others.
+            # It cannot be switched inside a transaction, so this connection is made for the migration alone.
+            connection.detach()
+            _driver(connection).execute("PRAGMA foreign_keys=OFF")
+            with connection.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"}).begin():
+                yield connection
+                if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                    raise StoreError(f"store {self.name}: the migration left rows without their parent; undone")
+
+    def check(self) -> None:
+        free = os.statvfs(self._path)
+        if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
+            raise StoreError(f"store {self.name} has no room left; free some disk space")
+        if not os.access(self._path, os.W_OK):
+            raise StoreError(f"store {self.name} cannot be written; give paddock's user access to it")
+
+
+def _file_of(url: URL) -> Path:
+    if url.database in (None, "", ":memory:") or str(url.database).startswith("file:"):
+        raise StoreError("store: SQLite needs a file; write sqlite:////path/to/file")
+    return Path(str(url.database)).absolute()
+
+
+def _engine(url: URL, wait_seconds: float) -> Engine:
+    # isolation_level None: the driver begins nothing by itself, so that ours is the only BEGIN.
+    arguments = {"isolation_level": None, "timeout": wait_seconds}
+    engine = create_engine(
+        url.set(drivername="sqlite+pysqlite"),
+        connect_args=arguments,
+        pool_size=8,
+        max_overflow=40,
+        pool_timeout=max(wait_seconds, 1.0),
+    )
+    event.listen(engine, "connect", _prepare_connection)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare_connection(connection: Any, _record: object) -> None:
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.dbapi_connection
+
+
+def _prepare(path: Path) -> None:
+    """Make the file and its folder for our user alone. Existing ones keep their mode. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.is_dir():
+        raise StoreError(f"store {path} is a folder; name a file in it, such as {path / 'paddock.db'}")
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file beside the database. It is never removed: that would let two hold it."""
+    handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + MIGRATION_WAIT_SECONDS
+        while not _try_lock(handle):
+            if time.monotonic() > deadline:
+                raise StoreError(f"store {path} is being migrated by another process, which does not end; stop it")
+            time.sleep(_LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""The other process of a store test: `python -m tests.contract.store_process COMMAND [url, schema, ...]`."""
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+from controller.ports import StoreError
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import box, insert
+
+
+def say(what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def wait() -> None:
+    sys.stdin.readline()
+
+
+def identify(store: SqlStore) -> None:
+    """Open when told to, and say whose store it is."""
+    say("ready")
+    wait()
+    store.open()
+    say(store.instance_id)
+
+
+def write(store: SqlStore, writer: str, commits: int) -> None:
+    """Commit so many times, one new object each."""
+    store.open()
+    say("ready")
+    wait()
+    for number in range(commits):
+        insert(store, box(f"{writer}-{number}"))
+    say("done")
+
+
+def claim(store: SqlStore, uid: str) -> None:
+    """Try to insert the one name that the others want too."""
+    store.open()
+    say("ready")
+    wait()
+    try:
+        insert(store, box("contested", uid=uid))
+    except StoreError as error:
+        say(type(error).__name__)
+    else:
+        say("won")
+
+
+def hold(store: SqlStore) -> None:
+    """Keep a write transaction open, all sent but nothing committed, until told to give it up."""
+    store.open()
+    with contextlib.suppress(KeyboardInterrupt), store.transaction() as transaction:
+        transaction.put(box("held"))
+        transaction.flush()
+        say("holding")
+        wait()
+        raise KeyboardInterrupt
+    say("done")
+
+
+def unprivileged(store: SqlStore, user_id: int) -> None:
+    """Open as a user whom file modes bind, and say why it did not work."""
+    if os.getuid() == 0:
+        os.setgid(user_id)
+        os.setuid(user_id)
+    try:
+        store.open()
+    except StoreError as error:
+        say(str(error))
+    else:
+        say(store.ping())
+
+
+COMMANDS = {each.__name__: each for each in (identify, write, claim, hold, unprivileged)}
+
+
+def main(command: str, url: str, schema: str | None, *arguments: Any) -> None:
+    store = SqlStore(url, schema=schema)
+    try:
+        COMMANDS[command](store, *arguments)
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *json.loads(sys.argv[2]))

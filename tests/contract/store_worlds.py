@@ -1,0 +1,144 @@
+"""Databases of their own for store tests, what is put into them, and other processes that use them."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Event, StoredObject
+from controller.ports import StoreError
+from controller.store.connect import Database, connect
+from controller.store.sql_store import SqlStore
+
+BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+ROOT = Path(__file__).parents[2]
+_CHILD = "tests.contract.store_process"
+
+
+@dataclass
+class World:
+    """One database of one test. Stores and processes made here end with the test."""
+
+    url: str
+    schema: str | None = None
+    stores: list[SqlStore] = field(default_factory=list)
+    children: list["Child"] = field(default_factory=list)
+
+    def store(self, **options: Any) -> SqlStore:
+        """One more store on the same database, open."""
+        store = SqlStore(self.url, schema=self.schema, **options)
+        self.stores.append(store)
+        store.open()
+        return store
+
+    def child(self, command: str, *arguments: object) -> "Child":
+        """Another process; see store_process.py for the commands."""
+        child = Child([command, json.dumps([self.url, self.schema, *arguments])])
+        self.children.append(child)
+        return child
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """Below the store, for tests that look at or break what is underneath."""
+        database = connect(self.url, schema=self.schema)
+        try:
+            yield database
+        finally:
+            database.close()
+
+    def end(self) -> None:
+        for child in self.children:
+            child.end()
+        for store in self.stores:
+            store.close()
+        if self.schema is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        with self.database() as database, database.writing() as connection:
+            connection.exec_driver_sql(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+
+
+class Child:
+    """A process that says what it found in lines, and goes on when told to."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", _CHILD, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self) -> Any:
+        """Its next line; fails the test when it ended instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the child ended with {self._process.wait()}"
+        return json.loads(line)
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> None:
+        self.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@contextmanager
+def make_world(backend: str, folder: Path) -> Iterator[World]:
+    if backend == "sqlite":
+        world = World(f"sqlite:///{folder / 'store' / 'paddock.db'}")
+    else:
+        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=f"test_{uuid.uuid4().hex}")
+    try:
+        yield world
+    finally:
+        world.end()
+
+
+def box(name: str = "box", namespace: str = "default", uid: str = "", **fields: Any) -> StoredObject:
+    """A small object; its uid follows from its name unless given."""
+    fields = {"spec": {"template": {"image": "tiny"}}, "created_at": 1.5, **fields}
+    return StoredObject("Sandbox", namespace, name, uid or f"uid-{namespace}-{name}", **fields)
+
+
+def instance(obj: StoredObject, **fields: Any) -> Instance:
+    fields = {"role": "sandbox", "reserves": Limits(500, 1 << 29, 64), "created_at": 2.5, **fields}
+    return Instance(f"pdk-{obj.name}", obj.uid, obj.kind, obj.namespace, obj.name, **fields)
+
+
+def event(obj: StoredObject, message: str = "made", at: float = 10.0, **fields: Any) -> Event:
+    return Event(obj.ref, "Normal", fields.pop("reason", "Created"), message, at, **fields)
+
+
+def insert(store: SqlStore, *objects: StoredObject) -> list[StoredObject]:
+    """Put them, in one transaction."""
+    with store.transaction() as transaction:
+        return [transaction.put(each) for each in objects]
+
+
+def refusal(action: Any) -> StoreError:
+    """The StoreError that calling `action` raises."""
+    with pytest.raises(StoreError) as raised:
+        action()
+    return raised.value

@@ -1,0 +1,652 @@
+"""What every Store holds to, on SQLite and on PostgreSQL. Where a database differs, see tests/store."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Failure, Memory, Termination
+from controller.kinds.meta import StoredObject
+from controller.kinds.plan import StatusWrite, Writes
+from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def store(world: World) -> SqlStore:
+    return world.store()
+
+
+def in_thread(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def kinds_of(changes: list[Change]) -> list[tuple[int, str, str]]:
+    return [(each.revision, each.type, each.obj.name) for each in changes]
+
+
+def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
+    port: Store = store
+    assert port.ping() == ""
+    assert port.revision() == 0
+    assert port.list("Sandbox") == ([], 0)
+    assert port.get("Sandbox", "default", "box") is None
+    assert (list(port.changes(0)), list(port.instances()), list(port.events())) == ([], [], [])
+
+
+def test_the_instance_id_is_kept_for_the_life_of_the_store(world: World) -> None:
+    first = world.store()
+    first_id = first.instance_id
+    first.close()
+    assert world.store().instance_id == first_id
+    assert len(first_id) == 36
+
+
+def test_opening_again_is_no_new_beginning(store: SqlStore) -> None:
+    before = store.instance_id
+    insert(store, box())
+    store.open()
+    assert (store.instance_id, store.revision()) == (before, 1)
+
+
+def test_nothing_is_done_before_open_or_after_close(world: World) -> None:
+    store = SqlStore(world.url, schema=world.schema)
+    assert "not open" in str(refusal(store.revision))
+    store.close()
+    assert "not open" in store.ping()
+
+
+class TestObjects:
+    def test_all_fields_come_back(self, store: SqlStore) -> None:
+        given_ = box(
+            generation=7,
+            deleted_at=1_700_000_000.123456,
+            created_at=1_699_999_999.987654,
+            labels={"app": "x", "empty": ""},
+            annotations={"paddock/note": "ä\n\0"},
+            finalizers=("b", "a"),
+            owner_references=({"kind": "Pool", "uid": "u", "controller": True},),
+            last_applied={"spec": {"x": [1, 2.5, None]}},
+            status={"conditions": [{"type": "Ready", "status": "True"}], "fieldOfANewerDaemon": {"deep": [{}]}},
+        )
+        [stored] = insert(store, given_)
+        assert stored == replace(given_, resource_version=1)
+        assert store.get("Sandbox", "default", "box") == stored
+        assert store.list("Sandbox") == ([stored], 1)
+        assert list(store.changes(0)) == [Change(1, "ADDED", stored)]
+
+    def test_never_applied_is_not_applied_as_nothing(self, store: SqlStore) -> None:
+        insert(store, box("a"), box("b", last_applied={}))
+        found, _ = store.list("Sandbox")
+        assert [each.last_applied for each in found] == [None, {}]
+
+    def test_lists_are_in_order_and_by_namespace(self, store: SqlStore) -> None:
+        insert(store, box("b", "two"), box("a-a", "two"), box("ab", "two"), box("z", "one"), box("a1", "two"))
+        insert(store, replace(box("quota", uid="q"), kind="Quota"))
+        found, revision = store.list("Sandbox")
+        assert [f"{each.namespace}/{each.name}" for each in found] == ["one/z", "two/a-a", "two/a1", "two/ab", "two/b"]
+        assert revision == 2
+        assert [each.name for each in store.list("Sandbox", "one")[0]] == ["z"]
+        assert store.list("Sandbox", "none") == ([], 2)
+
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            {"spec": {"x": float("nan")}},
+            {"spec": {"x": {1, 2}}},
+            {"status": {"x": b"bytes"}},
+            {"generation": 1 << 63},
+            {"name": "nul\0"},
+            {"name": "half\ud800"},
+        ],
+        ids=str,
+    )
+    def test_what_cannot_be_stored_is_refused_and_nothing_written(
+        self, store: SqlStore, broken: dict[str, object]
+    ) -> None:
+        error = refusal(lambda: insert(store, box("good"), replace(box(), **broken)))
+        assert "cannot be stored" in str(error)
+        assert store.list("Sandbox") == ([], 0)
+
+    @pytest.mark.parametrize("name", ["nul\0", "half\ud800", "'; drop table objects; --", "ä"])
+    def test_asking_for_impossible_names_finds_nothing(self, store: SqlStore, name: str) -> None:
+        insert(store, box())
+        assert store.get("Sandbox", "default", name) is None
+        assert store.list(name)[0] == []
+        assert list(store.events(uid=name)) == []
+        with store.transaction() as transaction:
+            assert transaction.get("Sandbox", name, "box") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+BIG = st.integers(-(10**60), 10**60)
+
+
+@pytest.fixture(params=BACKENDS, scope="module")
+def one_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
+    with make_world(request.param, tmp_path_factory.mktemp("store")) as made:
+        yield made.store()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(spec=st.dictionaries(st.text(), JSON | BIG, max_size=5), status=st.dictionaries(st.text(), JSON, max_size=5))
+def test_any_json_comes_back_and_the_same_again_moves_nothing(
+    one_store: SqlStore, spec: dict[str, object], status: dict[str, object]
+) -> None:
+    [stored] = insert(one_store, box(spec=spec, status=status))
+    found = one_store.get("Sandbox", "default", "box")
+    assert found is not None
+    assert repr(sorted_deep(found.spec)) == repr(sorted_deep(spec))
+    assert repr(sorted_deep(found.status)) == repr(sorted_deep(status))
+    before = one_store.revision()
+    one_store.record(Writes(statuses=(StatusWrite(stored.ref, status),)))
+    assert insert(one_store, replace(found, resource_version=0)) == [found]
+    assert one_store.revision() == before
+
+
+def sorted_deep(value: object) -> object:
+    """With keys in order: the order of a mapping is not part of its value, but 1, 1.0 and True are three."""
+    if isinstance(value, dict):
+        return {key: sorted_deep(value[key]) for key in sorted(value)}
+    return [sorted_deep(each) for each in value] if isinstance(value, list) else value
+
+
+class TestTransactions:
+    def test_an_exception_rolls_back_all_of_it(self, store: SqlStore) -> None:
+        [kept] = insert(store, box("kept"))
+
+        def fail() -> None:
+            with store.transaction() as transaction:
+                transaction.put(box("new"))
+                transaction.put(replace(kept, labels={"a": "b"}))
+                transaction.remove(kept)
+                transaction.add_event(event(kept))
+                transaction.flush()
+                raise LookupError("of the caller")
+
+        with pytest.raises(LookupError, match="of the caller"):
+            fail()
+        assert store.list("Sandbox") == ([kept], 1)
+        assert (len(store.changes(0)), list(store.events())) == (1, [])
+
+    def test_a_commit_has_one_revision(self, store: SqlStore) -> None:
+        stored = insert(store, box("a"), box("b"))
+        assert [each.resource_version for each in stored] == [1, 1]
+        assert [each.resource_version for each in insert(store, box("c"))] == [2]
+        assert kinds_of(store.changes(0)) == [(1, "ADDED", "a"), (1, "ADDED", "b"), (2, "ADDED", "c")]
+
+    def test_reading_or_putting_what_is_there_moves_nothing(self, store: SqlStore) -> None:
+        [stored] = insert(store, box(spec={"a": 1, "b": {"c": 2}}, labels={"x": "y"}))
+        with store.transaction() as transaction:
+            assert transaction.get("Sandbox", "default", "box") == stored
+            assert transaction.put(replace(stored, spec={"b": {"c": 2}, "a": 1})) == stored
+            assert transaction.put(replace(stored, resource_version=99)) == stored
+        assert (store.revision(), len(store.changes(0))) == (1, 1)
+
+    @pytest.mark.parametrize("value", [1.0, True, "1", [1], None])
+    def test_values_that_python_calls_equal_are_a_change(self, store: SqlStore, value: object) -> None:
+        insert(store, box(spec={"a": 1}))
+        insert(store, box(spec={"a": value}))
+        found = store.get("Sandbox", "default", "box")
+        assert found is not None
+        assert repr(found.spec["a"]) == repr(value)
+        assert store.revision() == 2
+
+    def test_what_a_reader_does_to_its_copy_is_not_what_is_stored(self, store: SqlStore) -> None:
+        insert(store, box(spec={"a": [1]}))
+        with store.transaction() as transaction:
+            found = transaction.get("Sandbox", "default", "box")
+            assert found is not None
+            found.spec["a"].append(2)
+            transaction.put(found)
+        assert store.get("Sandbox", "default", "box").spec == {"a": [1, 2]}  # type: ignore[union-attr]
+
+    def test_it_reads_what_it_wrote(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        with store.transaction() as transaction:
+            transaction.put(box("c"))
+            transaction.remove(a)
+            changed = transaction.put(replace(b, labels={"x": "y"}))
+            assert [each.name for each in transaction.list("Sandbox")] == ["b", "c"]
+            assert transaction.get("Sandbox", "default", "a") is None
+            assert transaction.get("Sandbox", "default", "b") == changed
+            assert transaction.list("Sandbox", "other") == []
+            # Only its own eyes: nobody else sees it before the commit.
+            assert store.list("Sandbox") == ([a, b], 1)
+        assert [each.name for each in store.list("Sandbox")[0]] == ["b", "c"]
+
+    def test_it_reads_the_instances(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        store.record(Writes(instances=(instance(stored),)))
+        with store.transaction() as transaction:
+            assert list(transaction.instances()) == list(store.instances())
+
+    @pytest.mark.parametrize("listed", [False, True])
+    def test_a_name_belongs_to_one_uid(self, store: SqlStore, listed: bool) -> None:
+        insert(store, box())
+
+        def take() -> None:
+            with store.transaction() as transaction:
+                transaction.put(box("fine"))
+                if listed:
+                    transaction.list("Sandbox")
+                transaction.put(box(uid="another"))
+
+        assert isinstance(refusal(take), Conflict)
+        assert len(store.list("Sandbox")[0]) == 1
+
+    @pytest.mark.parametrize("listed", ["never", "before", "after"])
+    def test_a_uid_belongs_to_one_name(self, store: SqlStore, listed: str) -> None:
+        [stored] = insert(store, box())
+
+        def rename() -> None:
+            with store.transaction() as transaction:
+                if listed == "before":
+                    transaction.list("Sandbox")
+                transaction.put(replace(stored, name="renamed"))
+                if listed == "after":
+                    transaction.list("Sandbox")
+
+        assert isinstance(refusal(rename), Conflict)
+        assert store.list("Sandbox") == ([stored], 1)
+
+    def test_a_name_can_be_taken_again_in_one_commit(self, store: SqlStore) -> None:
+        [old] = insert(store, box())
+        with store.transaction() as transaction:
+            transaction.remove(old)
+            [new] = [transaction.put(box(uid="second"))]
+        assert store.get("Sandbox", "default", "box") == new
+        assert [(each.type, each.obj.uid) for each in store.changes(1)] == [("DELETED", old.uid), ("ADDED", "second")]
+
+    def test_removing_takes_the_instances_along(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        store.record(Writes(instances=(instance(a), instance(b))))
+        with store.transaction() as transaction:
+            transaction.remove(a)
+        assert [each.parent_name for each in store.instances()] == ["b"]
+
+    def test_removing_what_is_gone_or_anothers_does_nothing(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        with store.transaction() as transaction:
+            transaction.remove(box("never"))
+            transaction.remove(box(uid="another"))
+            transaction.put(box("brief"))
+            transaction.remove(box("brief"))
+        assert store.list("Sandbox") == ([stored], 1)
+
+    def test_a_deletion_tells_the_last_state(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        with store.transaction() as transaction:
+            last = transaction.put(replace(stored, deleted_at=5.0))
+            transaction.remove(stored)
+        assert list(store.changes(1)) == [Change(2, "DELETED", last)]
+
+
+class TestFollowing:
+    def test_a_limit_never_splits_a_commit(self, store: SqlStore) -> None:
+        insert(store, *(box(f"a{number}") for number in range(3)))
+        insert(store, box("b"))
+        insert(store, *(box(f"c{number}") for number in range(2)))
+        for limit, seen in ((1, 3), (3, 3), (4, 4), (5, 6), (6, 6), (1000, 6), (1 << 70, 6)):
+            assert len(store.changes(0, limit=limit)) == seen, limit
+        assert kinds_of(store.changes(2, limit=1)) == [(3, "ADDED", "c0"), (3, "ADDED", "c1")]
+
+    def test_pruned_changes_are_gone_and_later_ones_not(self, store: SqlStore) -> None:
+        for number in range(5):
+            insert(store, box(f"a{number}"), box(f"b{number}"))
+        assert store.prune(keep_changes=3, events_before=0) == 6
+        assert kinds_of(store.changes(3))[0] == (4, "ADDED", "a3")
+        assert len(store.changes(3)) == 4
+        assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
+        assert store.prune(keep_changes=3, events_before=0) == 0
+        assert store.prune(keep_changes=0, events_before=0) == 4
+        assert list(store.changes(5)) == []
+        assert "list again" in str(refusal(lambda: store.changes(4)))
+        insert(store, box("later"))
+        assert kinds_of(store.changes(5)) == [(6, "ADDED", "later")]
+        assert len(store.list("Sandbox")[0]) == 11
+
+    def test_a_revision_that_was_never_reached_is_gone_too(self, store: SqlStore) -> None:
+        """An older database was put in its place: what the follower knows is not true any more."""
+        insert(store, box())
+        assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
+        assert isinstance(refusal(lambda: store.changes(1 << 70)), ChangesGone)
+
+    def test_eight_writers_and_a_follower_that_misses_nothing(self, world: World, store: SqlStore) -> None:
+        commits = 25
+        children = [world.child("write", f"p{number}", commits) for number in range(4)]
+        assert [child.says() for child in children] == ["ready"] * 4
+        threads = [in_thread(lambda who=number: write_pairs(store, f"t{who}", commits)) for number in range(4)]
+        for child in children:
+            child.go()
+        seen = follow(store, until=8 * commits)
+        assert [child.says() for child in children] == ["done"] * 4
+        for thread in threads:
+            thread.join()
+        names = [each.obj.name for each in seen]
+        assert len(names) == len(set(names)) == 4 * commits + 4 * 2 * commits
+        assert sorted({each.revision for each in seen}) == list(range(1, 8 * commits + 1))
+        assert [each.revision for each in seen] == sorted(each.revision for each in seen)
+        assert all(each.obj.resource_version == each.revision for each in seen)
+
+    def test_a_list_is_one_moment(self, store: SqlStore) -> None:
+        """Two objects that always change together are never seen apart, and the revision is theirs."""
+        insert(store, box("a"), box("b"))
+        writer = in_thread(lambda: write_lockstep(store, 60))
+        torn = []
+        while writer.is_alive():
+            found, revision = store.list("Sandbox")
+            if {each.resource_version for each in found} != {revision}:
+                torn.append((found, revision))
+        assert torn == []
+        assert store.revision() == 61
+
+
+def write_pairs(store: SqlStore, writer: str, commits: int) -> None:
+    for number in range(commits):
+        insert(store, box(f"{writer}-{number}-a"), box(f"{writer}-{number}-b"))
+
+
+def write_lockstep(store: SqlStore, commits: int) -> None:
+    for number in range(commits):
+        insert(store, *(box(name, labels={"round": str(number)}) for name in "ab"))
+
+
+def follow(store: SqlStore, until: int) -> list[Change]:
+    seen: list[Change] = []
+    reached = 0
+    while reached < until:
+        seen += store.changes(reached, limit=3)
+        reached = seen[-1].revision if seen else 0
+    return seen
+
+
+class TestTurns:
+    """record(): what one turn of the loop writes."""
+
+    def test_nothing_to_write_asks_nothing(self, world: World) -> None:
+        assert SqlStore(world.url).record(Writes()) == {}
+
+    def test_a_status_moves_the_version_but_not_the_generation(self, store: SqlStore) -> None:
+        [stored] = insert(store, box(generation=3, finalizers=("f",)))
+        status = {"observedGeneration": 3}
+        assert store.record(Writes(statuses=(StatusWrite(stored.ref, status),))) == {}
+        expected = replace(stored, status=status, resource_version=2)
+        assert store.get("Sandbox", "default", "box") == expected
+        assert list(store.changes(1)) == [Change(2, "MODIFIED", expected)]
+
+    def test_a_status_that_is_the_same_moves_nothing(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a", status={"x": 1, "y": 2}), box("b"))
+        store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}),)))
+        assert store.revision() == 1
+        store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}), StatusWrite(b.ref, {"x": 1}))))
+        assert kinds_of(store.changes(1)) == [(2, "MODIFIED", "b")]
+
+    def test_a_later_spec_is_not_undone_by_a_status(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        insert(store, replace(stored, spec={"new": True}, generation=2))
+        store.record(Writes(statuses=(StatusWrite(stored.ref, {"observedGeneration": 1}),)))
+        found = store.get("Sandbox", "default", "box")
+        assert found is not None
+        assert (found.spec, found.generation, found.status) == ({"new": True}, 2, {"observedGeneration": 1})
+
+    def test_writes_for_what_is_gone_are_dropped(self, store: SqlStore) -> None:
+        [there] = insert(store, box("there"))
+        gone, reborn = box("gone"), box("there", uid="its predecessor")
+        result = store.record(
+            Writes(
+                statuses=(StatusWrite(gone.ref, {"a": 1}), StatusWrite(reborn.ref, {"a": 1})),
+                instances=(instance(gone, version=4), instance(reborn), replace(instance(there), name="kept")),
+                finalized=((gone.ref, "f"), (reborn.ref, "f")),
+                events=(event(gone),),
+            )
+        )
+        assert list(result) == [there.uid]
+        assert store.list("Sandbox") == ([there], 1)
+        assert [each.name for each in store.instances()] == ["kept"]
+        assert [each.ref for each in store.events()] == [gone.ref]
+
+    def test_instances_come_back_as_they_were(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        memory = Memory(
+            restarts=3,
+            crashes=2,
+            last_end=Termination("c", 137, "OOMKilled", 1.25, 2.5),
+            failure=Failure(4, 1_700_000_000.5, "Why", "because\u2028", 2, terminal=True),
+            image_id="sha256:0",
+        )
+        given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4))
+        assert store.record(Writes(instances=(given_,))) == {stored.uid: replace(given_, version=1)}
+        assert list(store.instances()) == [replace(given_, version=1)]
+        assert store.revision() == 1
+
+    def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        first = store.record(Writes(instances=(instance(a), instance(b))))
+        ours = replace(first[a.uid], memory=Memory(restarts=1))
+        assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
+        for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), name="new", version=1)):
+            writes = Writes(
+                instances=(replace(first[b.uid], memory=Memory(restarts=9)), stale),
+                statuses=(StatusWrite(b.ref, {"x": 1}),),
+                events=(event(b),),
+            )
+            error = refusal(lambda writes=writes: store.record(writes))
+            assert isinstance(error, Conflict)
+            assert "read again" in str(error)
+        assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
+        assert (store.revision(), list(store.events())) == (1, [])
+
+    def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
+        [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
+        store.record(Writes(instances=(instance(stored),)))
+        store.record(Writes(finalized=((stored.ref, "one"),)))
+        left = replace(stored, finalizers=("two",), resource_version=2)
+        assert store.get("Sandbox", "default", "box") == left
+        assert len(store.instances()) == 1
+
+        last = StatusWrite(stored.ref, {"bye": True})
+        finalized = (stored.ref, "two")
+        result = store.record(
+            Writes(statuses=(last,), instances=(instance(stored, version=1),), finalized=(finalized,))
+        )
+        assert result == {}
+        assert (store.list("Sandbox"), list(store.instances())) == (([], 3), [])
+        expected = replace(left, finalizers=(), status={"bye": True}, resource_version=3)
+        assert list(store.changes(2)) == [Change(3, "DELETED", expected)]
+
+    def test_an_object_that_is_not_to_be_deleted_only_loses_the_finalizer(self, store: SqlStore) -> None:
+        [stored] = insert(store, box(finalizers=("one",)))
+        store.record(Writes(finalized=((stored.ref, "one"), (stored.ref, "unknown"))))
+        assert store.list("Sandbox") == ([replace(stored, finalizers=(), resource_version=2)], 2)
+
+    def test_a_thousand_of_everything_is_one_commit(self, store: SqlStore) -> None:
+        stored = insert(store, *(box(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000)))
+        store.record(
+            Writes(
+                statuses=tuple(StatusWrite(each.ref, {"x": 1}) for each in stored),
+                instances=tuple(instance(each) for each in stored),
+                events=tuple(event(each) for each in stored),
+            )
+        )
+        assert {each.resource_version for each in store.list("Sandbox")[0]} == {2}
+        assert len(store.changes(1, limit=10)) == len(store.instances()) == 1000
+        store.record(Writes(finalized=tuple((each.ref, "f") for each in stored)))
+        assert (store.list("Sandbox"), list(store.instances())) == (([], 3), [])
+
+
+class TestEvents:
+    def test_equal_ones_are_counted(self, store: SqlStore) -> None:
+        [stored] = insert(store, box())
+        with store.transaction() as transaction:
+            transaction.add_event(event(stored, at=10.0))
+            transaction.add_event(event(stored, "other", at=11.0))
+        store.record(Writes(events=(event(stored, at=12.0), event(stored, at=13.0, count=3))))
+        store.record(Writes(events=(event(stored, at=5.0),)))
+        counted = event(stored, at=13.0, count=6, first_at=5.0)
+        assert list(store.events()) == [event(stored, "other", at=11.0, first_at=11.0), counted]
+        assert store.revision() == 1
+
+    def test_reason_type_and_object_tell_them_apart(self, store: SqlStore) -> None:
+        a, b = box("a"), box("b", "other")
+        given_ = (event(a), event(b), event(a, reason="Killed"), replace(event(a), type="Warning"))
+        store.record(Writes(events=given_))
+        assert [each.count for each in store.events()] == [1, 1, 1, 1]
+        assert [each.ref.name for each in store.events(namespace="other")] == ["b"]
+        assert len(store.events(uid=a.uid)) == 3
+        assert len(store.events(namespace="other", uid=a.uid)) == 0
+
+    def test_the_newest_ones_come_last(self, store: SqlStore) -> None:
+        store.record(Writes(events=tuple(event(box(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5))))
+        assert [each.at for each in store.events(limit=3)] == [3, 4, 4.5]
+        assert list(store.events(limit=0)) == []
+
+    def test_of_one_moment_they_keep_their_order(self, store: SqlStore) -> None:
+        store.record(Writes(events=tuple(event(box(), word) for word in ("made", "started", "ready"))))
+        assert [each.message for each in store.events()] == ["made", "started", "ready"]
+
+    def test_whatever_an_engine_says_can_be_kept(self, store: SqlStore) -> None:
+        store.record(Writes(events=(event(box(), "nul \0, half \ud800, " + "long " * 5000),)))
+        [kept] = store.events()
+        assert kept.message.startswith("nul \ufffd, half ?, long")
+        assert len(kept.message) > 25_000
+
+    def test_old_ones_are_pruned(self, store: SqlStore) -> None:
+        store.record(Writes(events=tuple(event(box(), str(at), at=float(at)) for at in range(5))))
+        assert store.prune(keep_changes=10, events_before=3.0) == 3
+        assert [each.at for each in store.events()] == [3, 4]
+
+
+class TestTogether:
+    """Several processes on one database."""
+
+    def test_a_new_store_opened_by_many_at_once_is_made_once(self, world: World) -> None:
+        children = [world.child("identify") for _ in range(4)]
+        assert [child.says() for child in children] == ["ready"] * 4
+        for child in children:
+            child.go()
+        ids = {child.says() for child in children}
+        assert ids == {world.store().instance_id}
+
+    def test_of_many_that_insert_one_name_one_wins(self, world: World, store: SqlStore) -> None:
+        children = [world.child("claim", f"uid-{number}") for number in range(4)]
+        assert [child.says() for child in children] == ["ready"] * 4
+        for child in children:
+            child.go()
+        assert sorted(child.says() for child in children) == ["Conflict"] * 3 + ["won"]
+        assert (len(store.list("Sandbox")[0]), store.revision()) == (1, 1)
+
+    def test_a_write_waits_for_another_process_but_not_for_ever(self, world: World) -> None:
+        store = world.store(wait_seconds=0.2)
+        holder = world.child("hold")
+        assert holder.says() == "holding"
+        error = refusal(lambda: insert(store, box()))
+        assert not isinstance(error, Conflict)
+        assert "held by another process" in str(error)
+        assert "try again" in str(error)
+        assert "try again" in store.ping()
+        # Reading goes on, and sees what was committed.
+        assert store.list("Sandbox") == ([], 0)
+        holder.go()
+        assert holder.says() == "done"
+        assert store.ping() == ""
+        assert [each.resource_version for each in insert(store, box())] == [1]
+        assert [each.name for each in store.list("Sandbox")[0]] == ["box"]
+
+    def test_a_writer_that_is_killed_leaves_nothing(self, world: World, store: SqlStore) -> None:
+        holder = world.child("hold")
+        assert holder.says() == "holding"
+        holder.kill()
+        assert [each.resource_version for each in insert(store, box())] == [1]
+        assert [each.name for each in store.list("Sandbox")[0]] == ["box"]
+
+    def test_a_write_inside_a_write_ends_in_words(self, world: World) -> None:
+        store = world.store(wait_seconds=0.1)
+
+        def nested() -> None:
+            with store.transaction() as transaction:
+                transaction.put(box("outer"))
+                insert(store, box("inner"))
+
+        assert "try again" in str(refusal(nested))
+        assert store.list("Sandbox") == ([], 0)
+
+
+class Tally:
+    """A Meter that remembers."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, ...], float] = {}
+        self.observed: list[tuple[str, float, str]] = []
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        key = (name.removeprefix("paddock_store_"), *labels.values())
+        self.counts[key] = self.counts.get(key, 0) + amount
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        self.observed.append((name, seconds, labels["operation"]))
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        raise AssertionError(name)
+
+
+def test_every_call_is_counted_and_timed(world: World) -> None:
+    tally, ticks = Tally(), iter(range(1000))
+    store = world.store(meter=tally, timer=lambda: float(next(ticks)))
+    stored = insert(store, box())
+    store.list("Sandbox")
+    store.list("Sandbox")
+    refusal(lambda: store.changes(7))
+    refusal(lambda: insert(store, replace(stored[0], uid="another")))
+    assert tally.counts == {
+        ("operations_total", "open"): 1,
+        ("operations_total", "transaction"): 2,
+        ("operations_total", "list"): 2,
+        ("operations_total", "changes"): 1,
+        ("operation_errors_total", "changes", "gone"): 1,
+        ("operation_errors_total", "transaction", "conflict"): 1,
+    }
+    assert tally.observed[:2] == [
+        ("paddock_store_operation_duration_seconds", 1.0, "open"),
+        ("paddock_store_operation_duration_seconds", 1.0, "transaction"),
+    ]
+    assert len(tally.observed) == 6
+
+
+def test_many_threads_share_one_store(store: SqlStore) -> None:
+    """More threads than connections, reading and writing: nobody fails, nothing is lost."""
+    failed: list[StoreError] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(5):
+                insert(store, box(f"{number}-{turn}"))
+                found: StoredObject | None = store.get("Sandbox", "default", f"{number}-{turn}")
+                assert found is not None
+                store.list("Sandbox")
+        except StoreError as error:
+            failed.append(error)
+
+    threads = [in_thread(lambda number=number: work(number)) for number in range(40)]
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert (len(store.list("Sandbox")[0]), store.revision()) == (200, 200)

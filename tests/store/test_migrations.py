@@ -1,0 +1,166 @@
+"""The schema lives long: up and down with data in it, on both databases, all or nothing."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from controller.kinds.plan import Writes
+from controller.ports import StoreTooNew
+from controller.store import migrate
+from controller.store.schema import metadata
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+
+LATER = '''"""A migration of a later version: a new column in a table that others refer to."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9001"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("objects", recreate="auto") as table:
+        table.add_column(sa.Column("later", sa.Text(), nullable=False, server_default="new"))
+        table.alter_column("generation", type_=sa.Integer())
+    {then}
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("objects") as table:
+        table.drop_column("later")
+        table.alter_column("generation", type_=sa.BigInteger())
+'''
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    return later_scripts(tmp_path, "pass")
+
+
+def later_scripts(tmp_path: Path, then: str) -> Path:
+    """The migrations of a later version."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrate.scripts_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9001_later.py").write_text(LATER.format(then=then))
+    return folder
+
+
+def filled(world: World) -> SqlStore:
+    store = world.store()
+    [stored] = insert(store, box(spec={"unknown": [1, {"deep": None}]}))
+    store.record(Writes(instances=(instance(stored),), events=(event(stored),)))
+    return store
+
+
+def contents(store: SqlStore) -> tuple[object, ...]:
+    return store.instance_id, store.list("Sandbox"), store.instances(), store.events(), store.changes(0)
+
+
+def tables(connection: Connection) -> set[str]:
+    return set(inspect(connection).get_table_names())
+
+
+def test_models_and_migrations_agree(world: World) -> None:
+    world.store()
+    with world.database() as database, database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_down_to_nothing_and_up_again(world: World) -> None:
+    first = filled(world)
+    before = first.instance_id
+    first.close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.downgrade(connection, "base")
+        assert tables(connection) <= {"alembic_version"}
+    again = world.store()
+    assert again.list("Sandbox") == ([], 0)
+    assert again.instance_id != before
+
+
+def test_data_survives_a_later_version_and_the_way_back(world: World, later: Path) -> None:
+    store = filled(world)
+    before = contents(store)
+    with world.database() as database:
+        with database.migrating() as connection:
+            migrate.upgrade(connection, "it", scripts=later)
+            found = connection.execute(text("SELECT later FROM objects")).scalars().all()
+            assert (migrate.current(connection), found) == ("9001", ["new"])
+        # What refers to the remade table refers to the new one, and nothing was lost on the way.
+        assert contents(store) == before
+        with database.migrating() as connection:
+            migrate.downgrade(connection, "0001", scripts=later)
+    store.open()
+    assert contents(store) == before
+    with store.transaction() as transaction:
+        transaction.remove(box())
+    assert list(store.instances()) == []
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Path) -> None:
+    scripts = later_scripts(tmp_path, "raise ArithmeticError('halfway')")
+    store = filled(world)
+    before = contents(store)
+    with world.database() as database:
+        with pytest.raises(ArithmeticError, match="halfway"), database.migrating() as connection:
+            migrate.upgrade(connection, "it", scripts=scripts)
+        with database.reading() as connection:
+            assert migrate.current(connection) == "0001"
+            assert "later" not in {column["name"] for column in inspect(connection).get_columns("objects")}
+    store.open()
+    assert contents(store) == before
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(world: World, later: Path) -> None:
+    store = filled(world)
+    before = contents(store)
+    store.close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.upgrade(connection, "it", scripts=later)
+    error = refusal(store.open)
+    assert isinstance(error, StoreTooNew)
+    assert "written by a newer paddock" in str(error)
+    assert "9001" in str(error)
+    assert "not open" in store.ping()
+    with world.database() as database, database.migrating() as connection:
+        assert migrate.current(connection) == "9001"
+        migrate.downgrade(connection, "0001", scripts=later)
+    store.open()
+    assert contents(store) == before
+
+
+def test_tables_of_something_else_are_left_alone(world: World) -> None:
+    world.store().close()
+    with world.database() as database, database.migrating() as connection:
+        migrate.downgrade(connection, "base")
+        connection.execute(text("CREATE TABLE instances (theirs TEXT)"))
+    assert "exists" in str(refusal(world.store))
+    with world.database() as database, database.reading() as connection:
+        assert tables(connection) <= {"instances", "alembic_version"}
+
+
+def test_migrations_are_found_in_an_installed_package_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site-packages" / "controller"
+    shutil.copytree(migrate.scripts_folder(), package / "migrations")
+    (package / "__init__.py").touch()
+    spec = migrate.importlib.util.spec_from_file_location(
+        "controller", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    monkeypatch.setattr(migrate.importlib.util, "find_spec", lambda _: spec)
+    assert migrate.scripts_folder() == package / "migrations"
+    shutil.rmtree(package / "migrations")
+    assert "install paddock again" in str(refusal(migrate.scripts_folder))

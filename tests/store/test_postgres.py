@@ -1,0 +1,134 @@
+"""What only a server can do to us: not be there, go away, refuse, read only."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, make_url
+
+from controller.ports import StoreError
+from controller.store.connect import connect
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import World, box, insert, make_world, refusal
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world("postgres", tmp_path) as made:
+        yield made
+
+
+def cut(connection: Connection, name: str) -> int:
+    """End the sessions of that application name, as an administrator or a restart does."""
+    found = connection.exec_driver_sql(
+        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE application_name = %s", (name,)
+    )
+    return int(found.scalar_one())
+
+
+def named(world: World, name: str) -> SqlStore:
+    """A store whose sessions `cut` can find."""
+    url = make_url(world.url).update_query_dict({"application_name": name})
+    return replace(world, url=url.render_as_string(hide_password=False)).store()
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    store = SqlStore(f"postgresql://me:secret@/paddock?host={tmp_path}")
+    error = str(refusal(store.open))
+    assert "cannot be reached; check that the server runs" in error
+    assert "secret" not in error
+    assert "not open" in store.ping()
+
+
+def test_a_database_that_is_not_there() -> None:
+    url = make_url(os.environ["PADDOCK_TEST_POSTGRES"]).set(database="nowhere").render_as_string(False)
+    assert '"nowhere" does not exist' in str(refusal(SqlStore(url).open))
+
+
+def test_any_spelling_of_the_scheme_means_psycopg(world: World) -> None:
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
+        url = world.url.replace(world.url.split(":", 1)[0], scheme, 1)
+        store = SqlStore(url, schema=world.schema)
+        try:
+            store.open()
+            assert store.ping() == ""
+        finally:
+            store.close()
+
+
+def test_a_server_that_restarts_is_found_again(world: World) -> None:
+    store = named(world, world.schema or "")
+    insert(store, box("before"))
+    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    try:
+        with other.reading() as connection:
+            assert cut(connection, world.schema or "") >= 1
+    finally:
+        other.close()
+    assert [each.name for each in store.list("Sandbox")[0]] == ["before"]
+    assert store.ping() == ""
+
+
+def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World) -> None:
+    store = named(world, world.schema or "")
+    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            transaction.put(box())
+            transaction.flush()
+            with other.reading() as connection:
+                cut(connection, world.schema or "")
+            transaction.instances()
+
+    try:
+        assert "cannot be reached" in str(refusal(write))
+    finally:
+        other.close()
+    assert store.list("Sandbox") == ([], 0)
+    assert [each.resource_version for each in insert(store, box())] == [1]
+
+
+def test_a_server_that_only_reads(world: World) -> None:
+    insert(world.store(), box())
+    url = make_url(world.url).update_query_dict({"options": "-c default_transaction_read_only=on"})
+    store = SqlStore(url.render_as_string(hide_password=False), schema=world.schema)
+    try:
+        assert "cannot be written" in str(refusal(store.open))
+    finally:
+        store.close()
+
+
+def test_readers_cannot_write(world: World) -> None:
+    world.store()
+    with world.database() as database, pytest.raises(Exception, match="read-only"), database.reading() as connection:
+        connection.exec_driver_sql("UPDATE meta SET revision = 99")
+
+
+def test_every_wait_has_an_end(world: World) -> None:
+    database = connect(world.url, schema=world.schema, wait_seconds=0.5)
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "client_encoding")
+    try:
+        with database.writing() as connection:
+            found = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
+    finally:
+        database.close()
+    assert found == ["500ms", "30s", "1min", "UTF8"]
+
+
+def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
+    store = world.store()
+
+    def slow() -> None:
+        with store.transaction() as transaction:
+            connection = transaction._connection
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 50")
+            connection.exec_driver_sql("SELECT pg_sleep(30)")
+
+    error = refusal(slow)
+    assert type(error) is StoreError
+    assert "did not answer in time" in str(error)

@@ -1,0 +1,182 @@
+"""What only SQLite can do to us: files, folders, modes, disks."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.store.connect import connect
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import World, box, insert, make_world, refusal
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world("sqlite", tmp_path) as made:
+        yield made
+
+
+def file_of(world: World) -> Path:
+    return Path(world.url.removeprefix("sqlite:///"))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that another user can reach, as pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_constructing_does_no_work(world: World) -> None:
+    SqlStore(world.url)
+    SqlStore("nonsense")
+    assert not file_of(world).parent.exists()
+
+
+def test_files_are_for_our_user_alone(world: World) -> None:
+    before = os.umask(0)
+    try:
+        insert(world.store(), box())
+    finally:
+        os.umask(before)
+    folder = file_of(world).parent
+    assert mode(folder) == 0o700
+    assert {each.name: mode(each) for each in folder.iterdir()} == dict.fromkeys(
+        ("paddock.db", "paddock.db-shm", "paddock.db-wal", "paddock.db.lock"), 0o600
+    )
+
+
+def test_a_folder_that_was_there_keeps_its_mode(world: World) -> None:
+    folder = file_of(world).parent
+    folder.mkdir(mode=0o750)
+    world.store()
+    assert mode(folder) == 0o750
+
+
+def test_connections_are_set_up(world: World) -> None:
+    world.store()
+    with world.database() as database, database.reading() as connection:
+        pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        found = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one() for pragma in pragmas]
+    assert found == ["wal", 1, 1, 5000]
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true", "sqlite+pysqlite://"])
+def test_a_store_needs_a_file(url: str) -> None:
+    assert "needs a file" in str(refusal(lambda: connect(url)))
+
+
+@pytest.mark.parametrize("url", ["", "paddock.db", "/var/lib/paddock.db", "mysql://x/y", "redis://x"])
+def test_other_urls_are_refused_with_those_that_work(url: str) -> None:
+    assert "sqlite:////path/to/file" in str(refusal(SqlStore(url).open))
+
+
+def test_a_folder_in_its_place(world: World) -> None:
+    file_of(world).mkdir(parents=True)
+    error = str(refusal(world.store))
+    assert "is a folder; name a file in it, such as" in error
+    assert list(file_of(world).iterdir()) == []
+
+
+def test_a_file_in_its_folders_place(world: World) -> None:
+    file_of(world).parent.write_text("mine")
+    assert "check that its folder exists" in str(refusal(world.store))
+    assert file_of(world).parent.read_text() == "mine"
+
+
+def test_a_file_that_is_no_database(world: World) -> None:
+    file_of(world).parent.mkdir()
+    file_of(world).write_bytes(b"my dear diary, " * 1000)
+    assert "is no paddock database" in str(refusal(world.store))
+    assert file_of(world).read_bytes() == b"my dear diary, " * 1000
+
+
+def test_a_damaged_database(world: World) -> None:
+    store = world.store()
+    insert(store, *(box(f"b{number}", spec={"x": "y" * 500}) for number in range(200)))
+    store.close()
+    size = file_of(world).stat().st_size
+    with file_of(world).open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(size - 8192))
+    error = str(refusal(lambda: (store.open(), store.list("Sandbox"))))
+    assert "is damaged" in error
+    assert "restore a backup" in error
+
+
+def test_a_damaged_value(world: World) -> None:
+    store = world.store()
+    insert(store, box())
+    with contextlib.closing(sqlite3.connect(file_of(world))) as raw, raw:
+        raw.execute("UPDATE objects SET spec = '{'")
+    assert "damaged value" in str(refusal(lambda: store.get("Sandbox", "default", "box")))
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["file", "folder"])
+def test_what_may_not_be_written(open_folder: Path, existing: bool) -> None:
+    world = World(f"sqlite:///{open_folder / 'paddock.db'}")
+    path = file_of(world)
+    try:
+        if existing:
+            insert(world.store(), box())
+            world.stores.pop().close()
+            path.chmod(0o444)
+        before = path.read_bytes() if existing else None
+        open_folder.chmod(0o555)
+        child = world.child("unprivileged", NOBODY)
+        said = child.says()
+        assert "cannot be written; give paddock's user" in said
+        assert (path.read_bytes() if path.exists() else None) == before
+    finally:
+        open_folder.chmod(0o755)
+        world.end()
+
+
+def test_a_file_that_becomes_unwritable_shows_in_ping(open_folder: Path) -> None:
+    """SQLite itself would only notice at the next new connection."""
+    world = World(f"sqlite:///{open_folder / 'paddock.db'}")
+    try:
+        store = world.store()
+        assert store.ping() == ""
+        shutil.move(file_of(world), open_folder / "moved.db")
+        assert "check that its folder exists" in store.ping()
+    finally:
+        world.end()
+
+
+def test_a_full_disk_is_said_and_nothing_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = world.store()
+    insert(store, box("kept"))
+    store.close()
+    monkeypatch.setattr("controller.store.sqlite._PRAGMAS", ("journal_mode=WAL", "max_page_count=40"))
+    store.open()
+    error = str(refusal(lambda: insert(store, *(box(f"b{number}", spec={"x": "y" * 5000}) for number in range(100)))))
+    assert "has no room left; free some disk space" in error
+    assert [each.name for each in store.list("Sandbox")[0]] == ["kept"]
+    insert(store, box("small"))
+
+
+def test_too_little_room_shows_in_ping(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = world.store()
+    monkeypatch.setattr("controller.store.sqlite._MIN_FREE_BYTES", 1 << 80)
+    assert "no room left" in store.ping()
+
+
+def test_a_migration_elsewhere_that_never_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.store.sqlite.MIGRATION_WAIT_SECONDS", 0.0)
+    with world.database() as database, database.migrating():
+        assert "being migrated by another process" in str(refusal(world.store))
