@@ -88,6 +88,12 @@ class Chunk:
     data: bytes
 
 
+class ChunkStream(Iterator[Chunk], Protocol):
+    """An open stream. Closing it, from any thread, frees the connection; so does reading it to its end."""
+
+    def close(self) -> None: ...
+
+
 class Streams(Protocol):
     """Into the box. Errors are `StreamError`s, which say what to do."""
 
@@ -99,7 +105,7 @@ class Streams(Protocol):
         tail: int | None = None,
         since: float | None = None,
         timestamps: bool = False,
-    ) -> Iterator[Chunk]:
+    ) -> ChunkStream:
         """Log output; closing the iterator frees the connection."""
         ...
 
@@ -113,7 +119,7 @@ class Streams(Protocol):
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> Iterator[Chunk]:
+    ) -> ChunkStream:
         """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
         ...
 

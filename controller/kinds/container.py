@@ -52,7 +52,7 @@ class ContainerConfig:
     read_only_root: bool = True
     capabilities: tuple[str, ...] = ()
     security_options: tuple[str, ...] = ("no-new-privileges:true",)
-    nofile: int = 65536
+    nofile: int = 16384  # within what a host without CAP_SYS_RESOURCE may still give (the usual hard limit is 20000 up)
     oom_score_adjust: int = 500
     log_max_bytes: int = 10 << 20
     log_files: int = 2

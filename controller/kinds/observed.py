@@ -81,5 +81,5 @@ class Observation:
     revision: int = 0
     blind: str = "not looked yet"
     at: float = 0.0
-    containers: Mapping[str, tuple[Container, ...]] = _NOTHING
+    containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
     facts: HostFacts = field(default_factory=HostFacts)

@@ -46,6 +46,6 @@ class Snapshot:
     instance_id: str
     sandboxes: Mapping[str, Sandbox]
     observed: Observation
-    instances: Mapping[str, Instance] = _NONE
+    instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,341 @@
+"""Doing: one action, one engine call, found done counts as done. A table without opinions; the planner has those.
+
+Whatever the engine answers to a repeated call (304, 400, 409, 500: it differs by verb and version), the container
+is inspected, and if it is as the action wants it, the action is done.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from controller.engine.cgroups import Cgroups, Unreadable
+from controller.engine.client import Client
+from controller.engine.config import create_body, limits_body
+from controller.engine.errors import Fault, outcome_of
+from controller.engine.look import BackgroundLook, Foreign, Looker
+from controller.engine.observe import View
+from controller.engine.pull import pull
+from controller.engine.usage import working_set_bytes
+from controller.kinds import labels as own
+from controller.kinds.action import (
+    Action,
+    CreateContainer,
+    PauseContainer,
+    PullImage,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, State
+from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.quantity import format_bytes
+
+_LIVE = (State.RUNNING, State.PAUSED)
+_GONE_RETRY_SECONDS = 0.1
+_REMOVING_RETRY_SECONDS = 0.5
+_MEMORY_RETRY_SECONDS = 5.0
+
+OnContainer = PauseContainer | UnpauseContainer | SignalContainer | UpdateLimits | RenameContainer | RemoveContainer
+
+
+class Actor:
+    """Carries out actions, from any number of threads. `before_end` is called before a container is killed."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        view: View,
+        looker: Looker,
+        *,
+        background: BackgroundLook,
+        cgroups: Cgroups,
+        before_end: Callable[[str], None],
+    ) -> None:
+        self._instance_id = instance_id
+        self._client = client
+        self._view = view
+        self._looker = looker
+        self._background = background
+        self._cgroups = cgroups
+        self._before_end = before_end
+        self._do: dict[type, Callable[[Any], Outcome]] = {
+            PullImage: self._pull,
+            CreateContainer: self._create,
+            StartContainer: self._start,
+            SignalContainer: self._signal,
+            PauseContainer: self._pause,
+            UnpauseContainer: self._unpause,
+            UpdateLimits: self._update,
+            RenameContainer: self._rename,
+            RemoveContainer: self._remove,
+        }
+
+    def act(self, action: Action) -> Outcome:
+        """Carry out one action. Never raises for what the engine answered."""
+        try:
+            return self._do[type(action)](action)
+        except Foreign as foreign:
+            return _hands_off(foreign.name, foreign.instance)
+        except Fault as fault:
+            if fault.unreachable:
+                self._background.request()
+            if fault.gone:
+                return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"somebody removed it meanwhile: {fault.words}")
+            return outcome_of(fault)
+
+    def _pull(self, action: PullImage) -> Outcome:
+        try:
+            pull(self._client, action.image)
+        except Fault as fault:
+            if fault.kind == "connection":
+                raise
+            return Transient("ImagePullFailed", _no_image(action.image, fault.words))
+        return Ok()
+
+    def _create(self, action: CreateContainer) -> Outcome:
+        if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
+            return Terminal(
+                "InvalidConfig", f"the labels of {action.config.name} are not those of this store and object"
+            )
+        image = action.image_id or action.config.image
+        body = create_body(action.config, action.labels, image)
+        try:
+            made = self._client.call(
+                "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
+            )
+        except Fault as fault:
+            if fault.gone:
+                return Transient("ImageMissing", _no_image(action.config.image, fault.words))
+            if fault.status == 409:
+                return self._name_taken(action)
+            raise
+        return Ok(self._looker.read(str(made["Id"])).container.id)
+
+    def _name_taken(self, action: CreateContainer) -> Outcome:
+        name = action.config.name
+        try:
+            holder = self._looker.read(name).container
+        except Foreign as foreign:
+            return _name_conflict(name, f"a container that is not Paddock's ({foreign.id[:12]})")
+        except Fault as fault:
+            if fault.gone:  # it went between the two calls: the name is free again
+                return Waiting(
+                    _GONE_RETRY_SECONDS, "NameConflict", f"the name {name} was just taken, and is free again"
+                )
+            raise
+        if holder.uid != action.uid:
+            return _name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
+        return Ok(holder.id)
+
+    def _start(self, action: StartContainer) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"there is no container {action.name} to start")
+        try:
+            self._client.call("containers.start", lambda api: api.start(container.id))
+        except Fault as fault:
+            if fault.unreachable or fault.gone:
+                raise
+            now = self._looker.read(container.id).container
+            if now.state is State.RUNNING:
+                return Ok(now.id)
+            return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
+        return Ok(self._looker.read(container.id).container.id)
+
+    def _startable(self, action: StartContainer) -> Container | None:
+        if action.container_id:
+            return self._ours(action.uid, action.container_id)
+        known = self._view.by_name(action.uid, action.name)
+        if known is not None:
+            return known
+        try:
+            return _of_object(action.uid, self._looker.read(action.name).container)
+        except Fault as fault:
+            if fault.gone:
+                return None
+            raise
+
+    def _signal(self, action: SignalContainer) -> Outcome:
+        return self._settle(
+            action,
+            "containers.kill",
+            lambda api: api.kill(action.container_id, action.signal),
+            done=lambda now: now is None or now.state not in _LIVE,
+            ending=True,
+        )
+
+    def _pause(self, action: PauseContainer) -> Outcome:
+        return self._settle(
+            action,
+            "containers.pause",
+            lambda api: api.pause(action.container_id),
+            done=lambda now: now is not None and now.state is State.PAUSED,
+        )
+
+    def _unpause(self, action: UnpauseContainer) -> Outcome:
+        return self._settle(
+            action,
+            "containers.unpause",
+            lambda api: api.unpause(action.container_id),
+            done=lambda now: now is not None and now.state is State.RUNNING,
+        )
+
+    def _rename(self, action: RenameContainer) -> Outcome:
+        try:
+            return self._settle(
+                action,
+                "containers.rename",
+                lambda api: api.rename(action.container_id, action.name),
+                done=lambda now: now is not None and now.name == action.name,
+            )
+        except Fault as fault:
+            if fault.status == 409:
+                return _name_conflict(action.name, "another container")
+            raise
+
+    def _remove(self, action: RemoveContainer) -> Outcome:
+        try:
+            return self._settle(
+                action,
+                "containers.remove",
+                lambda api: api.remove_container(action.container_id, v=True, force=True),
+                done=lambda now: now is None,
+                ending=True,
+            )
+        except Fault as fault:
+            if fault.status == 409:
+                return Waiting(_REMOVING_RETRY_SECONDS, "BeingRemoved", fault.words)
+            raise
+
+    def _update(self, action: UpdateLimits) -> Outcome:
+        container = self._ours(action.uid, action.container_id)
+        if container is None:
+            raise _gone(action.container_id)
+        refused = self._shrinks_too_far(container, action.limits)
+        if refused is not None:
+            return refused
+        try:
+            self._client.post("containers.update", f"/containers/{container.id}/update", limits_body(action.limits))
+        except Fault as fault:
+            if fault.status == 500 and _shrinks(container, action.limits):
+                return Waiting(_MEMORY_RETRY_SECONDS, "MemoryInUse", f"the kernel refused: {fault.words}")
+            raise
+        found = self._looker.read(container.id).container.limits
+        wrong = ", ".join(_differences(action.limits, found))
+        if wrong:
+            return Transient(
+                "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"
+            )
+        return Ok(container.id)
+
+    def _shrinks_too_far(self, container: Container, wanted: Limits) -> Outcome | None:
+        """cgroup v2 would let the kernel kill what does not fit, v1 refuse: ask first."""
+        if container.state not in _LIVE or not _shrinks(container, wanted):
+            return None
+        try:
+            used = working_set_bytes(self._cgroups, container.id, container.pid)
+        except Unreadable:
+            return Waiting(
+                _MEMORY_RETRY_SECONDS, "MemoryInUse", f"how much memory {container.name} uses can't be read now"
+            )
+        if used <= wanted.memory_bytes:
+            return None
+        return Waiting(
+            _MEMORY_RETRY_SECONDS,
+            "MemoryInUse",
+            f"{container.name} uses {_mib(used)}, more than the new limit of {format_bytes(wanted.memory_bytes)}; "
+            "the old limit stays until it uses less",
+        )
+
+    def _settle(
+        self,
+        action: OnContainer,
+        operation: str,
+        call: Callable[[Any], None],
+        *,
+        done: Callable[[Container | None], bool],
+        ending: bool = False,
+    ) -> Outcome:
+        """Call, then read the container; after a refusal it counts as done if `done` holds of what was read."""
+        if self._ours(action.uid, action.container_id) is None:
+            if done(None):
+                return Ok(action.container_id)
+            raise _gone(action.container_id)
+        if ending:
+            self._before_end(action.container_id)
+        try:
+            self._client.call(operation, call)
+        except Fault as fault:
+            if fault.unreachable or not done(self._now(action.container_id)):
+                raise
+            return Ok(action.container_id)
+        if isinstance(action, RemoveContainer):
+            self._view.gone(action.container_id)
+        else:
+            self._now(action.container_id)
+        return Ok(action.container_id)
+
+    def _now(self, container_id: str) -> Container | None:
+        """The container as it is now; None: gone."""
+        try:
+            return self._looker.read(container_id).container
+        except Fault as fault:
+            if fault.gone:
+                return None
+            raise
+
+    def _ours(self, uid: str, container_id: str) -> Container | None:
+        """The container, once it is known to be ours and that object's. None: gone. Raises Foreign, Fault."""
+        if self._view.is_gone(container_id):
+            return None
+        seen = self._view.seen(container_id)
+        container = seen.container if seen is not None else self._now(container_id)
+        return None if container is None else _of_object(uid, container)
+
+
+def _of_object(uid: str, container: Container) -> Container:
+    if container.uid != uid:
+        raise Fault("4xx", f"container {container.name} belongs to uid {container.uid}, not to {uid}", status=409)
+    return container
+
+
+def _gone(container_id: str) -> Fault:
+    return Fault("4xx", f"no such container: {container_id[:12]}", status=404)
+
+
+def _shrinks(container: Container, wanted: Limits) -> bool:
+    held = container.limits
+    return held is None or held.memory_bytes == 0 or wanted.memory_bytes < held.memory_bytes
+
+
+def _differences(wanted: Limits, found: Limits | None) -> Iterator[str]:
+    for each in fields(Limits):
+        want, have = getattr(wanted, each.name), getattr(found, each.name, None)
+        # Shares of 0 were not sent: whatever holds is right.
+        if have is not None and want != have and not (each.name == "cpu_shares" and not want):
+            yield f"{each.name} is {have}, not {want}"
+
+
+def _hands_off(name: str, instance: str) -> Outcome:
+    owner = f"instance {instance}" if instance else "somebody else"
+    return Transient("ForeignContainer", f"the container {name} belongs to {owner}: Paddock never touches it")
+
+
+def _name_conflict(name: str, holder: str) -> Outcome:
+    return Transient(
+        "NameConflict",
+        f"the name {name} is taken by {holder}; rename or remove that one (`docker rename {name} <other>`)",
+    )
+
+
+def _no_image(image: str, words: str) -> str:
+    return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):.1f}Mi"

@@ -1,0 +1,155 @@
+"""Where the kernel keeps a process's cgroups: v1, v2 and hybrid hosts, any driver, any mount layout.
+
+Everything is found through /proc: the mounts through mountinfo, the path through /proc/<pid>/cgroup. Only a path
+that contains the container's id is believed, so a reused pid is never taken for the container it once was.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+_READ_BYTES = 64 << 10
+
+
+class Unreadable(Exception):
+    """The container's figures can't be read now: it has gone, is another, or the host hides them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted cgroup hierarchy. `controllers` is empty for v2, which has them all in one tree."""
+
+    version: int
+    controllers: frozenset[str]
+    point: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One container's folder for one controller."""
+
+    version: int
+    path: str
+
+
+def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
+    """The cgroup mounts in the text of /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
+    found = []
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields, source = left.split(" "), right.split(" ")
+        if not dash or len(fields) < 5 or source[0] not in ("cgroup", "cgroup2"):
+            continue
+        version = 2 if source[0] == "cgroup2" else 1
+        options = source[2].split(",") if version == 1 and len(source) > 2 else ()
+        found.append(Mount(version, frozenset(options), _unescape(fields[4]), _unescape(fields[3])))
+    return tuple(found)
+
+
+def parse_paths(text: str) -> Mapping[str, str]:
+    """Controller -> path in the text of /proc/<pid>/cgroup; "" is the v2 tree."""
+    paths = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for each in controllers.split(","):
+            paths[each] = path
+    return paths
+
+
+class Cgroups:
+    """Finds folders. Reads the mounts once, and again after a folder could not be found."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self.proc = proc
+        self._lock = threading.Lock()
+        self._mounts: tuple[Mount, ...] | None = None
+
+    def folders(self, paths_text: str, container_id: str) -> Mapping[str, Folder]:
+        """Controller -> folder, out of the text of /proc/<pid>/cgroup. Key "unified" is the v2 tree, if mounted.
+
+        A controller that v1 does not have is looked up in v2. Raises Unreadable if it is another container's.
+        """
+        mounts = self._known_mounts()
+        paths = parse_paths(paths_text)
+        found = {}
+        for controller, path in paths.items():
+            own = own_path(path, container_id)
+            mount = _mount_for(mounts, controller)
+            if own is not None and mount is not None:
+                found[controller or "unified"] = Folder(mount.version, _join(mount, own))
+        if not found:
+            raise Unreadable(f"the process is not in a cgroup of container {container_id[:12]}")
+        return found
+
+    def forget_mounts(self) -> None:
+        """Read mountinfo again at the next question: a folder was not where it should be."""
+        with self._lock:
+            self._mounts = None
+
+    def _known_mounts(self) -> tuple[Mount, ...]:
+        with self._lock:
+            if self._mounts is None:
+                try:
+                    self._mounts = parse_mounts((self.proc / "self" / "mountinfo").read_text())
+                except OSError as error:
+                    raise Unreadable(f"the mounts can't be read: {error}") from error
+            return self._mounts
+
+
+def folder_of(folders: Mapping[str, Folder], controller: str) -> Folder:
+    """The folder that has a controller's files. Raises Unreadable."""
+    found = folders.get(controller) or folders.get("unified")
+    if found is None:
+        raise Unreadable(f"this host has no {controller} cgroup mounted")
+    return found
+
+
+def own_path(path: str, container_id: str) -> str | None:
+    """`path` cut after the part that bears the id (a box may have made sub-groups), None if none does."""
+    parts = path.split("/")
+    for index, part in enumerate(parts):
+        if container_id and container_id in part:
+            return "/".join(parts[: index + 1])
+    return None
+
+
+def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:
+    if controller:
+        return next((each for each in mounts if each.version == 1 and controller in each.controllers), None)
+    return next((each for each in mounts if each.version == 2), None)
+
+
+def _join(mount: Mount, path: str) -> str:
+    """The path on disk; a hierarchy may be mounted from a sub-folder of its root."""
+    below = path.removeprefix(mount.root) if mount.root != "/" else path
+    return f"{mount.point}/{below.lstrip('/')}"
+
+
+def _unescape(text: str) -> str:
+    for code, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, plain)
+    return text
+
+
+def read_at(folder: int | None, path: str) -> str:
+    """A small file's text, `path` taken below an open folder. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        parts = []
+        while part := os.read(handle, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts).decode()
+    finally:
+        os.close(handle)
+
+
+def pairs(text: str) -> Iterator[tuple[str, int]]:
+    """`name number` lines (cpu.stat, memory.stat, memory.events ...); other lines are passed over."""
+    for line in text.splitlines():
+        name, _, number = line.partition(" ")
+        if number.lstrip("-").isdigit():
+            yield name, int(number)

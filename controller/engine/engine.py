@@ -1,0 +1,105 @@
+"""DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
+
+import threading
+
+from controller.engine.act import Actor
+from controller.engine.cgroups import Cgroups
+from controller.engine.client import Client
+from controller.engine.errors import Fault
+from controller.engine.events import EventStream, Inspector
+from controller.engine.look import BackgroundLook, Looker
+from controller.engine.observe import View
+from controller.engine.streams import DockerStreams
+from controller.kinds.action import Action
+from controller.kinds.observed import Observation
+from controller.kinds.outcome import Outcome
+from controller.ports import Clock, Meter, NullMeter, Streams, Wake
+
+_PAUSES_SECONDS = (0.5, 5.0)
+
+
+class DockerEngine:
+    """The containers of one instance id on the engine at `base_url` (unix:///path or tcp://host:port).
+
+    Making one does no work. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
+    between attempts to reach an engine that does not answer. ValueError for an address that is none.
+    """
+
+    def __init__(
+        self,
+        instance_id: str,
+        *,
+        base_url: str,
+        clock: Clock,
+        meter: Meter | None = None,
+        call_timeout_seconds: float = 30.0,
+        pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
+    ) -> None:
+        meter = meter or NullMeter()
+        cgroups = Cgroups()
+        self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
+        self._view = View(clock)
+        self._looker = Looker(instance_id, self._client, self._view, cgroups)
+        self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
+        # Events bear the engine's time: comparable with ours only on one host.
+        same_clock = base_url.startswith(("unix:", "http+unix:"))
+        self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
+        self._events = EventStream(
+            instance_id,
+            self._client,
+            self._view,
+            background=self._background,
+            inspector=self._inspector,
+            meter=meter,
+            pauses_seconds=pauses_seconds,
+        )
+        self._streams = DockerStreams(instance_id, self._client)
+        self._actor = Actor(
+            instance_id,
+            self._client,
+            self._view,
+            self._looker,
+            background=self._background,
+            cgroups=cgroups,
+            before_end=self._streams.cut_stalled,
+        )
+        self._closing = threading.Lock()
+
+    @property
+    def streams(self) -> Streams:
+        """Into the boxes of this engine; closed with it."""
+        return self._streams
+
+    def open(self, wake: Wake) -> None:
+        self._view.on_change(wake)
+        self._background.start()
+        self._inspector.start()
+        self._events.start()
+
+    def close(self) -> None:
+        with self._closing:
+            self._events.stop()
+            self._inspector.stop()
+            self._background.stop()
+            self._streams.close()
+            self._client.close()
+
+    def observe(self) -> Observation:
+        return self._view.now
+
+    def request_look(self, *, full: bool = False) -> None:
+        self._background.request(full=full)
+
+    def look(self, *, full: bool = False) -> Observation:
+        self._looker.look(full=full)
+        return self._view.now
+
+    def act(self, action: Action) -> Outcome:
+        return self._actor.act(action)
+
+    def ping(self) -> str:
+        try:
+            self._client.call("ping", lambda api: api.ping())
+        except Fault as fault:
+            return fault.words
+        return ""

@@ -1,0 +1,209 @@
+"""Looking: one list for all, one inspect for what is new or changed, limits from the cgroups for the rest.
+
+A look that fails says so and means nothing else: it is tried again, whole, until the engine answers.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from controller.engine.cgroups import Cgroups, Unreadable
+from controller.engine.client import Client
+from controller.engine.errors import Fault
+from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
+from controller.engine.limits import in_force, read_limits
+from controller.engine.observe import Seen, View, unknown
+from controller.kinds import labels as own
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, State
+
+log = logging.getLogger(__name__)
+
+_ID_LENGTH = 64
+# One container may hang the engine's inspect; when more do, it is the engine that hangs.
+_TIMEOUTS_A_LOOK = 2
+_LIVE = (State.RUNNING, State.PAUSED)
+
+
+class Foreign(Exception):
+    """A container that exists but does not bear our instance id: it is never touched."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.id = str(data.get("Id", ""))
+        self.name = str(data.get("Name", "")).lstrip("/")
+        self.instance = labels_of(data).get(own.INSTANCE, "")
+        super().__init__(self.name)
+
+
+class Looker:
+    """Reads the engine into the view, in whatever thread calls. Only `read` and `look` talk to the engine."""
+
+    def __init__(self, instance_id: str, client: Client, view: View, cgroups: Cgroups) -> None:
+        self._instance_id = instance_id
+        self._client = client
+        self._view = view
+        self._cgroups = cgroups
+        self._one_at_a_time = threading.Lock()
+        self._patience = 0
+
+    def read(self, reference: str) -> Seen:
+        """Inspect one container, by id or name, into the view. Raises Fault (404: gone, and noted), Foreign."""
+        seen = self._inspected(reference)
+        self._view.put(seen)
+        return seen
+
+    def _inspected(self, reference: str) -> Seen:
+        ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
+        try:
+            data = self._client.call("containers.inspect", lambda api: api.inspect_container(reference))
+        except Fault as fault:
+            if fault.gone and len(reference) == _ID_LENGTH:
+                self._view.gone(reference)
+            raise
+        if not belongs_to(labels_of(data), self._instance_id):
+            raise Foreign(data)
+        container, configured = container_of(data)
+        limits = self._limits(container, configured)
+        if limits is not None:
+            container = replace(container, limits=limits)
+        return Seen(container, configured, ticket, at_ns, drift_ns, measured=limits is not None)
+
+    def look(self, *, full: bool = False) -> bool:
+        """One look at everything; False when the engine could not be looked at (the view is blind then).
+
+        After a blind time it is full in any case: nobody told what happened meanwhile.
+        """
+        with self._one_at_a_time:
+            full = full or bool(self._view.now.blind)
+            self._patience = _TIMEOUTS_A_LOOK
+            ticket = self._view.ticket()
+            try:
+                rows = self._client.call("containers.list", self._list)
+                ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
+                found = [seen for row in ours.values() if (seen := self._look_at(row, full=full)) is not None]
+            except Fault as fault:
+                self._view.blind(fault.words)
+                return False
+            self._view.settle(ticket, found, frozenset(ours))
+            return True
+
+    def _list(self, api: Any) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = api.containers(
+            all=True, filters={"label": [f"{own.INSTANCE}={self._instance_id}"]}
+        )
+        return listed
+
+    def _look_at(self, row: Mapping[str, Any], *, full: bool) -> Seen | None:
+        """What this row's container is now; None: nothing new. Raises Fault only if the engine went away."""
+        id_ = str(row["Id"])
+        known = self._view.seen(id_)
+        if full or known is None or not _same(known.container, row):
+            return self._inspect(row, known)
+        if known.container.state not in _LIVE:
+            return None
+        ticket = self._view.ticket()
+        limits = self._limits(known.container, known.configured)
+        if limits is None:
+            # A host that hides its cgroups always did; where they could be read, the process is another one now.
+            return self._inspect(row, known) if known.measured else None
+        if limits == known.container.limits:
+            return None
+        return replace(known, container=replace(known.container, limits=limits), ticket=ticket)
+
+    def _inspect(self, row: Mapping[str, Any], known: Seen | None) -> Seen | None:
+        try:
+            return self._inspected(str(row["Id"]))
+        except Foreign:
+            return None
+        except Fault as fault:
+            if fault.gone:
+                return None
+            self._patience -= fault.kind == "timeout"
+            if fault.kind == "connection" or self._patience < 0:
+                raise
+            log.warning("container %s is listed but can't be read: %s", name_of(row), fault.words)
+            ticket = self._view.ticket()
+            return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
+
+    def _limits(self, container: Container, configured: Limits) -> Limits | None:
+        """The limits in force on a live container, None where the cgroups don't tell."""
+        if container.state not in _LIVE:
+            return None
+        try:
+            return in_force(configured, read_limits(self._cgroups, container.id, container.pid))
+        except Unreadable:
+            return None
+
+
+_NO_LIMITS = Limits(0, 0, 0)
+
+
+def _same(container: Container, row: Mapping[str, Any]) -> bool:
+    return (container.state, container.name) == (state_of(str(row.get("State", ""))), name_of(row))
+
+
+def clock_drift_ns() -> int:
+    """Wall clock minus monotonic clock: it moves when somebody sets the wall clock."""
+    return time.time_ns() - time.monotonic_ns()
+
+
+class BackgroundLook:
+    """One thread that looks when asked, and again with growing pauses until a look succeeds."""
+
+    def __init__(self, looker: Looker, view: View, *, pauses_seconds: tuple[float, float]) -> None:
+        self._looker = looker
+        self._view = view
+        self._first_pause, self._longest_pause = pauses_seconds
+        self._changed = threading.Condition()
+        self._wanted = False
+        self._full = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine-look", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def request(self, *, full: bool = False) -> None:
+        """Ask for a look soon; requests that wait together are one look."""
+        with self._changed:
+            self._wanted = True
+            self._full = self._full or full
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Ends the thread after the call it is in."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = self._first_pause
+        retry = False
+        while (asked := self._next(pause if retry else None)) is not None:
+            guarded(self._looker.look, full=asked)
+            retry = bool(self._view.now.blind) or self._doubtful()
+            pause = min(pause * 2, self._longest_pause) if retry else self._first_pause
+
+    def _next(self, patience_seconds: float | None) -> bool | None:
+        """Wait for a request or the end of patience: whether a full look is wanted; None: stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted or self._stopping, patience_seconds)
+            full, self._wanted, self._full = self._full, False, False
+            return None if self._stopping else full
+
+    def _doubtful(self) -> bool:
+        seen = self._view.now.containers.values()
+        return any(each.state is State.UNKNOWN for group in seen for each in group)
+
+
+def guarded(do: Callable[..., object], /, **options: Any) -> None:
+    """Run one step of an endless thread: a bug in it is told, and must not end the watch for good."""
+    try:
+        do(**options)
+    except Exception:
+        log.exception("watching the engine: a step failed; going on")

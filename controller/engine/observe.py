@@ -1,0 +1,167 @@
+"""The view: what is known of our containers, immutable outside, replaced whole under a lock.
+
+Every piece of knowledge bears a ticket, drawn *before* the call that brought it. Later tickets beat earlier ones,
+container by container, so that a slow list can't undo what an action or an event has taught meanwhile. A removal
+beats everything: ids are never used twice.
+"""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.ports import Clock, Wake
+
+# Ids that are known to be gone: enough to outlive any list that began before.
+_GONE_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A container as one inspect showed it.
+
+    `configured` are the limits the engine remembers; `measured`: the container's come from the cgroups. `ticket`
+    orders knowledge. `at_ns` (wall clock: ours and the engine's are one host's) and `drift_ns` (wall minus
+    monotonic clock; None: never inspected) tell whether an event is older than the inspect.
+    """
+
+    container: Container
+    configured: Limits
+    ticket: int
+    at_ns: int = 0
+    drift_ns: int | None = None
+    measured: bool = False
+
+
+class View:
+    """Thread-safe. `wake` is called after each real change, outside the lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wake: Wake = _nobody
+        self._tickets = 0
+        self._seen: dict[str, Seen] = {}
+        self._gone: dict[str, None] = {}
+        self._now = Observation()
+
+    def on_change(self, wake: Wake) -> None:
+        self._wake = wake
+
+    @property
+    def now(self) -> Observation:
+        return self._now
+
+    def ticket(self) -> int:
+        """Draw one before asking the engine."""
+        with self._lock:
+            self._tickets += 1
+            return self._tickets
+
+    def seen(self, container_id: str) -> Seen | None:
+        return self._seen.get(container_id)
+
+    def is_gone(self, container_id: str) -> bool:
+        return container_id in self._gone
+
+    def by_name(self, uid: str, name: str) -> Container | None:
+        """The container of that object and name, if it is known."""
+        return next((each for each in self._now.containers.get(uid, ()) if each.name == name), None)
+
+    def put(self, seen: Seen) -> None:
+        """One container was read."""
+        self._change(found=(seen,))
+
+    def doubt(self, container_id: str) -> None:
+        """A known container could not be read: its state is unknown from now on."""
+        known = self._seen.get(container_id)
+        if known is not None:
+            self.put(unknown(known, self.ticket()))
+
+    def gone(self, container_id: str) -> None:
+        """The engine said that this container does not exist (any more)."""
+        self._change(gone=(container_id,))
+
+    def settle(self, ticket: int, found: Iterable[Seen], listed: frozenset[str]) -> None:
+        """A whole look: `found` was read in it, `listed` is every id of ours that the engine listed.
+
+        What was known before the list began and is not listed has gone.
+        """
+        self._change(found=found, listed=listed, ticket=ticket, blind="", at=self._clock.now())
+
+    def blind(self, words: str) -> None:
+        """The engine can't be looked at. Containers stay as they were seen last; absence means nothing."""
+        self._change(blind=words)
+
+    def facts(self, facts: HostFacts) -> None:
+        """The engine has said what it is."""
+        self._change(facts=facts)
+
+    def _change(
+        self,
+        *,
+        found: Iterable[Seen] = (),
+        gone: Iterable[str] = (),
+        listed: frozenset[str] | None = None,
+        ticket: int = 0,
+        **fields: Any,
+    ) -> None:
+        with self._lock:
+            by_uid = dict(self._now.containers)
+            missing = () if listed is None else self._missing(ticket, listed)
+            self._bury(by_uid, (*gone, *missing))
+            self._merge(by_uid, found)
+            before = self._now
+            after = replace(before, **{"containers": MappingProxyType(by_uid), **fields})
+            moved = replace(after, at=before.at) != before
+            # A look that found nothing new still moves the time of the view, but neither revision nor sleepers.
+            self._now = replace(after, revision=before.revision + 1, at=self._clock.now()) if moved else after
+        if moved:
+            self._wake()
+
+    def _missing(self, ticket: int, listed: frozenset[str]) -> tuple[str, ...]:
+        return tuple(id_ for id_, known in self._seen.items() if id_ not in listed and known.ticket < ticket)
+
+    def _merge(self, by_uid: dict[str, tuple[Container, ...]], found: Iterable[Seen]) -> None:
+        for each in found:
+            id_ = each.container.id
+            known = self._seen.get(id_)
+            if id_ in self._gone or (known is not None and known.ticket > each.ticket):
+                continue
+            self._seen[id_] = each
+            if known is None or known.container != each.container:
+                _replace_in(by_uid, each.container)
+
+    def _bury(self, by_uid: dict[str, tuple[Container, ...]], ids: Iterable[str]) -> None:
+        for id_ in ids:
+            self._gone[id_] = None
+            known = self._seen.pop(id_, None)
+            if known is not None:
+                _drop_from(by_uid, known.container)
+        while len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
+
+
+def unknown(known: Seen, ticket: int) -> Seen:
+    """The same container, unreadable."""
+    return Seen(replace(known.container, state=State.UNKNOWN), known.configured, ticket)
+
+
+def _replace_in(by_uid: dict[str, tuple[Container, ...]], container: Container) -> None:
+    others = [each for each in by_uid.get(container.uid, ()) if each.id != container.id]
+    by_uid[container.uid] = tuple(sorted([*others, container], key=lambda each: (each.created_at, each.id)))
+
+
+def _drop_from(by_uid: dict[str, tuple[Container, ...]], container: Container) -> None:
+    left = tuple(each for each in by_uid.get(container.uid, ()) if each.id != container.id)
+    if left:
+        by_uid[container.uid] = left
+    else:
+        by_uid.pop(container.uid, None)
+
+
+def _nobody() -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,59 @@
+"""What surrounds every spec: the top level of a document and its metadata, by Kubernetes' rules."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from controller.kinds.base import Model, Name, Text
+
+_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+TOP_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
+DEFAULT_NAMESPACE = "default"
+
+Namespace = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        description="lower-case letters, digits and `-`, starting and ending with a letter or digit",
+    ),
+]
+LabelKey = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=253 + 1 + 63,
+        pattern=rf"^({_SUBDOMAIN}/)?{_WORD}$",
+        description="at most 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit, "
+        "after an optional `example.org/`",
+    ),
+]
+LabelValue = Annotated[
+    Text,
+    Field(
+        max_length=63,
+        pattern=rf"^({_WORD})?$",
+        description="letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit",
+    ),
+]
+
+
+class Metadata(Model):
+    """Who an object is. What only Paddock sets may stand in a document (`get -o yaml` prints it) and is not read.
+
+    `resource_version` and `uid`, where given, must be those of the stored object.
+    """
+
+    name: Name
+    namespace: Namespace | None = None
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = {}
+    annotations: Annotated[dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256)] = {}
+    resource_version: Text | None = None
+    uid: Text | None = None
+    generation: Any = None
+    creation_timestamp: Any = None
+    deletion_timestamp: Any = None
+    finalizers: Any = None
+    owner_references: Any = None

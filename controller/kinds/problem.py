@@ -1,0 +1,50 @@
+"""What is wrong with a document, and where: the one shape in which every door tells it."""
+
+import re
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to mend. `line` and `column` count from 1; 0 where there is no place in a file.
+
+    `reason` is Kubernetes' word for the cause (FieldValueInvalid, FieldValueRequired ...).
+    """
+
+    file: str
+    line: int
+    column: int
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return ": ".join(each for each in (place, self.field, self.message) if each)
+
+
+def field_text(path: Path) -> str:
+    """A path as people write it: `spec.ports[0].name`, `metadata.labels[example.org/team]`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN_KEY.match(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{step}]"
+    return text
+
+
+def field_path(text: str) -> Path:
+    """The path of that text; the inverse of `field_text`."""
+    steps: list[str | int] = []
+    for found in _STEP.finditer(text):
+        name, index, key = found.groups()
+        steps.append(int(index) if index is not None else (name or key or ""))
+    return tuple(steps)

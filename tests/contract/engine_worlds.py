@@ -1,0 +1,254 @@
+"""Where the engine contract is tried: an engine, and somebody at the host who does things past Paddock."""
+
+import contextlib
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import docker
+import docker.errors
+
+from controller.engine.engine import DockerEngine
+from controller.kinds.action import CreateContainer, StartContainer
+from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.labels import INSTANCE, container_labels, container_name
+from controller.kinds.observed import Container, Observation
+from controller.kinds.outcome import Ok, Outcome
+from controller.ports import Chunk, Engine, Streams
+from tests.conftest import HandClock
+from tests.fakes.engine import TINY, FakeEngine
+
+SOCKET = "unix:///var/run/docker.sock"
+SMALL = Limits(cpu_millicores=500, memory_bytes=32 << 20, pids=32)
+DEADLINE_SECONDS = 20.0
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+
+class CountingMeter:
+    """Counts by name and labels; what the tests prove "one list, no inspects" with."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts: dict[tuple[str, ...], float] = {}
+        self.gauges: dict[str, float] = {}
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        key = (name, *(value for _, value in sorted(labels.items())))
+        with self._lock:
+            self.counts[key] = self.counts.get(key, 0) + amount
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None: ...
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None:
+        self.gauges[name] = value
+
+    def calls(self) -> dict[str, float]:
+        """Calls to the engine so far, by operation."""
+        with self._lock:
+            return {key[1]: n for key, n in self.counts.items() if key[0] == "paddock_docker_requests_total"}
+
+    def calls_since(self, before: Mapping[str, float]) -> dict[str, float]:
+        return {name: n - before.get(name, 0) for name, n in self.calls().items() if n != before.get(name, 0)}
+
+
+class Hand(Protocol):
+    """Somebody with a root shell. FakeEngine has these methods itself."""
+
+    def kill(self, name: str, signal: str = "KILL") -> None: ...
+    def start(self, name: str) -> None: ...
+    def remove(self, name: str) -> None: ...
+    def rename(self, name: str, new: str) -> None: ...
+    def pause(self, name: str) -> None: ...
+    def unpause(self, name: str) -> None: ...
+    def update_limits(self, name: str, limits: Limits) -> None: ...
+    def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str: ...
+    def exists(self, name: str) -> bool: ...
+
+
+class DockerHand:
+    """The same with docker-py, past the code that is tested. Removes what it made."""
+
+    def __init__(self) -> None:
+        self._api = docker.APIClient(base_url=SOCKET, version="1.41")
+        self._foreign: list[str] = []
+
+    def kill(self, name: str, signal: str = "KILL") -> None:
+        self._api.kill(name, signal)
+
+    def start(self, name: str) -> None:
+        self._api.start(name)
+
+    def remove(self, name: str) -> None:
+        self._api.remove_container(name, force=True)
+
+    def rename(self, name: str, new: str) -> None:
+        self._api.rename(name, new)
+
+    def pause(self, name: str) -> None:
+        self._api.pause(name)
+
+    def unpause(self, name: str) -> None:
+        self._api.unpause(name)
+
+    def update_limits(self, name: str, limits: Limits) -> None:
+        url = f"{self._api.base_url}/v1.41/containers/{name}/update"
+        body = {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes, "PidsLimit": limits.pids}
+        self._api.post(url, json={**body, "NanoCpus": limits.cpu_millicores * 1_000_000}).raise_for_status()
+
+    def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
+        host_config = self._api.create_host_config(network_mode="none", init=True)
+        made = self._api.create_container(
+            TINY, ["sleep", "1000"], name=name, labels=dict(labels or {}), host_config=host_config
+        )
+        self._foreign.append(made["Id"])
+        self._api.start(made["Id"])
+        return str(made["Id"])
+
+    def exists(self, name: str) -> bool:
+        try:
+            self.inspect(name)
+        except docker.errors.NotFound:
+            return False
+        return True
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._api.inspect_container(name)
+        return found
+
+    @property
+    def api(self) -> Any:
+        return self._api
+
+    def clean(self, instance_id: str) -> None:
+        """Remove all of that instance, and the foreign containers made here."""
+        rows = self._api.containers(all=True, filters={"label": [f"{INSTANCE}={instance_id}"]})
+        for each in [*(row["Id"] for row in rows), *self._foreign]:
+            with contextlib.suppress(docker.errors.NotFound):
+                self._api.remove_container(each, force=True, v=True)
+        self._api.close()
+
+
+class World:
+    """One engine under test, with a wake that tests wait on instead of sleeping."""
+
+    def __init__(self, instance_id: str, engine: Engine, streams: Streams, hand: Hand) -> None:
+        self.instance_id = instance_id
+        self.engine = engine
+        self.streams = streams
+        self.hand = hand
+        self.wakes = 0
+        self._woken = threading.Condition()
+        self._numbers = itertools.count(1)
+        engine.open(self._wake)
+
+    def _wake(self) -> None:
+        with self._woken:
+            self.wakes += 1
+            self._woken.notify_all()
+
+    def until(self, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
+        """Wait for the view (or anything that moves with it) to be so."""
+        with self._woken:
+            if not self._woken.wait_for(holds, seconds):
+                raise AssertionError(f"not so within {seconds:g} s; the view is {self.engine.observe()}")
+
+    def settled(self) -> "World":
+        """Wait for the first look."""
+        self.until(lambda: not self.engine.observe().blind)
+        return self
+
+    def new_uid(self) -> str:
+        return str(uuid.uuid5(uuid.UUID(int=0), f"{self.instance_id}/{next(self._numbers)}"))
+
+    def create(self, uid: str, *, labels: Mapping[str, str] | None = None, **changes: Any) -> CreateContainer:
+        """The action that makes a small sleeping box of that object."""
+        name = container_name("box", uid)
+        wanted: dict[str, Any] = {
+            "image": TINY,
+            "name": name,
+            "limits": SMALL,
+            "hostname": "box",
+            "command": ("sleep", "1000"),
+            **changes,
+        }
+        config = ContainerConfig(**wanted)
+        own = container_labels(
+            instance=self.instance_id,
+            uid=uid,
+            namespace="default",
+            name="box",
+            role="sandbox",
+            generation=3,
+            config_hash=config.hash(),
+            template_hash="feedbeef",
+        )
+        return CreateContainer(uid, config, {**own, **(labels or {})}, why="a test")
+
+    def made(self, uid: str, **changes: Any) -> Container:
+        """A created box, as the view has it."""
+        ok(self.engine.act(self.create(uid, **changes)))
+        return self.only(uid)
+
+    def running(self, uid: str, **changes: Any) -> Container:
+        """A created and started box, as the view has it."""
+        made = self.made(uid, **changes)
+        ok(self.engine.act(StartContainer(uid, made.name, "a test", made.id)))
+        return self.only(uid)
+
+    def view(self, uid: str) -> tuple[Container, ...]:
+        return self.engine.observe().containers.get(uid, ())
+
+    def only(self, uid: str) -> Container:
+        (found,) = self.view(uid)
+        return found
+
+    def state(self, uid: str) -> str:
+        found = self.view(uid)
+        return found[0].state if found else "absent"
+
+
+def ok(outcome: Outcome) -> str:
+    """The container id of an Ok; anything else fails the test with its words."""
+    assert isinstance(outcome, Ok), outcome
+    return outcome.container_id
+
+
+def read_all(stream: Any) -> tuple[bytes, bytes, bytes]:
+    """(stdout, stderr, exit) of a stream read to its end."""
+    parts = {"stdout": b"", "stderr": b"", "exit": b""}
+    with contextlib.closing(stream):
+        for chunk in stream:
+            assert isinstance(chunk, Chunk)
+            parts[chunk.stream] += chunk.data
+    return parts["stdout"], parts["stderr"], parts["exit"]
+
+
+def new_instance_id() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@contextlib.contextmanager
+def fake_world() -> Iterator[World]:
+    instance_id = new_instance_id()
+    engine = FakeEngine(instance_id, clock=HandClock())
+    yield World(instance_id, engine, engine, engine)
+    engine.close()
+
+
+@contextlib.contextmanager
+def docker_world(base_url: str = SOCKET, **options: Any) -> Iterator[World]:
+    instance_id = new_instance_id()
+    hand = DockerHand()
+    engine = DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
+    try:
+        yield World(instance_id, engine, engine.streams, hand)
+    finally:
+        engine.close()
+        hand.clean(instance_id)

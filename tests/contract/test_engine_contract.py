@@ -1,0 +1,515 @@
+"""What every ports.Engine (with its Streams and usage) holds to: one suite on the fake and on a real Docker Engine."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.engine.usage import CgroupUsage
+from controller.kinds.action import (
+    PauseContainer,
+    PullImage,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.container import Limits
+from controller.kinds.labels import INSTANCE, UID
+from controller.kinds.observed import State
+from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
+from controller.ports import StreamError, UsageReader
+from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
+from tests.fakes.engine import FakeEngine
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def uid(world: World) -> str:
+    return world.new_uid()
+
+
+def start(world: World, uid: str, container_id: str = "") -> object:
+    return world.engine.act(StartContainer(uid, world.create(uid).config.name, "a test", container_id))
+
+
+# Seeing what was done
+
+
+def test_a_fresh_engine_sees_nothing_and_says_what_it_is(world: World) -> None:
+    seen = world.engine.observe()
+    assert not seen.blind
+    assert dict(seen.containers) == {}
+    world.until(lambda: world.engine.observe().facts.engine_version)
+    facts = world.engine.observe().facts
+    assert facts.cpus > 0
+    assert facts.memory_bytes > 0
+    assert facts.cgroup_version in ("1", "2")
+    assert world.engine.ping() == ""
+
+
+def test_a_created_container_is_in_the_view_at_once(world: World, uid: str) -> None:
+    action = world.create(uid)
+    made = ok(world.engine.act(action))
+    seen = world.only(uid)
+    assert seen.id == made
+    assert seen.state is State.CREATED
+    assert seen.name == action.config.name
+    assert seen.image == TINY
+    assert seen.image_id.startswith("sha256:")
+    assert seen.limits == SMALL
+    assert seen.pid == 0
+    assert (seen.created_at > 0, seen.started_at, seen.finished_at) == (True, 0, 0)
+
+
+def test_labels_are_read_back(world: World, uid: str) -> None:
+    action = world.create(uid)
+    ok(world.engine.act(action))
+    seen = world.only(uid)
+    assert (seen.uid, seen.role, seen.generation) == (uid, "sandbox", 3)
+    assert (seen.config_hash, seen.template_hash) == (action.config.hash(), "feedbeef")
+
+
+def test_start_without_an_id_starts_the_one_just_created(world: World, uid: str) -> None:
+    made = world.made(uid)
+    assert start(world, uid) == Ok(made.id)
+    seen = world.only(uid)
+    assert seen.state is State.RUNNING
+    assert seen.pid > 0
+    assert seen.started_at > 0
+    assert seen.networks == ("none",)
+    assert seen.limits == SMALL
+
+
+def test_a_pinned_image_is_used_by_its_id(world: World, uid: str) -> None:
+    image_id = world.made(world.new_uid()).image_id
+    ok(world.engine.act(replace(world.create(uid, image="moved/away:1"), image_id=image_id)))
+    assert world.only(uid).image_id == image_id
+
+
+def test_a_second_daemon_sees_what_the_first_one_made(world: World, uid: str) -> None:
+    before = world.running(uid)
+    assert world.engine.look(full=True).containers[uid] == (before,)
+
+
+def test_containers_of_one_object_are_together_oldest_first(world: World, uid: str) -> None:
+    first = world.made(uid)
+    second = ok(world.engine.act(world.create(uid, name=first.name + "-b")))
+    assert [each.id for each in world.view(uid)] == [first.id, second] or world.view(uid)[0].created_at == (
+        world.view(uid)[1].created_at
+    )
+
+
+def test_the_view_stands_still_when_nothing_happens(world: World, uid: str) -> None:
+    world.running(uid)
+    world.engine.look(full=True)
+    before, wakes = world.engine.observe(), world.wakes
+    world.engine.look()
+    world.engine.look(full=True)
+    after = world.engine.observe()
+    assert after.revision == before.revision
+    assert after.containers == before.containers
+    assert world.wakes == wakes
+
+
+def test_every_change_moves_the_revision_and_wakes(world: World, uid: str) -> None:
+    revision, wakes = world.engine.observe().revision, world.wakes
+    world.made(uid)
+    assert world.engine.observe().revision > revision
+    assert world.wakes > wakes
+
+
+# Names
+
+
+def test_creating_twice_gives_the_same_container(world: World, uid: str) -> None:
+    action = world.create(uid)
+    assert world.engine.act(action) == world.engine.act(action)
+    assert len(world.view(uid)) == 1
+
+
+def test_a_name_held_by_a_foreign_container_is_a_conflict(world: World, uid: str) -> None:
+    action = world.create(uid)
+    world.hand.add_foreign(action.config.name)
+    outcome = world.engine.act(action)
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "NameConflict"
+    assert action.config.name in outcome.message
+    assert world.view(uid) == ()
+
+
+def test_a_name_held_for_another_object_is_a_conflict(world: World, uid: str) -> None:
+    other = world.new_uid()
+    held = world.made(other)
+    outcome = world.engine.act(world.create(uid, name=held.name))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "NameConflict"
+    assert world.only(other).id == held.id
+
+
+def test_renaming(world: World, uid: str) -> None:
+    box = world.running(uid)
+    action = RenameContainer(uid, box.name + "-new", box.id, box.name, "a test")
+    assert world.engine.act(action) == Ok(box.id)
+    assert world.only(uid).name == box.name + "-new"
+    assert world.engine.act(action) == Ok(box.id)
+
+
+def test_renaming_to_a_taken_name(world: World, uid: str) -> None:
+    box, other = world.made(uid), world.made(world.new_uid())
+    outcome = world.engine.act(RenameContainer(uid, other.name, box.id, box.name, "a test"))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "NameConflict"
+    assert world.only(uid).name == box.name
+
+
+# What can't be made
+
+
+def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
+    outcome = world.engine.act(world.create(uid, image="paddock/nowhere:1"))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "ImageMissing"
+    assert "paddock/nowhere:1" in outcome.message
+    assert "make images" in outcome.message
+
+
+def test_pulling_an_image_that_is_here_does_nothing(world: World) -> None:
+    assert world.engine.act(PullImage(TINY, "a test")) == Ok()
+
+
+@pytest.mark.parametrize("limits", [replace(SMALL, memory_bytes=4096), replace(SMALL, cpu_millicores=10_000_000)])
+def test_what_the_engine_refuses_waits_for_a_new_generation(world: World, uid: str, limits: Limits) -> None:
+    outcome = world.engine.act(world.create(uid, limits=limits))
+    assert isinstance(outcome, Terminal)
+    assert outcome.reason == "InvalidConfig"
+    assert outcome.message
+
+
+def test_labels_of_another_store_are_refused(world: World, uid: str) -> None:
+    outcome = world.engine.act(world.create(uid, labels={INSTANCE: "another"}))
+    assert isinstance(outcome, Terminal)
+    assert not world.hand.exists(world.create(uid).config.name)
+
+
+# Doing twice, and doing to what has gone
+
+
+def test_starting_twice(world: World, uid: str) -> None:
+    box = world.running(uid)
+    assert start(world, uid, box.id) == Ok(box.id)
+    assert world.only(uid) == box
+
+
+def test_starting_what_is_paused_fails(world: World, uid: str) -> None:
+    box = world.running(uid)
+    ok(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")))
+    outcome = start(world, uid, box.id)
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "StartFailed"
+
+
+def test_pausing_and_unpausing_each_twice(world: World, uid: str) -> None:
+    box = world.running(uid)
+    for _ in range(2):
+        assert world.engine.act(PauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+        assert world.only(uid).state is State.PAUSED
+        assert world.only(uid).limits == SMALL
+    for _ in range(2):
+        assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+        assert world.only(uid).state is State.RUNNING
+
+
+def test_pausing_what_does_not_run_fails(world: World, uid: str) -> None:
+    box = world.made(uid)
+    assert isinstance(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")), Transient)
+
+
+def test_removing_twice(world: World, uid: str) -> None:
+    box = world.running(uid)
+    action = RemoveContainer(uid, box.name, box.id, "a test")
+    assert world.engine.act(action) == Ok(box.id)
+    assert world.view(uid) == ()
+    assert world.engine.act(action) == Ok(box.id)
+    assert not world.hand.exists(box.name)
+
+
+def test_signalling_or_removing_what_has_gone_is_done(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    assert world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")) == Ok(box.id)
+    assert world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+    assert world.view(uid) == ()
+
+
+def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    for action in (
+        StartContainer(uid, box.name, "a test", box.id),
+        StartContainer(uid, box.name, "a test"),
+        PauseContainer(uid, box.name, box.id, "a test"),
+        UnpauseContainer(uid, box.name, box.id, "a test"),
+        UpdateLimits(uid, box.name, box.id, SMALL, "a test"),
+        RenameContainer(uid, "pdk-else", box.id, box.name, "a test"),
+    ):
+        outcome = world.engine.act(action)
+        assert isinstance(outcome, Waiting), action
+        assert outcome.reason == "ContainerGone"
+
+
+# Ends
+
+
+@pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("KILL", 137)])
+def test_a_signal_ends_it_with_its_exit_code(world: World, uid: str, signal: str, code: int) -> None:
+    box = world.running(uid)
+    action = SignalContainer(uid, box.name, box.id, signal, "a test")
+    assert world.engine.act(action) == Ok(box.id)
+    world.until(lambda: world.state(uid) == "exited")
+    seen = world.only(uid)
+    assert (seen.exit_code, seen.pid, seen.oom_killed) == (code, 0, False)
+    assert seen.finished_at >= seen.started_at > 0
+    assert world.engine.act(action) == Ok(box.id)
+
+
+def test_kill_is_seen_when_act_returns(world: World, uid: str) -> None:
+    box = world.running(uid)
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    assert world.state(uid) == "exited"
+
+
+def test_a_signal_ends_what_is_paused(world: World, uid: str) -> None:
+    box = world.running(uid)
+    ok(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")))
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    assert world.state(uid) == "exited"
+
+
+def test_the_exit_code_of_the_command(world: World, uid: str) -> None:
+    world.running(uid, command=("sh", "-c", "exit 7"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert world.only(uid).exit_code == 7
+
+
+def test_started_again_after_its_end(world: World, uid: str) -> None:
+    box = world.running(uid)
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    assert start(world, uid, box.id) == Ok(box.id)
+    seen = world.only(uid)
+    assert seen.state is State.RUNNING
+    assert seen.exit_code == 0
+    assert seen.pid not in (0, box.pid)
+    assert seen.limits == SMALL
+
+
+# What somebody did by hand
+
+
+def test_a_kill_by_hand_is_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.kill(box.name)
+    world.until(lambda: world.state(uid) == "exited")
+    assert world.only(uid).exit_code == 137
+
+
+def test_a_removal_by_hand_is_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    world.until(lambda: world.view(uid) == ())
+
+
+def test_a_rename_by_hand_is_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.rename(box.name, box.name + "-x")
+    world.until(lambda: world.only(uid).name == box.name + "-x")
+
+
+def test_a_pause_by_hand_is_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.pause(box.name)
+    world.until(lambda: world.state(uid) == "paused")
+    world.hand.unpause(box.name)
+    world.until(lambda: world.state(uid) == "running")
+
+
+def test_a_start_by_hand_is_seen(world: World, uid: str) -> None:
+    box = world.made(uid)
+    world.hand.start(box.name)
+    world.until(lambda: world.state(uid) == "running")
+
+
+def test_limits_changed_by_hand_are_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    changed = Limits(cpu_millicores=250, memory_bytes=64 << 20, pids=16)
+    world.hand.update_limits(box.name, changed)
+    world.until(lambda: world.only(uid).limits == changed)
+
+
+# Limits
+
+
+def test_limits_change_in_place(world: World, uid: str) -> None:
+    box = world.running(uid)
+    wanted = Limits(cpu_millicores=750, memory_bytes=48 << 20, pids=64, cpu_shares=512)
+    action = UpdateLimits(uid, box.name, box.id, wanted, "a test")
+    assert world.engine.act(action) == Ok(box.id)
+    seen = world.only(uid)
+    assert seen.limits == wanted
+    assert (seen.pid, seen.started_at) == (box.pid, box.started_at)
+    assert world.engine.act(action) == Ok(box.id)
+
+
+def test_shares_of_zero_are_left_as_they_are(world: World, uid: str) -> None:
+    box = world.running(uid, limits=replace(SMALL, cpu_shares=256))
+    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, pids=40), "a test")))
+    assert world.only(uid).limits == replace(SMALL, pids=40, cpu_shares=256)
+
+
+def test_memory_that_is_no_whole_page_is_no_drift(world: World, uid: str) -> None:
+    odd = replace(SMALL, memory_bytes=(32 << 20) + 5)
+    box = world.running(uid, limits=odd)
+    assert box.limits == odd
+    odder = replace(SMALL, memory_bytes=(40 << 20) + 7)
+    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, odder, "a test")))
+    world.engine.look()
+    assert world.only(uid).limits == odder
+
+
+def test_limits_of_a_stopped_container_change_for_its_next_start(world: World, uid: str) -> None:
+    box = world.made(uid)
+    wanted = replace(SMALL, memory_bytes=64 << 20)
+    assert world.engine.act(UpdateLimits(uid, box.name, box.id, wanted, "a test")) == Ok(box.id)
+    assert world.only(uid).limits == wanted
+    ok(start(world, uid, box.id))  # type: ignore[arg-type]
+    assert world.only(uid).limits == wanted
+
+
+def test_limits_that_can_never_be_are_refused(world: World, uid: str) -> None:
+    box = world.running(uid)
+    outcome = world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, cpu_millicores=10_000_000), "a test"))
+    assert isinstance(outcome, Terminal)
+    assert world.only(uid).limits == SMALL
+
+
+# Foreign containers
+
+
+def test_foreign_containers_are_invisible(world: World, uid: str) -> None:
+    world.hand.add_foreign(f"paddock-{uid[:8]}")
+    world.hand.add_foreign(f"pdk-{uid[:8]}", {INSTANCE: "another-store", UID: uid})
+    world.engine.look(full=True)
+    assert dict(world.engine.observe().containers) == {}
+
+
+def test_foreign_containers_are_never_touched(world: World, uid: str) -> None:
+    name = f"pdk-{uid[:8]}"
+    foreign = world.hand.add_foreign(name, {INSTANCE: "another-store", UID: uid})
+    for action in (
+        StartContainer(uid, name, "a test"),
+        StartContainer(uid, name, "a test", foreign),
+        SignalContainer(uid, name, foreign, "KILL", "a test"),
+        PauseContainer(uid, name, foreign, "a test"),
+        UpdateLimits(uid, name, foreign, SMALL, "a test"),
+        RenameContainer(uid, name + "-mine", foreign, name, "a test"),
+        RemoveContainer(uid, name, foreign, "a test"),
+    ):
+        outcome = world.engine.act(action)
+        assert isinstance(outcome, Transient), action
+        assert outcome.reason == "ForeignContainer"
+    assert world.hand.exists(name)
+    with pytest.raises(StreamError):
+        world.streams.exec(foreign, ["true"])
+    with pytest.raises(StreamError):
+        world.streams.logs(foreign)
+
+
+def test_a_container_of_another_object_is_not_touched(world: World, uid: str) -> None:
+    box = world.running(uid)
+    outcome = world.engine.act(RemoveContainer(world.new_uid(), box.name, box.id, "a test"))
+    assert isinstance(outcome, Transient)
+    assert world.only(uid) == box
+
+
+# Usage
+
+
+def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
+    box, stopped = world.running(uid), world.made(world.new_uid())
+    reader: UsageReader = world.engine if isinstance(world.engine, FakeEngine) else CgroupUsage()
+    found = reader.read([box, stopped])
+    assert set(found) == {box.id}
+    usage = found[box.id]
+    assert usage.source in ("cgroup1", "cgroup2")
+    assert usage.memory_limit_bytes == SMALL.memory_bytes
+    assert usage.cpu_limit_cores == SMALL.cpu_millicores / 1000
+    assert usage.pids_limit == SMALL.pids
+    assert 0 < usage.memory_working_set_bytes <= usage.memory_usage_bytes < SMALL.memory_bytes
+    assert usage.pids >= 1
+    assert usage.network is None
+    if isinstance(reader, CgroupUsage):
+        reader.close()
+
+
+# Streams
+
+
+def test_exec_keeps_stdout_and_stderr_apart_and_gives_the_exit_code(world: World, uid: str) -> None:
+    box = world.running(uid)
+    stream = world.streams.exec(box.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert read_all(stream) == (b"out\n", b"err\n", b"3")
+
+
+def test_exec_reads_its_input_to_the_end(world: World, uid: str) -> None:
+    box = world.running(uid)
+    stream = world.streams.exec(box.id, ["cat"], stdin=[b"one\n", b"two\n"])
+    assert read_all(stream) == (b"one\ntwo\n", b"", b"0")
+
+
+def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
+    box = world.running(uid)
+    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=0.3)
+    assert read_all(stream) == (b"begun\n", b"", b"124")
+
+
+def test_exec_in_what_does_not_run_says_so(world: World, uid: str) -> None:
+    box = world.made(uid)
+    with pytest.raises(StreamError, match="not running"):
+        world.streams.exec(box.id, ["true"])
+
+
+def test_exec_in_what_has_gone_says_so(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    with pytest.raises(StreamError, match="gone"):
+        world.streams.exec(box.id, ["true"])
+
+
+def test_logs_hold_both_streams(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo out; echo err >&2; exit 0"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert read_all(world.streams.logs(box.id)) == (b"out\n", b"err\n", b"")
+
+
+def test_logs_give_the_last_lines(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo one; echo two; echo three; exit 0"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert read_all(world.streams.logs(box.id, tail=2))[0] == b"two\nthree\n"
+    assert read_all(world.streams.logs(box.id, since=box.started_at + 3600))[0] == b""
+    assert b"one" in read_all(world.streams.logs(box.id, timestamps=True))[0]
+
+
+def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    stream = world.streams.logs(box.id, follow=True)
+    assert next(stream).data == b"begun\n"
+    stream.close()
+    stream.close()
+    assert list(stream) == []

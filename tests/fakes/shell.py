@@ -1,0 +1,52 @@
+"""A shell so small that it fits a test: enough to say, read, end and hang."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from controller.ports import Chunk
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command writes, and its exit code; None: it runs until somebody ends it."""
+
+    output: tuple[Chunk, ...]
+    exit_code: int | None
+
+
+def run(command: Sequence[str] | None, stdin: Iterable[bytes] = ()) -> Run:
+    """`sh -c '...'` with statements between `;`, or one plain command: echo, cat, exit, true, false, sleep."""
+    if command is None:
+        return Run((), None)
+    statements = command[2].split(";") if list(command[:2]) == ["sh", "-c"] else [shlex.join(command)]
+    output: list[Chunk] = []
+    code: int | None = 0
+    for statement in statements:
+        words = shlex.split(statement)
+        if not words:
+            continue
+        code = _step(words, stdin, output)
+        if code is None or words[0] == "exit":
+            break
+    return Run(tuple(output), code)
+
+
+def _step(words: list[str], stdin: Iterable[bytes], output: list[Chunk]) -> int | None:
+    name, arguments = words[0], words[1:]
+    if name == "echo":
+        stream = "stderr" if ">&2" in arguments else "stdout"
+        text = " ".join(each for each in arguments if each != ">&2")
+        output.append(Chunk(stream, f"{text}\n".encode()))
+        return 0
+    if name == "cat":
+        output += [Chunk("stdout", data) for data in stdin]
+        return 0
+    if name == "exit":
+        return int(arguments[0]) if arguments else 0
+    if name == "sleep":
+        return None
+    if name in ("true", "false", ":"):
+        return int(name == "false")
+    output.append(Chunk("stderr", f"sh: {name}: not found\n".encode()))
+    return 127
