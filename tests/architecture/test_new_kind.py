@@ -11,7 +11,7 @@ from controller.kinds import registry
 from controller.policy.admission import admit
 from controller.policy.levels import Policy
 
-KIND_FILE = '''
+KIND_FILE = """
 from controller.kinds.base import Model, Text
 from controller.kinds.registry import Column, Kind
 
@@ -20,13 +20,13 @@ class LampSpec(Model):
 
 KIND = Kind(name="Lamp", plural="lamps", short=("lm",), spec=LampSpec,
             columns=(Column("COLOUR", lambda obj, now: obj.spec["colour"]),))
-'''
-POLICY_FILE = '''
+"""
+POLICY_FILE = """
 from controller.policy.admission import Refusal
 
 def admit(spec, policy):
     return (Refusal("spec.colour", "no red lamps"),) if spec.colour == "red" else ()
-'''
+"""
 
 
 @pytest.fixture

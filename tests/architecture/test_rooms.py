@@ -32,7 +32,9 @@ def test_mypy_is_clean(tmp_path: Path) -> None:
     run(sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path))
 
 
-@pytest.mark.parametrize("path", sorted(p for room in PURE for p in (ROOT / "controller" / room).rglob("*.py")), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted(p for room in PURE for p in (ROOT / "controller" / room).rglob("*.py")), ids=str
+)
 def test_deciding_is_pure(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
@@ -51,7 +53,9 @@ def test_files_stay_small(path: Path) -> None:
 
 
 def test_every_room_says_what_it_is() -> None:
-    for room in sorted(each for each in (ROOT / "controller").iterdir() if each.is_dir() and each.name != "__pycache__"):
+    for room in sorted(
+        each for each in (ROOT / "controller").iterdir() if each.is_dir() and each.name != "__pycache__"
+    ):
         assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), room
         assert (ROOT / "tests" / room.name).is_dir(), f"tests/{room.name} mirrors the room"
 

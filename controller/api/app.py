@@ -1,0 +1,32 @@
+"""The application: routes, error bodies, limits. Built by the composition root; building it does no work."""
+
+from collections.abc import Callable, Sequence
+
+from fastapi import FastAPI
+
+from controller.api import apply_routes, box_routes, errors, event_routes, health_routes, kind_routes
+from controller.api.middleware import BodyLimit, RequestMetrics
+from controller.ports import Meter
+from controller.service.services import Services
+from controller.version import VERSION
+
+# What has to work: its name, and what is wrong with it now ("" when nothing is).
+Ready = Callable[[], Sequence[tuple[str, str]]]
+
+
+def create_app(services: Services, *, ready: Ready, meter: Meter) -> FastAPI:
+    """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz."""
+    app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False)
+    errors.install(app)
+    app.include_router(health_routes.router(ready))
+    app.include_router(apply_routes.router(services))
+    app.include_router(event_routes.router(services))
+    app.include_router(kind_routes.discovery(services))
+    for kind in services.registry:
+        app.include_router(kind_routes.router(kind, services))
+        if kind.name == "Sandbox":
+            app.include_router(box_routes.router(kind, services))
+    # The one added last is outermost: requests that are too large are counted as well.
+    app.add_middleware(BodyLimit)
+    app.add_middleware(RequestMetrics, meter=meter)
+    return app

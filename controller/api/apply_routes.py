@@ -1,0 +1,49 @@
+"""POST apply: files of documents, all or nothing."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from controller.api.paths import PREFIX
+from controller.service import wire
+from controller.service.apply import Source
+from controller.service.services import Services
+from controller.version import API_VERSION
+
+
+class SpecFile(BaseModel):
+    """A file as it was written; its name is for messages."""
+
+    file: Annotated[str, Field(max_length=4096)] = "request"
+    text: str
+
+
+class ApplyRequest(BaseModel):
+    """What to apply. `namespace` is where documents go that name none; one that names another is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    documents: Annotated[list[SpecFile], Field(max_length=10000)]
+    namespace: str | None = None
+    dryRun: bool = False
+
+
+def router(services: Services) -> APIRouter:
+    """The route."""
+    routes = APIRouter(prefix=PREFIX, tags=["apply"])
+
+    @routes.post("/apply", operation_id="apply", responses={409: {}, 422: {}, 503: {}})
+    def apply(request: ApplyRequest, user_agent: Annotated[str, Header()] = "") -> JSONResponse:
+        """Create or change the objects of all these documents in one transaction, or say all that is wrong."""
+        applied = services.apply.apply(
+            [Source(each.file, each.text) for each in request.documents],
+            namespace=request.namespace or None,
+            dry_run=request.dryRun,
+            applied_by=user_agent,
+        )
+        items = [wire.applied(each.kind, each.obj, each.result) for each in applied]
+        return JSONResponse({"apiVersion": API_VERSION, "kind": "ApplyResult", "items": items})
+
+    return routes

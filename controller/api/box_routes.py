@@ -1,0 +1,94 @@
+"""Into a box over HTTP: its log as a stream, and commands over a WebSocket (see exec_socket.py for the frames)."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response, WebSocket
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from controller.api import errors
+from controller.api.exec_socket import ExecRequest, serve
+from controller.api.paths import PREFIX
+from controller.api.pump import Pump
+from controller.kinds.registry import Kind
+from controller.ports import Chunk, StreamError
+from controller.service.errors import ServiceError, ServiceUnavailable
+from controller.service.services import Services
+
+# An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
+_FIRST_WORDS_SECONDS = 0.25
+
+
+def router(kind: Kind, services: Services) -> APIRouter:
+    """The routes of a kind whose objects have a container."""
+    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+
+    @routes.get(f"{one}/logs", operation_id=f"read{kind.name}Logs", responses={404: {}, 409: {}, 503: {}})
+    async def logs(
+        namespace: str,
+        name: str,
+        follow: bool = False,
+        tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
+        since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
+        timestamps: bool = False,
+    ) -> Response:
+        """Both streams of the log, in the order in which they were written, as plain text."""
+        since_time = None if since is None else services.objects.now() - since
+        source = await run_in_threadpool(
+            services.into_box.logs,
+            kind,
+            namespace,
+            name,
+            follow=follow,
+            tail=tail,
+            since=since_time,
+            timestamps=timestamps,
+        )
+        pump = Pump(source)
+        failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
+        if failure is not None:
+            pump.stop()
+            raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
+        return StreamingResponse(_text(pump), media_type="text/plain; charset=utf-8")
+
+    @routes.websocket(f"{one}/exec")
+    async def exec_(websocket: WebSocket, namespace: str, name: str) -> None:
+        """Run a command. Query: command (once an argument), stdin, env (NAME=VALUE), workingDir, timeoutSeconds."""
+        try:
+            request = ExecRequest.of(websocket.query_params)
+            feed = request.feed()
+            source = await run_in_threadpool(
+                services.into_box.exec,
+                kind,
+                namespace,
+                name,
+                request.command,
+                env=request.env,
+                working_dir=request.working_dir,
+                stdin=feed,
+                timeout_seconds=request.timeout_seconds,
+            )
+        except ServiceError as error:
+            await websocket.send_denial_response(errors.answer(error))
+            return
+        except StreamError as error:
+            await websocket.send_denial_response(errors.answer(ServiceUnavailable(str(error))))
+            return
+        await serve(websocket, Pump(source), feed)
+
+    return routes
+
+
+async def _text(pump: Pump) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in pump:
+            if _is_output(chunk):
+                yield chunk.data
+    finally:
+        pump.stop()
+
+
+def _is_output(chunk: Chunk) -> bool:
+    return chunk.stream in ("stdout", "stderr")

@@ -1,0 +1,166 @@
+"""A command over a WebSocket, in the frames of Kubernetes' v5.channel.k8s.io.
+
+Binary frames; the first byte is the channel: 0 stdin, 1 stdout, 2 stderr, 3 the end as a Status in JSON (with the
+cause ExitCode where it was not 0). The client sends 255 and a channel number to close its stdin. A client that goes
+away, or does not read, ends the stream; how long the command may run is in `timeoutSeconds`.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+from starlette.datastructures import QueryParams
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from controller.api.pump import Pump
+from controller.ports import StreamError
+from controller.service import wire
+from controller.service.errors import BadRequest
+
+PROTOCOL = "v5.channel.k8s.io"
+STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
+_CHANNELS = {"stdout": STDOUT, "stderr": STDERR}
+_AHEAD = 8  # frames of stdin read ahead of a slow command; then the client waits
+_log = structlog.get_logger("paddock.api")
+
+
+class StdinFeed:
+    """Frames of stdin on their way to the thread that writes them to the command."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
+        self._closed = False
+
+    async def put(self, data: bytes) -> None:
+        """Add a frame; waits while the command does not read."""
+        if not self._closed:
+            await self._queue.put(data)
+
+    async def end(self) -> None:
+        """The client has sent all; what is queued is still written."""
+        if not self._closed:
+            self._closed = True
+            await self._queue.put(None)
+
+    def abandon(self) -> None:
+        """The stream is over: whoever waits for more is let go."""
+        self._closed = True
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                data = asyncio.run_coroutine_threadsafe(self._queue.get(), self._loop).result()
+            except (RuntimeError, asyncio.CancelledError):  # the loop has ended
+                return
+            if data is None:
+                return
+            yield data
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRequest:
+    """What is asked for in the query."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    working_dir: str
+    timeout_seconds: float | None
+    stdin: bool
+
+    @classmethod
+    def of(cls, query: QueryParams) -> "ExecRequest":
+        """Read a query; BadRequest says what is wrong with it."""
+        pairs = [each.partition("=") for each in query.getlist("env")]
+        if any(not name or not equals for name, equals, _ in pairs):
+            raise BadRequest("env must be NAME=VALUE")
+        if query.get("tty", "false") != "false":
+            raise BadRequest("a terminal (tty) is not served yet; leave it out")
+        return cls(
+            command=tuple(query.getlist("command")),
+            env={name: value for name, _, value in pairs},
+            working_dir=query.get("workingDir", ""),
+            timeout_seconds=_seconds(query.get("timeoutSeconds")),
+            stdin=query.get("stdin", "false").lower() in ("1", "true"),
+        )
+
+    def feed(self) -> StdinFeed | None:
+        """The way for stdin, if the client will send any."""
+        return StdinFeed() if self.stdin else None
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 1e7:
+        raise BadRequest(f"timeoutSeconds must be a number of seconds above 0, not `{text}`")
+    return seconds
+
+
+async def serve(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> None:
+    """Carry one command's streams until it ends or the client goes."""
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
+    reader = asyncio.create_task(_read(websocket, pump, feed))
+    try:
+        await websocket.send_bytes(bytes((STATUS,)) + await _write(websocket, pump))
+        await websocket.close()
+    except (WebSocketDisconnect, RuntimeError):  # the client left; Starlette raises either, by the moment it did
+        _log.debug("the client of an exec has left")
+    finally:
+        reader.cancel()
+        pump.stop()
+        if feed is not None:
+            feed.abandon()
+
+
+async def _write(websocket: WebSocket, pump: Pump) -> bytes:
+    """Send all output; gives the Status to end with."""
+    code = None
+    try:
+        async for chunk in pump:
+            if chunk.stream == "exit":
+                code = int(chunk.data)
+            elif chunk.stream in _CHANNELS:
+                await websocket.send_bytes(bytes((_CHANNELS[chunk.stream],)) + chunk.data)
+    except StreamError as error:
+        return _json(wire.status("InternalError", 500, str(error)))
+    if code is None:
+        return _json(wire.status("InternalError", 500, "the stream ended before the command did"))
+    return _json(_ended(code))
+
+
+def _ended(code: int) -> wire.Json:
+    if code == 0:
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    message = f"command terminated with exit code {code}"
+    return wire.status("NonZeroExitCode", 500, message, details={"causes": causes})
+
+
+def _json(value: wire.Json) -> bytes:
+    return json.dumps(value).encode()
+
+
+async def _read(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> None:
+    """Take what the client sends, until it goes: then everything ends."""
+    try:
+        while True:
+            frame = await websocket.receive_bytes()
+            if feed is None or not frame:
+                continue
+            if frame[0] == STDIN:
+                await feed.put(frame[1:])
+            elif frame[0] == CLOSE:
+                await feed.end()
+    except (WebSocketDisconnect, RuntimeError, KeyError):  # gone, or it sent text, which has no channel
+        pump.stop()

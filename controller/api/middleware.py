@@ -1,0 +1,83 @@
+"""Around every request: how large it may be, and what is counted of it."""
+
+import time
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.ports import Meter
+from controller.service import wire
+
+MAX_BODY_BYTES = 12 << 20
+_TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
+
+
+class BodyLimit:
+    """Refuses bodies over the limit, by what they announce or by what has come."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app, self._limit_bytes = app, limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced) > self._limit_bytes:
+            refusal = JSONResponse(wire.status("RequestEntityTooLarge", 413, _TOO_LARGE), 413, {"Connection": "close"})
+            await refusal(scope, receive, send)
+            return
+        come = 0
+
+        async def counted() -> Message:
+            nonlocal come
+            message = await receive()
+            come += len(message.get("body", b""))
+            if come > self._limit_bytes:
+                raise HTTPException(413, _TOO_LARGE)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+class RequestMetrics:
+    """Counts requests and times them until the answer begins (a log that is followed has no end to time).
+
+    `route` is the template of the path, so that names of objects do not become labels.
+    """
+
+    def __init__(self, app: ASGIApp, meter: Meter) -> None:
+        self._app, self._meter = app, meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        told = False
+
+        def tell(code: int) -> None:
+            nonlocal told
+            if not told:
+                told = True
+                self._tell(scope, code, time.perf_counter() - started)
+
+        async def watched(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                tell(message["status"])
+            elif message["type"] == "websocket.accept":
+                tell(101)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            tell(500)
+
+    def _tell(self, scope: Scope, code: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope.get("method", "WEBSOCKET")
+        self._meter.count("paddock_api_requests_total", method=method, route=route, code=str(code))
+        self._meter.observe("paddock_api_request_duration_seconds", seconds, method=method, route=route)

@@ -1,0 +1,77 @@
+"""Carries what a blocking iterator gives into the event loop, on a thread of its own.
+
+Not in the pool of the request handlers: forty logs that are followed would leave no thread for anybody else.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import structlog
+
+from controller.ports import Chunk
+
+_log = structlog.get_logger("paddock.api")
+_AHEAD = 8  # chunks read ahead of a slow client; then the source waits
+_END = None
+
+
+class Pump:
+    """Iterate it once, then `stop` it. A slow reader slows the source; `stop` ends both."""
+
+    def __init__(self, source: Iterator[Chunk]) -> None:
+        self._source = source
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(_AHEAD)
+        self._first: list[Chunk | Exception | None] = []
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="stream", daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        while (item := self._first.pop() if self._first else await self._queue.get()) is not _END:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    async def failure_within(self, seconds: float) -> Exception | None:
+        """The error that the source begins with, if it comes that soon; any other beginning is kept for the reader."""
+        try:
+            head = await asyncio.wait_for(self._queue.get(), seconds)
+        except TimeoutError:
+            return None
+        self._first.append(head)
+        return head if isinstance(head, Exception) else None
+
+    def stop(self) -> None:
+        """Let go of the source: at once where it can be closed from here, else at its next item."""
+        self._stopped.set()
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(_END)
+        close = getattr(self._source, "close", None)
+        if close is not None and not inspect.isgenerator(self._source):
+            threading.Thread(target=close, name="stream-close", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            for chunk in self._source:
+                if not self._offer(chunk):
+                    break
+            self._offer(_END)
+        except Exception as error:  # whatever it is, the reader must hear of it, or it waits for ever
+            if not self._stopped.is_set():
+                self._offer(error)
+        finally:
+            if inspect.isgenerator(self._source):
+                self._source.close()
+
+    def _offer(self, item: Chunk | Exception | None) -> bool:
+        """Hand over one item, waiting while the reader is behind; False once nobody reads."""
+        if self._stopped.is_set():
+            return False
+        try:
+            asyncio.run_coroutine_threadsafe(self._queue.put(item), self._loop).result()
+        except (RuntimeError, asyncio.CancelledError):  # the loop has ended
+            return False
+        return not self._stopped.is_set()

@@ -1,0 +1,128 @@
+"""Serves the application on a Unix socket, on a thread of its own. Signals are the composition root's business."""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+import struct
+import threading
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_MODE = 0o660
+_START_SECONDS = 10.0
+_PATH_MAX_BYTES = 107  # of sockaddr_un
+
+
+class SocketTaken(Exception):
+    """The address can't be served on; says by whom it is taken, or what to do."""
+
+
+def _not_the_denial(record: logging.LogRecord) -> bool:
+    """uvicorn calls it an error when a WebSocket is answered with an HTTP response, which is how we refuse one."""
+    return "without completing handshake" not in record.getMessage()
+
+
+class ApiServer:
+    """`start` binds and serves; `stop` lets running requests end for so long, then cuts them off."""
+
+    def __init__(self, app: ASGIApp, path: Path, *, grace_seconds: int = 5) -> None:
+        self._path = path
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            ws_max_size=1 << 20,
+            server_header=False,
+            timeout_graceful_shutdown=grace_seconds,
+        )
+        self._server = uvicorn.Server(config)
+        logging.getLogger("uvicorn.error").addFilter(_not_the_denial)
+        self._thread: threading.Thread | None = None
+        self._inode = 0
+        self._grace_seconds = grace_seconds
+
+    def start(self) -> None:
+        """Bind the socket (0660) and serve. Raises SocketTaken; returns once requests are answered."""
+        listening = bind(self._path)
+        self._inode = self._path.stat().st_ino
+        # uvicorn takes over signals only on the main thread, which this is not.
+        self._thread = threading.Thread(target=self._server.run, args=([listening],), name="api", daemon=True)
+        self._thread.start()
+        waiting = threading.Event()
+        for _ in range(int(_START_SECONDS / 0.005)):
+            if self._server.started or not self._thread.is_alive():
+                break
+            waiting.wait(0.005)
+        if not self._server.started:
+            self._remove()
+            raise RuntimeError("the HTTP server did not start; the log says why")
+
+    def stop(self) -> None:
+        """Take no more requests, let the running ones end, remove the socket. May be called again."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._remove()  # first, so that nobody new finds the door while it closes
+        self._server.should_exit = True
+        thread.join(self._grace_seconds + 5)
+
+    def _remove(self) -> None:
+        """Remove our socket's file, unless another daemon has put its own there."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
+
+def bind(path: Path) -> socket.socket:
+    """A listening Unix socket at that path, mode 0660. A stale one is replaced, a live one is SocketTaken."""
+    if len(os.fsencode(path)) > _PATH_MAX_BYTES:
+        raise SocketTaken(f"{path}: a socket's path has at most {_PATH_MAX_BYTES} bytes; set a shorter one")
+    _make_way(path)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(path))
+        # Before listen, so that nobody can connect while the mode is still what the umask left.
+        path.chmod(_MODE)
+        made.listen(1024)
+    except OSError as error:
+        made.close()
+        raise SocketTaken(f"can't make the socket {path}: {error.strerror}") from error
+    return made
+
+
+def _make_way(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SocketTaken(f"can't make the socket {path}: {error.strerror} ({error.filename})") from error
+    if not stat.S_ISSOCK(mode):
+        raise SocketTaken(f"{path} is there and is no socket; move it away, or set another path")
+    owner = _answering(path)
+    if owner:
+        raise SocketTaken(f"another daemon answers at {path} (pid {owner}); stop it first, or set another socket")
+    path.unlink(missing_ok=True)
+
+
+def _answering(path: Path) -> int:
+    """The pid of whoever listens there; 0 when nobody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+                return 0
+            raise SocketTaken(f"can't tell whether a daemon answers at {path}: {error}; look, and remove it") from error
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", credentials)[0]
+        return pid

@@ -1,0 +1,223 @@
+"""The composition root: the only file that names concrete classes. Importing it does no work; `serve` is the daemon."""
+
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from controller.api.app import create_app
+from controller.api.server import ApiServer, SocketTaken
+from controller.engine.engine import DockerEngine
+from controller.engine.usage import CgroupUsage
+from controller.kinds.base import Model
+from controller.kinds.registry import Kind, discover
+from controller.loop.alarm import Alarm
+from controller.loop.heartbeat import Heartbeat
+from controller.loop.schedule import Schedule
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.metrics.containers import ContainerCollector
+from controller.metrics.host import HostCollector
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.objects import ObjectCollector
+from controller.metrics.registry import new_registry
+from controller.metrics.server import CannotListen, MetricsServer
+from controller.policy.admission import Refusal
+from controller.policy.admission import admit as admit_by
+from controller.policy.levels import Policy
+from controller.ports import StoreError
+from controller.service.services import make_services
+from controller.settings import Settings
+from controller.store.sql_store import SqlStore
+from controller.version import VERSION
+
+
+class CannotStart(Exception):
+    """The daemon can't run; says why and what to do."""
+
+
+class SystemClock:
+    """ports.Clock over the machine's own."""
+
+    def now(self) -> float:
+        return time.time()
+
+
+class Daemon:
+    """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self.metrics_port = 0
+
+    def start(self) -> None:
+        """Take the lock, open the store, bind the doors, then start the loop: the first failure undoes the rest."""
+        with ExitStack() as undo:
+            self._assemble(undo)
+            self._stack = undo.pop_all()
+
+    def stop(self) -> None:
+        """Close the doors, finish the engine calls in flight, write down what came of them. Sandboxes run on."""
+        self._stack.close()
+
+    def _assemble(self, undo: ExitStack) -> None:
+        settings, clock, alarm = self._settings, SystemClock(), Alarm()
+        undo.enter_context(_only_daemon(settings.state_dir))
+        registry = new_registry(VERSION)
+        meter = PrometheusMeter(registry)
+        store = SqlStore(settings.database(), meter=meter)
+        undo.callback(store.close)
+        _open(store)
+        engine = DockerEngine(
+            store.instance_id,
+            base_url=settings.docker_host,
+            clock=clock,
+            meter=meter,
+            call_timeout_seconds=settings.engine_timeout_seconds,
+        )
+        undo.callback(engine.close)
+        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
+        turn = Turn(store=store, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        heart = Heartbeat(
+            turn=turn,
+            alarm=alarm,
+            workers=workers,
+            engine=engine,
+            store=store,
+            jobs=Schedule(meter),
+            clock=clock,
+            meter=meter,
+            resync_seconds=settings.resync_seconds,
+        )
+        usage = CgroupUsage()
+        undo.callback(usage.close)
+        for collector in (
+            ContainerCollector(lambda: turn.last, usage),
+            ObjectCollector(lambda: turn.last),
+            HostCollector(lambda: turn.last),
+        ):
+            registry.register(collector)
+
+        def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
+            policy = Policy(host_cpus=engine.observe().facts.cpus)
+            refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
+            return [(each.field, each.message) for each in refusals]
+
+        def ready() -> list[tuple[str, str]]:
+            return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
+
+        services = make_services(
+            registry=discover(),
+            store=store,
+            engine=engine,
+            streams=engine.streams,
+            admit=admit,
+            clock=clock,
+            wake=alarm.wake,
+        )
+        api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
+        metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
+        _start_doors(undo, api, metrics)
+        self.metrics_port = metrics.port
+        undo.callback(heart.stop)
+        heart.start()
+
+
+def _start_doors(undo: ExitStack, api: ApiServer, metrics: MetricsServer) -> None:
+    try:
+        api.start()
+        undo.callback(api.stop)
+        metrics.start()
+        undo.callback(metrics.stop)
+    except (SocketTaken, CannotListen) as error:
+        raise CannotStart(str(error)) from error
+
+
+def _open(store: SqlStore) -> None:
+    try:
+        store.open()
+    except StoreError as error:
+        raise CannotStart(f"the store can't be used: {error}") from error
+
+
+@contextmanager
+def _only_daemon(state_dir: Path) -> Iterator[None]:
+    """Hold the state folder's lock: two daemons on one embedded store would do everything twice."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(state_dir / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise CannotStart(
+                f"a Paddock daemon (pid {pid}) uses {state_dir} already; stop it, or set PADDOCK_STATE_DIR"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit code. Problems at the start are told on stderr."""
+    _configure_logs(settings)
+    log = structlog.get_logger("paddock")
+    stopping = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    daemon = Daemon(settings)
+    try:
+        daemon.start()
+    except CannotStart as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
+        return 1
+    metrics = f"http://{settings.metrics_host}:{daemon.metrics_port}/metrics"
+    log.info("serving", version=VERSION, socket=str(settings.socket), metrics=metrics, pid=os.getpid())
+    stopping.wait()
+    log.info("stopping")
+    daemon.stop()
+    log.info("stopped")
+    return 0
+
+
+def _configure_logs(settings: Settings) -> None:
+    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
+    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    level = getattr(logging, settings.log_level.upper())
+    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("paddock").setLevel(level)

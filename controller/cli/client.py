@@ -1,0 +1,108 @@
+"""Speaks HTTP with the daemon. What it can't do becomes a CliError that says what to do next."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import click
+import httpx
+
+from controller.cli.errors import CliError, refusal
+from controller.cli.server import Server, locate
+from controller.version import API_VERSION, VERSION
+
+PREFIX = f"/apis/{API_VERSION}"
+TABLE = {"Accept": "application/json;as=Table"}
+_AGENT = f"paddock/{VERSION}"
+
+
+class Client:
+    """One connection to the daemon. Paths are relative to the API version unless they start with `/`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
+        # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
+        limits = httpx.Timeout(10.0, read=None)
+        headers = {"User-Agent": _AGENT}
+        self._http = httpx.Client(
+            base_url=server.url, transport=transport, timeout=limits, headers=headers, trust_env=False
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        table: bool = False,
+    ) -> Any:
+        """The JSON of the answer. Refused when the daemon says no."""
+        with self._in_words():
+            answer = self._http.request(
+                method, _full(path), params=params, json=json, headers=TABLE if table else None
+            )
+            body = _json(answer)
+        if answer.is_error:
+            raise refusal(body, answer.status_code)
+        return body
+
+    def get(self, path: str, *, table: bool = False, **params: str) -> Any:
+        """GET; parameters that are empty are left out."""
+        return self.request("GET", path, params={key: value for key, value in params.items() if value}, table=table)
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """The pieces of an answer as they come."""
+        with self._in_words(), self._http.stream("GET", _full(path), params=params) as answer:
+            if answer.is_error:
+                answer.read()
+                raise refusal(_json(answer), answer.status_code)
+            yield answer.iter_bytes()
+
+    def close(self) -> None:
+        """Free the connection."""
+        self._http.close()
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise unreachable(self.server, str(error)) from error
+        except httpx.HTTPError as error:
+            raise CliError(f"the connection to {self.server} broke: {error}; is the daemon still running?") from error
+
+
+def unreachable(server: Server, why: str) -> CliError:
+    """Why nobody answers, and what to do."""
+    if server.socket and os.path.exists(server.socket) and not os.access(server.socket, os.W_OK):
+        return CliError(f"no permission to use {server.socket}; run this as root or as a member of the socket's group")
+    start = "start it with `make up` or `paddock serve`"
+    return CliError(f"no Paddock daemon answers at {server} ({why}); {start}")
+
+
+def connect(ctx: click.Context) -> Client:
+    """The client for this command; closed when the command ends."""
+    client = Client(locate(ctx.obj))
+    ctx.call_on_close(client.close)
+    return client
+
+
+def segment(text: str) -> str:
+    """A name as one part of a path."""
+    return quote(text, safe="")
+
+
+def _full(path: str) -> str:
+    return path if path.startswith("/") else f"{PREFIX}/{path}"
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None

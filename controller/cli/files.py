@@ -1,0 +1,47 @@
+"""Spec files as they are named with -f: files, folders (their .yaml, .yml and .json files), and `-` for stdin."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from controller.cli.errors import CliError
+from controller.kinds.problem import Problem
+from controller.kinds.text_file import MAX_BYTES, decode
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read(names: Sequence[str]) -> list[dict[str, str]]:
+    """The texts, as the API takes them. CliError with everything that can't be read."""
+    found, problems = [], []
+    for file, data in _bytes(names):
+        text = decode(file, data)
+        if isinstance(text, Problem):
+            problems.append(str(text))
+        else:
+            found.append({"file": file, "text": text})
+    if problems:
+        raise CliError("nothing was changed\n" + "\n".join(problems))
+    return found
+
+
+def _bytes(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    for name in names:
+        if name == "-":
+            yield "stdin", sys.stdin.buffer.read(MAX_BYTES + 1)
+            continue
+        for path in _paths(Path(name)):
+            try:
+                with path.open("rb") as file:
+                    yield str(path), file.read(MAX_BYTES + 1)
+            except OSError as error:
+                raise CliError(f"can't read {path}: {error.strerror}") from error
+
+
+def _paths(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES and each.is_file())
+    if not found:
+        raise CliError(f"there is no {', '.join(_SUFFIXES)} file in {path}; name a file, or a folder that holds some")
+    return found

@@ -1,0 +1,78 @@
+"""Words that users type for objects (`sb/quickstart`, `sandboxes a b`), made into paths by asking the daemon."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from controller.cli.client import Client, segment
+from controller.cli.errors import CliError
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind as the daemon serves it."""
+
+    plural: str
+    singular: str
+    kind: str
+    namespaced: bool
+
+    def path(self, namespace: str | None, name: str = "") -> str:
+        """Where the objects, or one object, of this kind are. `namespace` None: everywhere."""
+        place = f"namespaces/{segment(namespace)}/" if self.namespaced and namespace is not None else ""
+        return f"{place}{self.plural}" + (f"/{segment(name)}" if name else "")
+
+    def word(self, name: str) -> str:
+        """What kubectl prints before a result: `sandbox.paddock/quickstart`."""
+        return f"{self.singular}.paddock/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Objects of one kind that a command line names; no names: all of them."""
+
+    resource: Resource
+    names: tuple[str, ...]
+
+
+class Kinds:
+    """What the daemon serves, asked once."""
+
+    def __init__(self, client: Client) -> None:
+        self._words: dict[str, Resource] = {}
+        self._shown: list[str] = []
+        for each in client.get("").get("resources", []):
+            self._add(each)
+
+    def _add(self, found: dict[str, Any]) -> None:
+        resource = Resource(found["name"], found["singularName"], found["kind"], found["namespaced"])
+        for word in (found["name"], found["singularName"], *found["shortNames"]):
+            self._words[word] = resource
+        self._shown.append("/".join((found["name"], *found["shortNames"])))
+
+    def resource(self, word: str) -> Resource:
+        """The kind that is called so."""
+        found = self._words.get(word.lower())
+        if found is None:
+            near = difflib.get_close_matches(word.lower(), self._words, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(self._shown)}"
+            raise CliError(f"the server knows no kind `{word}`; {hint}")
+        return found
+
+    def targets(self, words: Sequence[str]) -> list[Target]:
+        """`KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl reads them."""
+        if not words:
+            raise click.UsageError("name a kind, such as `sandboxes`, or KIND/NAME")
+        if any("/" in each for each in words):
+            return [self._pair(each) for each in words]
+        kinds = [self.resource(each) for each in words[0].split(",") if each]
+        return [Target(each, tuple(words[1:])) for each in kinds]
+
+    def _pair(self, word: str) -> Target:
+        kind, slash, name = word.partition("/")
+        if not slash or not kind or not name or "/" in name:
+            raise click.UsageError(f"`{word}`: when one argument is KIND/NAME, all must be")
+        return Target(self.resource(kind), (name,))

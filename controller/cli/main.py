@@ -1,0 +1,53 @@
+"""The root of the command line. Commands are loaded when they are called, so that `paddock version` is quick."""
+
+import importlib
+
+import click
+
+# Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
+COMMANDS = {
+    "apply": "Create or change objects as spec files say.",
+    "get": "Show objects, as a table or as they are.",
+    "describe": "Show an object with its conditions and events.",
+    "delete": "Delete objects, and wait until they are gone.",
+    "wait": "Wait for a condition, or until an object is gone.",
+    "events": "Show what happened, newest last.",
+    "logs": "Show the log of a sandbox.",
+    "exec": "Run a command in a sandbox.",
+    "serve": "Run the daemon.",
+    "version": "Show the versions of this command and of the daemon.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only to run it, or to show that command's own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"controller.cli.commands.{cmd_name}")
+        command: click.Command = getattr(module, f"{cmd_name}_")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--server",
+    envvar="PADDOCK_SERVER",
+    metavar="URL",
+    help="The daemon: unix:///path/to/socket or http://host:port. [env: PADDOCK_SERVER, PADDOCK_SOCKET]",
+)
+@click.pass_context
+def cli(ctx: click.Context, server: str | None) -> None:
+    """Paddock keeps sandboxes on this host as your spec files say.
+
+    Start with `paddock apply -f specs/quickstart.yaml`, then `paddock get sandboxes`.
+    """
+    ctx.obj = server

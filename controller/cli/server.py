@@ -1,0 +1,43 @@
+"""Where the daemon is: the address that was given, or the socket that is there."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from controller.cli.errors import CliError
+
+_SYSTEM_SOCKET = "/run/paddock/paddock.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`socket` is a Unix socket's path, or empty: then `url` is reached over TCP."""
+
+    url: str
+    socket: str = ""
+
+    def __str__(self) -> str:
+        return f"unix://{self.socket}" if self.socket else self.url
+
+
+def locate(given: str | None) -> Server:
+    """The daemon that --server or the environment name, else the first socket that exists."""
+    if given:
+        return _parse(given)
+    if path := os.environ.get("PADDOCK_SOCKET"):
+        return _parse(path)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    own = Path(runtime) / "paddock.sock" if runtime else None
+    return _parse(str(own) if own is not None and own.exists() else _SYSTEM_SOCKET)
+
+
+def _parse(text: str) -> Server:
+    if text.startswith("/"):
+        return Server("http://paddock", text)
+    parts = urlsplit(text)
+    if parts.scheme == "unix" and parts.path.startswith("/"):
+        return Server("http://paddock", parts.path)
+    if parts.scheme in ("http", "https") and parts.netloc:
+        return Server(text.rstrip("/"))
+    raise CliError(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port", 2)

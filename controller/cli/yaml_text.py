@@ -1,0 +1,29 @@
+"""Writes YAML. Text that either YAML 1.1 or 1.2 would read as something else is put in quotes."""
+
+from typing import Any
+
+import yaml
+
+from controller.kinds.yaml_core import is_plain_text
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]
+    """PyYAML's own rules (1.1), and ours (1.2) on top."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's signature
+        return True
+
+
+def _text(dumper: Any, value: str) -> Any:
+    style = "|" if "\n" in value else None if is_plain_text(value) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(value: Any) -> str:
+    """The YAML text of plain JSON data, in the order in which it is."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))

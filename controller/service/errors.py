@@ -1,0 +1,87 @@
+"""What a use-case can answer instead of a result, with Kubernetes' reasons. Every door shows these the same way."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from controller import ports
+from controller.kinds.problem import Problem
+
+
+class ServiceError(Exception):
+    """Base of all. `causes` are Kubernetes' StatusCauses (field, message, reason, and the place in a file)."""
+
+    reason: ClassVar[str] = "InternalError"
+    code: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, causes: Sequence[Mapping[str, Any]] = (), **details: str) -> None:
+        super().__init__(message)
+        self.causes = tuple(causes)
+        self.details = details
+
+
+class BadRequest(ServiceError):
+    reason, code = "BadRequest", 400
+
+
+class Forbidden(ServiceError):
+    reason, code = "Forbidden", 403
+
+
+class NotFound(ServiceError):
+    reason, code = "NotFound", 404
+
+
+class Conflict(ServiceError):
+    """The object is not as the request took it to be: read it again."""
+
+    reason, code = "Conflict", 409
+
+
+class AlreadyExists(ServiceError):
+    reason, code = "AlreadyExists", 409
+
+
+class Gone(ServiceError):
+    """The asked revision is no longer kept: list again."""
+
+    reason, code = "Expired", 410
+
+
+class Invalid(ServiceError):
+    reason, code = "Invalid", 422
+
+
+class ServiceUnavailable(ServiceError):
+    """The store or the engine can't be used now."""
+
+    reason, code = "ServiceUnavailable", 503
+
+
+def cause(problem: Problem) -> dict[str, Any]:
+    """A problem as a StatusCause, with its place where it has one."""
+    found = {"reason": problem.reason, "message": problem.message, "field": problem.field}
+    if problem.file:
+        found["file"] = problem.file
+    place = {"line": problem.line, "column": problem.column} if problem.line else {}
+    return {**found, **place}
+
+
+def invalid(problems: Sequence[Problem]) -> Invalid:
+    """One error that tells every problem."""
+    count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+    lines = "\n".join(str(each) for each in problems)
+    return Invalid(f"{count}; nothing was changed\n{lines}", causes=[cause(each) for each in problems])
+
+
+@contextmanager
+def store_in_words() -> Iterator[None]:
+    """Turns what the store may raise into errors for the user."""
+    try:
+        yield
+    except ports.Conflict as error:
+        raise Conflict(str(error)) from error
+    except ports.ChangesGone as error:
+        raise Gone(str(error)) from error
+    except ports.StoreError as error:
+        raise ServiceUnavailable(f"the store can't be used now: {error}") from error

@@ -1,0 +1,84 @@
+"""Server-side three-way merge: what was applied last, what is applied now, and what is there. Pure.
+
+Laws (tests/service/test_merge.py): applying the same again changes nothing; only what this file once applied is
+taken away; what others set stays. A field given as null is taken away.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+KEYS = ("name", "mountPath", "containerPort")
+_ABSENT: Any = object()
+
+
+def merge(last: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    """The live mapping with `new` laid over it, and without what is in `last` but no longer in `new`."""
+    merged = {key: value for key, value in live.items() if key in new or key not in last}
+    for key, value in new.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _value(last.get(key), value, live.get(key))
+    return merged
+
+
+def _value(last: Any, new: Any, live: Any) -> Any:
+    if isinstance(new, Mapping):
+        return merge(_mapping(last), new, _mapping(live))
+    if isinstance(new, list):
+        return _list(_items(last), new, _items(live))
+    return new
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else []
+
+
+def _list(last: Sequence[Any], new: Sequence[Any], live: Sequence[Any]) -> list[Any]:
+    """Lists whose items have a key are merged item by item; every other list is replaced whole."""
+    key = _key(last, new, live)
+    if not key:
+        return [_clean(each) for each in new]
+    before, there = _by(key, last), _by(key, live)
+    order = _order(list(_by(key, new)), [each for each in there if each not in before], list(there))
+    given = _by(key, new)
+    return [_item(before.get(each), given.get(each, _ABSENT), there.get(each)) for each in order]
+
+
+def _item(last: Any, new: Any, live: Any) -> Any:
+    return live if new is _ABSENT else _value(last, new, live)
+
+
+def _clean(value: Any) -> Any:
+    """A value that is taken as a whole, without the nulls inside it."""
+    if isinstance(value, Mapping):
+        return {key: _clean(each) for key, each in value.items() if each is not None}
+    return [_clean(each) for each in value] if isinstance(value, list) else value
+
+
+def _key(*lists: Sequence[Any]) -> str:
+    """The key that every item of all the lists has, once in each list; empty when there is none."""
+    for key in KEYS:
+        values = [[each.get(key) if isinstance(each, Mapping) else None for each in items] for items in lists]
+        if all(None not in each and len(set(map(repr, each))) == len(each) for each in values):
+            return key
+    return ""
+
+
+def _by(key: str, items: Sequence[Any]) -> dict[Any, Any]:
+    return {each[key]: each for each in items}
+
+
+def _order(given: list[Any], others: list[Any], live: list[Any]) -> list[Any]:
+    """The given order, with each item of others right behind what it stands behind now."""
+    result = list(given)
+    for each in others:
+        if each in given:
+            continue
+        ahead = [before for before in live[: live.index(each)] if before in result]
+        result.insert(result.index(ahead[-1]) + 1 if ahead else 0, each)
+    return result

@@ -1,0 +1,101 @@
+"""Reading and deleting objects, and their events."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.registry import Kind
+from controller.ports import Clock, Store, Transaction, Wake
+from controller.service import errors, selector
+
+_log = structlog.get_logger("paddock.objects")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Objects in order of namespace and name, and the revision they were read at."""
+
+    objects: Sequence[StoredObject]
+    revision: int
+
+
+def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
+    """In the words of kubectl, with the namespace, since that is what people get wrong."""
+    where = f" in namespace `{namespace}`" if kind.namespaced else ""
+    return errors.NotFound(f"{kind.plural} `{name}` not found{where}", kind=kind.plural, name=name)
+
+
+class Objects:
+    """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
+
+    def __init__(self, *, store: Store, wake: Wake, clock: Clock) -> None:
+        self._store, self._wake, self._clock = store, wake, clock
+
+    def now(self) -> float:
+        """The time that tables are made for, Unix seconds."""
+        return self._clock.now()
+
+    def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
+        """The object, or NotFound."""
+        with errors.store_in_words():
+            found = self._store.get(kind.name, namespace, name)
+        if found is None:
+            raise not_found(kind, namespace, name)
+        return found
+
+    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Found:
+        """The objects that a label selector matches. BadRequest for a selector that can't be read."""
+        wanted = selector.parse(labels)
+        with errors.store_in_words():
+            objects, revision = self._store.list(kind.name, namespace)
+        return Found([each for each in objects if wanted.matches(each.labels)], revision)
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, deleted_by: str = "") -> StoredObject:
+        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone."""
+        with errors.store_in_words(), self._store.transaction() as transaction:
+            found = transaction.get(kind.name, namespace, name)
+            if found is None:
+                raise not_found(kind, namespace, name)
+            deleted = self._delete(transaction, found)
+        self._told([deleted], deleted_by)
+        return deleted
+
+    def delete_all(
+        self, kind: Kind, namespace: str, *, labels: str = "", deleted_by: str = ""
+    ) -> Sequence[StoredObject]:
+        """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
+        wanted = selector.parse(labels)
+        with errors.store_in_words(), self._store.transaction() as transaction:
+            found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
+            deleted = [self._delete(transaction, each) for each in found]
+        self._told(deleted, deleted_by)
+        return deleted
+
+    def _delete(self, transaction: Transaction, found: StoredObject) -> StoredObject:
+        if found.deleted_at is not None:
+            return found
+        marked = replace(found, deleted_at=self._clock.now())
+        if found.finalizers:
+            return transaction.put(marked)
+        transaction.remove(found)
+        return marked
+
+    def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
+        if deleted:
+            self._wake()
+        for each in deleted:
+            _log.info("deletion asked for", object=str(each.ref), by=deleted_by)
+
+    def events(
+        self, namespace: str | None = None, *, kind: str = "", name: str = "", uid: str = "", limit: int = 500
+    ) -> Sequence[Event]:
+        """Events, newest last; of one object (also one that is gone) when its kind and name, or its uid, are given."""
+        with errors.store_in_words():
+            found = self._store.events(namespace=namespace, uid=uid or None, limit=limit)
+        return [
+            each
+            for each in found
+            if (not kind or each.ref.kind.lower() == kind.lower()) and (not name or each.ref.name == name)
+        ]

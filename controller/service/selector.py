@@ -1,0 +1,60 @@
+"""Label selectors as Kubernetes writes them: `app=web,tier!=db,env in (a, b),!legacy`. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.service.errors import BadRequest
+
+_KEY = r"[A-Za-z0-9](?:[A-Za-z0-9_./-]*[A-Za-z0-9])?"
+_VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
+_SET = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)\Z")
+_EQUAL = re.compile(rf"({_KEY})\s*(==|=|!=)\s*({_VALUE})\Z")
+_EXISTS = re.compile(rf"(!?)\s*({_KEY})\Z")
+_COMMA = re.compile(r",(?![^()]*\))")
+_VALUES = re.compile(rf"{_VALUE}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term. With `values` None it asks only whether the label is there."""
+
+    key: str
+    values: frozenset[str] | None
+    wanted: bool
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return found == self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All of its requirements hold; with none of them it matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(each.matches(labels) for each in self.requirements)
+
+
+def parse(text: str) -> Selector:
+    """The selector of that text; BadRequest, with an example, when it is none."""
+    if not text.strip():
+        return Selector()
+    return Selector(tuple(_term(each.strip(), text) for each in _COMMA.split(text)))
+
+
+def _term(term: str, whole: str) -> Requirement:
+    if found := _SET.match(term):
+        key, operator, values = found.groups()
+        split = [each.strip() for each in values.split(",")]
+        if all(_VALUES.match(each) for each in split):
+            return Requirement(key, frozenset(split), operator == "in")
+    elif found := _EQUAL.match(term):
+        key, operator, value = found.groups()
+        return Requirement(key, frozenset((value,)), operator != "!=")
+    elif found := _EXISTS.match(term):
+        return Requirement(found[2], None, not found[1])
+    example = "app=web, app!=web, env in (a,b), env notin (a,b), app or !app"
+    raise BadRequest(f"label selector `{whole}`: can't read `{term}`; write {example}")

@@ -1,0 +1,118 @@
+"""Stored objects as the JSON that Kubernetes' clients expect. Pure; every door sends these."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.registry import Kind
+from controller.service.errors import ServiceError
+from controller.version import API_GROUP, API_VERSION
+
+Json = dict[str, Any]
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, whole seconds, as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def obj(stored: StoredObject) -> Json:
+    """An object in Kubernetes' shape; empty parts are left out."""
+    shown: Json = {
+        "apiVersion": API_VERSION,
+        "kind": stored.kind,
+        "metadata": metadata(stored),
+        "spec": dict(stored.spec),
+    }
+    if stored.status:
+        shown["status"] = dict(stored.status)
+    return shown
+
+
+def metadata(stored: StoredObject) -> Json:
+    """An object's metadata, in the order in which people read it."""
+    deleted = None if stored.deleted_at is None else timestamp(stored.deleted_at)
+    found = {
+        "name": stored.name,
+        "namespace": stored.namespace,
+        "labels": dict(stored.labels),
+        "annotations": dict(stored.annotations),
+        "uid": stored.uid,
+        "resourceVersion": str(stored.resource_version),
+        "generation": stored.generation,
+        "creationTimestamp": timestamp(stored.created_at),
+        "deletionTimestamp": deleted,
+        "finalizers": list(stored.finalizers),
+        "ownerReferences": [dict(each) for each in stored.owner_references],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def listing(kind: str, items: Sequence[Json], revision: int) -> Json:
+    """A list of objects of one kind, and the revision it was read at."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": f"{kind}List",
+        "metadata": {"resourceVersion": str(revision)},
+        "items": list(items),
+    }
+
+
+def event(each: Event) -> Json:
+    """An event of an object."""
+    about = {"kind": each.ref.kind, "namespace": each.ref.namespace, "name": each.ref.name, "uid": each.ref.uid}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Event",
+        "type": each.type,
+        "reason": each.reason,
+        "message": each.message,
+        "count": each.count,
+        "firstTimestamp": timestamp(each.first_at or each.at),
+        "lastTimestamp": timestamp(each.at),
+        "involvedObject": {key: value for key, value in about.items() if value},
+    }
+
+
+def resource(kind: Kind) -> Json:
+    """A kind as discovery lists it."""
+    return {
+        "name": kind.plural,
+        "singularName": kind.name.lower(),
+        "shortNames": list(kind.short),
+        "kind": kind.name,
+        "namespaced": kind.namespaced,
+    }
+
+
+def applied(kind: Kind, stored: StoredObject, result: str) -> Json:
+    """One line of the answer to `apply`; `resource` is what kubectl prints (`sandbox.paddock`)."""
+    return {
+        "kind": kind.name,
+        "plural": kind.plural,
+        "resource": f"{kind.name.lower()}.{API_GROUP}",
+        "metadata": {
+            key: value
+            for key, value in metadata(stored).items()
+            if key in ("name", "namespace", "uid", "resourceVersion", "generation")
+        },
+        "result": result,
+    }
+
+
+def status(reason: str, code: int, message: str, *, details: Json | None = None) -> Json:
+    """Kubernetes' error body."""
+    found: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    found |= {"message": message, "reason": reason, "code": code}
+    if details:
+        found["details"] = details
+    return found
+
+
+def failure(error: ServiceError) -> Json:
+    """The error body of a use-case's error."""
+    details: Json = dict(error.details)
+    if error.causes:
+        details["causes"] = [dict(each) for each in error.causes]
+    return status(error.reason, error.code, str(error), details=details)

@@ -1,0 +1,96 @@
+"""What it costs to do nothing: a resync of 200 settled sandboxes, the size of the daemon, the start of the command."""
+
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import ROOT, RunningDaemon, running, start_daemon, wait_for
+
+pytestmark = pytest.mark.bench
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: rest-%d}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  resources: {limits: {memory: 16Mi, cpu: 10m, pids: 16}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+
+
+def requests(daemon: RunningDaemon) -> dict[str, float]:
+    """Calls to the engine so far, by operation, as the daemon's own metrics count them."""
+    with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^paddock_docker_requests_total\{operation="([^"]+)"\} (\S+)$', text, re.MULTILINE)
+    return {operation: float(count) for operation, count in found if float(count)}
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(600)
+def test_a_resync_of_200_settled_sandboxes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path, PADDOCK_RESYNC_SECONDS="10") as daemon:
+        daemon.apply("---".join(BOX % index for index in range(200)))
+        names = [f"sandbox/rest-{index}" for index in range(200)]
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", *names)
+        settled = wait_for("one resync has passed", lambda: requests(daemon))
+        listed = settled.get("containers.list", 0)
+        before = wait_for("the next one", lambda: (now := requests(daemon))["containers.list"] > listed and now)
+        after = wait_for(
+            "and the one after",
+            lambda: (now := requests(daemon))["containers.list"] > before["containers.list"] and now,
+        )
+        calls = {name: after[name] - before.get(name, 0) for name in after if after[name] > before.get(name, 0)}
+        with capsys.disabled():
+            print(f"\none resync of 200 settled sandboxes: engine calls {calls}")
+        writes = {name for name in calls if name not in ("containers.list", "ping", "info", "version")}
+        assert not writes
+
+
+def test_the_daemon_with_1000_stored_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Suspended, on an engine that is not there: what is measured is what storing and planning them takes."""
+    daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'none.sock'}")
+    try:
+        empty = resident_mib(daemon)
+        suspended = BOX.replace("spec:", "spec:\n  runState: Suspended")
+        daemon.apply("---".join(suspended % index for index in range(1000)))
+        wait_for(
+            "all are looked at", lambda: daemon.condition("rest-999", "Ready").get("reason") == "EngineUnreachable"
+        )
+        daemon.paddock("get", "sandboxes", "-o", "json")
+        full = resident_mib(daemon)
+    finally:
+        daemon.stop()
+    with capsys.disabled():
+        print(
+            f"\nthe daemon's memory: {empty:.0f} MiB empty, {full:.0f} MiB with 1,000 objects, ratio {full / empty:.2f}"
+        )
+
+
+def resident_mib(daemon: RunningDaemon) -> float:
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    assert found
+    return int(found[1]) / 1024
+
+
+def test_the_start_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`paddock version` as a whole process, against the interpreter doing nothing."""
+
+    def seconds(*command: str) -> float:
+        times = []
+        for _ in range(10):
+            begun = time.perf_counter()
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+            times.append(time.perf_counter() - begun)
+        return sorted(times)[len(times) // 2]
+
+    base = seconds(sys.executable, "-c", "pass")
+    ours = seconds(sys.executable, "-m", "controller", "version")
+    with capsys.disabled():
+        print(f"\npaddock version: {ours:.3f} s; python doing nothing: {base:.3f} s; ratio {ours / base:.1f}")

@@ -1,0 +1,156 @@
+"""A real daemon for tests: `paddock serve` as its own process, with a state folder, socket and ports of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def wait_for(what: str, true: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true answer of `true`, asked again and again; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        found = true()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for: {what}"
+        pause.wait(0.01)
+
+
+@dataclass
+class RunningDaemon:
+    """One `paddock serve`. `log` fills as it writes; `paddock` runs a command against it."""
+
+    folder: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "paddock.sock"
+
+    def paddock(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `paddock ARGUMENTS` against this daemon."""
+        done = subprocess.run(
+            [sys.executable, "-m", "controller", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"paddock {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done
+
+    def apply(self, text: str) -> str:
+        return self.paddock("apply", "-f", "-", stdin=text).stdout
+
+    def get(self, name: str) -> dict[str, Any]:
+        """The object as JSON; empty when there is none."""
+        done = self.paddock("get", "sandbox", name, "-o", "json", check=False)
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return found
+
+    def condition(self, name: str, type_: str) -> dict[str, Any]:
+        conditions = self.get(name).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == type_), {})
+
+    def served(self) -> dict[str, Any]:
+        """The log line that says where it serves."""
+        lines = [json.loads(line) for line in self.log if line.startswith("{")]
+        return next((line for line in lines if line.get("event") == "serving"), {})
+
+    def metrics_url(self) -> str:
+        return str(self.served()["metrics"])
+
+    def instance_id(self) -> str:
+        """The label by which its containers are known, asked of its own database."""
+        from controller.store.sql_store import SqlStore
+
+        store = SqlStore(f"sqlite:///{self.folder / 'paddock.db'}")
+        store.open()
+        try:
+            return store.instance_id
+        finally:
+            store.close()
+
+    def kill(self) -> None:
+        """kill -9: no chance to clean up."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> RunningDaemon:
+    """Start `paddock serve`; with `ready`, wait until it serves."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("PADDOCK_")},
+        "PADDOCK_STATE_DIR": str(folder),
+        "PADDOCK_SOCKET": str(folder / "paddock.sock"),
+        "PADDOCK_SERVER": f"unix://{folder / 'paddock.sock'}",
+        "PADDOCK_METRICS_PORT": "0",
+        "PADDOCK_LOG_FORMAT": "json",
+        **settings,
+    }
+    command = [sys.executable, "-m", "controller", "serve"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    daemon = RunningDaemon(folder, environment, process)
+
+    def drain() -> None:
+        assert process.stderr is not None
+        with process.stderr:
+            for line in process.stderr:
+                daemon.log.append(line)
+
+    threading.Thread(target=drain, daemon=True).start()
+    if ready:
+        wait_for("the daemon serves", lambda: daemon.served() or process.poll() is not None)
+        assert process.poll() is None, "".join(daemon.log)
+    return daemon
+
+
+@contextmanager
+def running(folder: Path, **settings: str) -> Iterator[RunningDaemon]:
+    """A daemon that is gone at the end, with every container it made."""
+    daemon = start_daemon(folder, **settings)
+    try:
+        yield daemon
+    finally:
+        if daemon.process.poll() is None:
+            daemon.stop()
+        remove_containers(daemon.instance_id())
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    """The docker command, as a person would use it behind Paddock's back."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def remove_containers(instance_id: str) -> None:
+    """Remove what one test store owns; nothing else bears its id."""
+    left = docker("ps", "-aq", "--filter", f"label=paddock.instance={instance_id}").split()
+    if left:
+        docker("rm", "-f", *left, check=False)

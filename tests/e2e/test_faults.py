@@ -1,0 +1,119 @@
+"""What goes wrong around the daemon: no engine, no store. It says so, does nothing by halves, and recovers."""
+
+import json
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import docker, running, start_daemon, wait_for
+
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: later}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  resources: {limits: {memory: 64Mi}}
+"""
+
+
+def ready_page(socket: Path) -> str:
+    done = subprocess.run(
+        ["curl", "-s", "--max-time", "10", "--unix-socket", str(socket), "http://localhost/readyz"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_without_an_engine_it_serves_and_says_so(tmp_path: Path) -> None:
+    daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
+    try:
+        daemon.apply(BOX)
+        wait_for("the object says so", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
+        assert daemon.condition("later", "Ready")["status"] == "Unknown"
+        row = daemon.paddock("get", "sandboxes").stdout.splitlines()[1].split()
+        assert row[:3] == ["later", "Unknown", "EngineUnreachable"]
+        assert "engine" in ready_page(daemon.socket)
+        assert "no-engine.sock" in ready_page(daemon.socket)
+        refused = daemon.paddock("exec", "later", "--", "true", check=False)
+        assert refused.returncode == 1
+        assert "engine" in refused.stderr
+    finally:
+        assert daemon.stop() == 0
+
+
+@pytest.mark.docker
+def test_it_recovers_when_the_engine_comes_and_when_it_goes(tmp_path: Path) -> None:
+    """The engine's socket appears, disappears and comes back under the daemon's feet."""
+    address = tmp_path / "engine.sock"
+    with running(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{address}", PADDOCK_RESYNC_SECONDS="1") as daemon:
+        daemon.apply(BOX)
+        wait_for("it is blind", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
+        address.symlink_to("/var/run/docker.sock")
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
+        assert "[+]engine ok" in ready_page(daemon.socket)
+        held = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+        address.unlink()
+        wait_for("it is blind again", lambda: daemon.condition("later", "Ready").get("status") == "Unknown")
+        address.symlink_to("/var/run/docker.sock")
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
+        again = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+        assert again == held, "nothing was made twice"
+        assert daemon.get("later")["status"]["restartCount"] == 0
+
+
+def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    url = "postgresql+psycopg://nobody@127.0.0.1:9/paddock"
+    daemon = start_daemon(tmp_path, ready=False, PADDOCK_DATABASE_URL=url)
+    assert daemon.process.wait(60) == 1
+    wait_for("it says why", lambda: "store can't be used" in "".join(daemon.log))
+    assert not daemon.socket.exists()
+
+
+def test_a_state_folder_that_can_not_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    daemon = start_daemon(tmp_path / "file" / "state", ready=False, PADDOCK_SOCKET=str(tmp_path / "s.sock"))
+    assert daemon.process.wait(30) == 1
+    wait_for("it says what to do", lambda: "PADDOCK_STATE_DIR" in "".join(daemon.log))
+
+
+@pytest.mark.parametrize(("name", "value"), [("PADDOCK_WORKERS", "none"), ("PADDOCK_METRICS_PORT", "99999")])
+def test_bad_settings_are_told_by_name(tmp_path: Path, name: str, value: str) -> None:
+    daemon = start_daemon(tmp_path, ready=False, **{name: value})
+    assert daemon.process.wait(30) == 1
+    wait_for("it names the setting", lambda: name.removeprefix("PADDOCK_").lower() in "".join(daemon.log))
+
+
+def test_a_newer_database_is_refused(tmp_path: Path) -> None:
+    first = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
+    assert first.stop() == 0
+    connection = sqlite3.connect(tmp_path / "paddock.db")
+    with connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+    connection.close()
+    second = start_daemon(tmp_path, ready=False)
+    assert second.process.wait(30) == 1
+    wait_for("it says so", lambda: "newer" in "".join(second.log))
+
+
+def test_logs_are_json_lines_and_name_their_object(tmp_path: Path) -> None:
+    daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
+    try:
+        daemon.apply(BOX)
+    finally:
+        daemon.stop()
+    lines = [json.loads(line) for line in daemon.log]
+    assert any(line.get("object") == "sandbox/default/later" for line in lines)
+
+
+def test_the_socket_is_for_owner_and_group_only(tmp_path: Path) -> None:
+    daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
+    try:
+        assert daemon.socket.stat().st_mode & 0o777 == 0o660
+    finally:
+        daemon.stop()
+    assert not daemon.socket.exists()

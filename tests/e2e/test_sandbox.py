@@ -1,0 +1,295 @@
+"""The main job, end to end on a real engine: apply, keep, change, recreate, delete; seen from outside only."""
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
+
+pytestmark = pytest.mark.docker
+
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %(name)s, labels: {app: e2e}}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: %(command)s
+  resources: {limits: {cpu: %(cpu)s, memory: %(memory)s, pids: %(pids)s}}
+  restartPolicy: %(restart)s
+  runState: %(run)s
+  lifecycle: {shutdownGracePeriodSeconds: 2}
+"""
+
+
+def box(name: str, **said: Any) -> str:
+    filled = {"command": '["sleep", "1000000"]', "cpu": "100m", "memory": "64Mi", "pids": 32}
+    return BOX % {**filled, "restart": "Always", "run": "Running", "name": name, **said}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def ready(daemon: RunningDaemon, name: str) -> None:
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", f"sandbox/{name}")
+
+
+def container(daemon: RunningDaemon, name: str) -> dict[str, Any]:
+    """What the engine itself says of the sandbox's container; empty when there is none."""
+    found = daemon.get(name).get("status", {}).get("instanceRef", {}).get("name", "")
+    done = subprocess.run(["docker", "inspect", found], capture_output=True, text=True, check=False)
+    inspected: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
+    return inspected[0] if inspected else {}
+
+
+def named(name: str) -> str:
+    """State of the container whose name says it is this sandbox's, by the engine."""
+    return docker("ps", "-a", "--filter", f"label=paddock.name={name}", "--format", "{{.State}}")
+
+
+def cgroup_memory_limit(pid: int) -> int:
+    """The memory limit of a process as the kernel has it, found without any of Paddock's code."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return int(Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes").read_text())
+        if not controllers and Path(f"/sys/fs/cgroup{path}/memory.max").exists():
+            return int(Path(f"/sys/fs/cgroup{path}/memory.max").read_text())
+    raise AssertionError(f"process {pid} is in no memory cgroup")
+
+
+def test_apply_makes_a_box_that_is_ready_and_isolated(daemon: RunningDaemon) -> None:
+    assert daemon.apply(box("made")).strip() == "sandbox.paddock/made created"
+    ready(daemon, "made")
+    held = container(daemon, "made")
+    assert held["State"]["Running"]
+    host = held["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert host["Memory"] == host["MemorySwap"] == 64 << 20
+    assert held["Config"]["User"] == "20000:20000"
+    assert daemon.apply(box("made")).strip() == "sandbox.paddock/made unchanged"
+    table = daemon.paddock("get", "sandboxes").stdout.splitlines()
+    assert table[0].split()[:3] == ["NAME", "READY", "STATUS"]
+    assert table[1].split()[:3] == ["made", "True", "Running"]
+
+
+def test_a_killed_and_a_removed_container_are_back_within_two_seconds(daemon: RunningDaemon) -> None:
+    daemon.apply(box("kept"))
+    ready(daemon, "kept")
+    first = container(daemon, "kept")
+    docker("kill", first["Id"])
+    begun = time.monotonic()
+    wait_for("it runs again", lambda: container_started(first["Id"]) not in ("", first["State"]["StartedAt"]))
+    killed = time.monotonic() - begun
+    ready(daemon, "kept")
+    docker("rm", "-f", first["Id"])
+    begun = time.monotonic()
+    wait_for("there is a new one", lambda: named("kept") == "running")
+    removed = time.monotonic() - begun
+    assert killed < 2
+    assert removed < 2
+    ready(daemon, "kept")
+    wait_for("both are counted", lambda: daemon.get("kept")["status"]["restartCount"] == 2)
+    reasons = daemon.paddock("events", "kept").stdout
+    assert "Killed: exit code 137" in reasons
+    assert "ContainerMissing" in reasons
+
+
+def container_started(container_id: str) -> str:
+    return docker("inspect", "-f", "{{if .State.Running}}{{.State.StartedAt}}{{end}}", container_id, check=False)
+
+
+def test_limits_change_in_place_and_are_read_back_from_the_kernel(daemon: RunningDaemon) -> None:
+    daemon.apply(box("sized"))
+    ready(daemon, "sized")
+    before = container(daemon, "sized")
+    assert daemon.apply(box("sized", memory="128Mi", cpu="200m", pids=48)).strip().endswith("configured")
+    wait_for(
+        "the status shows the new limits",
+        lambda: daemon.get("sized")["status"]["resources"]["limits"] == {"cpu": "200m", "memory": "128Mi", "pids": 48},
+    )
+    after = container(daemon, "sized")
+    assert after["Id"] == before["Id"]
+    assert after["State"]["Pid"] == before["State"]["Pid"]
+    assert cgroup_memory_limit(after["State"]["Pid"]) == 128 << 20
+    docker("update", "--memory", "96m", "--memory-swap", "96m", after["Id"])
+    wait_for("a change by hand is undone", lambda: cgroup_memory_limit(after["State"]["Pid"]) == 128 << 20)
+    assert daemon.condition("sized", "Resized")["status"] == "True"
+
+
+def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon) -> None:
+    daemon.apply(box("renewed"))
+    ready(daemon, "renewed")
+    before = container(daemon, "renewed")["Id"]
+    daemon.apply(box("renewed", command='["sleep", "2000000"]'))
+    wait_for("the new one runs", lambda: container(daemon, "renewed").get("Id", before) != before)
+    ready(daemon, "renewed")
+    assert container(daemon, "renewed")["Config"]["Entrypoint"] == ["sleep", "2000000"]
+    assert docker("ps", "-aq", "--filter", "label=paddock.name=renewed").count("\n") == 0
+    assert "spec.template.command changed" in daemon.paddock("events", "renewed").stdout
+
+
+def test_delete_takes_the_container_with_it(daemon: RunningDaemon) -> None:
+    daemon.apply(box("gone"))
+    ready(daemon, "gone")
+    daemon.paddock("delete", "sandbox", "gone", "--timeout=30s")
+    assert named("gone") == ""
+    assert daemon.get("gone") == {}
+
+
+def test_what_is_not_ours_is_not_touched(daemon: RunningDaemon) -> None:
+    """Neither a look-alike, nor a container with the labels of another store, nor one that sits on our name."""
+    foreign = docker(
+        "run", "-d", "--network", "none", "--label", "paddock.instance=somebody-else", "--label", "paddock.name=theirs",
+        "paddock/test-tiny:1", "sleep", "1000000",
+    )  # fmt: skip
+    try:
+        daemon.apply(box("clash", run="Suspended"))
+        uid = daemon.get("clash")["metadata"]["uid"]
+        taken = f"pdk-clash-{uid.replace('-', '')[:8]}"
+        squatter = docker("run", "-d", "--network", "none", "--name", taken, "paddock/test-tiny:1", "sleep", "1000000")
+        daemon.apply(box("clash"))
+        wait_for("it says so", lambda: daemon.condition("clash", "Ready").get("reason") == "NameConflict")
+        assert taken in daemon.condition("clash", "Ready")["message"]
+        daemon.paddock("delete", "sandbox", "clash", "--timeout=30s")
+        for each in (foreign, squatter):
+            assert docker("inspect", "-f", "{{.State.Running}}", each) == "true"
+    finally:
+        docker("rm", "-f", foreign)
+        docker("rm", "-f", taken, check=False)
+
+
+def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
+    daemon.apply(box("napping"))
+    ready(daemon, "napping")
+    daemon.apply(box("napping", run="Suspended"))
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=30s", "sandbox/napping")
+    assert named("napping") == "exited"
+    daemon.apply(box("napping", run="Paused"))
+    wait_for("it is frozen", lambda: named("napping") == "paused")
+    daemon.apply(box("napping"))
+    ready(daemon, "napping")
+    assert daemon.get("napping")["status"]["restartCount"] == 0
+
+
+def test_a_finished_box_stays_finished(daemon: RunningDaemon) -> None:
+    daemon.apply(box("done", command='["true"]', restart="OnFailure"))
+    daemon.paddock("wait", "--for=condition=Finished", "--timeout=30s", "sandbox/done")
+    assert daemon.get("done")["status"]["lastTermination"]["reason"] == "Completed"
+
+
+def test_a_box_that_keeps_dying_backs_off(daemon: RunningDaemon) -> None:
+    daemon.apply(box("dying", command='["false"]'))
+    wait_for("it backs off", lambda: daemon.condition("dying", "Ready").get("reason") == "CrashLoopBackOff")
+    assert daemon.condition("dying", "Degraded")["status"] == "True"
+
+
+def test_exec_and_logs(daemon: RunningDaemon) -> None:
+    daemon.apply(box("talking", command='["sh", "-c", "echo started; exec sleep 1000000"]'))
+    ready(daemon, "talking")
+    done = daemon.paddock("exec", "talking", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False)
+    assert (done.stdout, done.stderr.strip(), done.returncode) == ("out\n", "err", 7)
+    wait_for("the log line", lambda: daemon.paddock("logs", "talking").stdout == "started\n")
+
+
+def test_a_daemon_killed_at_work_is_followed_by_one_that_finishes(tmp_path: Path) -> None:
+    first = start_daemon(tmp_path)
+    try:
+        first.apply("---".join(box(f"many-{index}") for index in range(8)))
+        wait_for("it is at work", lambda: "many-" in docker("ps", "-a", "--filter", "name=pdk-many-"))
+    finally:
+        first.kill()
+    with running(tmp_path) as second:
+        for index in range(8):
+            ready(second, f"many-{index}")
+        held = docker(
+            "ps", "-a", "--filter", f"label=paddock.instance={second.instance_id()}", "--format", "{{.Names}}"
+        )
+        assert len(held.split()) == 8
+
+
+def test_a_stopped_daemon_leaves_its_boxes_running(tmp_path: Path) -> None:
+    first = start_daemon(tmp_path)
+    try:
+        first.apply(box("staying"))
+        ready(first, "staying")
+        before = container(first, "staying")
+        assert first.stop() == 0
+        assert named("staying") == "running"
+        with running(tmp_path) as second:
+            ready(second, "staying")
+            after = container(second, "staying")
+            assert (after["Id"], after["State"]["StartedAt"]) == (before["Id"], before["State"]["StartedAt"])
+    finally:
+        first.stop()
+        remove_containers(first.instance_id())
+
+
+def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> None:
+    daemon.apply(box("seen", command='["sh", "-c", "while :; do :; done"]'))
+    ready(daemon, "seen")
+
+    def scrape() -> str:
+        with urllib.request.urlopen(daemon.metrics_url(), timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def value(text: str, name: str) -> float:
+        line = next((each for each in text.splitlines() if each.startswith(f"{name}{{") and '"seen"' in each), None)
+        return float(line.rsplit(" ", 1)[1]) if line else -1.0
+
+    def seen() -> str:
+        text = scrape()
+        return text if "paddock_container_cpu_usage_seconds_total{" in text else ""
+
+    first = wait_for("usage is exported", seen)
+    assert value(first, "paddock_container_memory_working_set_bytes") > 0
+    assert value(first, "paddock_container_pids") >= 1
+    assert value(first, "paddock_container_fs_reads_bytes_total") >= 0
+    assert value(first, "paddock_container_spec_memory_limit_bytes") == 64 << 20
+    spent = value(first, "paddock_container_cpu_usage_seconds_total")
+    wait_for("its CPU time grows", lambda: value(scrape(), "paddock_container_cpu_usage_seconds_total") > spent)
+    assert "paddock_reconcile_total" in first
+    daemon.paddock("delete", "sandbox", "seen", "--timeout=30s")
+    assert '"seen"' not in scrape()
+
+
+def test_a_second_daemon_and_a_taken_socket_say_who_is_there(daemon: RunningDaemon, tmp_path: Path) -> None:
+    second = start_daemon(tmp_path, ready=False)
+    assert second.process.wait(30) == 1
+    wait_for("it says who", lambda: f"pid {daemon.process.pid}" in "".join(second.log))
+    other = start_daemon(tmp_path / "other", ready=False, PADDOCK_SOCKET=str(daemon.socket))
+    assert other.process.wait(30) == 1
+    wait_for("it says who", lambda: str(daemon.process.pid) in "".join(other.log))
+    port = daemon.metrics_url().rsplit(":", 1)[1].split("/")[0]
+    third = start_daemon(tmp_path / "third", ready=False, PADDOCK_METRICS_PORT=port)
+    assert third.process.wait(30) == 1
+    wait_for("it says who", lambda: str(daemon.process.pid) in "".join(third.log))
+    daemon.paddock("get", "sandboxes")
+
+
+def test_sigterm_ends_it_cleanly_with_work_in_flight(tmp_path: Path) -> None:
+    daemon = start_daemon(tmp_path)
+    try:
+        daemon.apply("---".join(box(f"flight-{index}") for index in range(8)))
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(30) == 0
+        assert not daemon.socket.exists()
+        with running(tmp_path) as second:
+            for index in range(8):
+                ready(second, f"flight-{index}")
+    finally:
+        daemon.stop()

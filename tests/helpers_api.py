@@ -1,0 +1,158 @@
+"""A whole API over a real store, for tests of the doors: SQLite in a folder, no engine, a clock moved by hand."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from controller.api.app import create_app
+from controller.api.server import ApiServer
+from controller.kinds.base import Model
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed import Container, Observation, State
+from controller.kinds.registry import Kind, discover
+from controller.ports import Chunk
+from controller.service.services import Services, make_services
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+
+QUICKSTART = """\
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata:
+  name: quickstart
+  labels: {app: demo}
+spec:
+  template:
+    image: paddock/python:1
+    command: ["sleep", "infinity"]
+  resources:
+    limits: {cpu: 500m, memory: 512Mi}
+"""
+
+
+class Meter:
+    """Keeps what was counted."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, Mapping[str, str]]] = []
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        self.counted.append((name, labels))
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        self.counted.append((name, labels))
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
+
+
+class View:
+    """Just the part of an engine that the doors use: what was seen last."""
+
+    def __init__(self) -> None:
+        self.seen = Observation(blind="")
+
+    def observe(self) -> Observation:
+        return self.seen
+
+    def show(self, obj: StoredObject, state: State = State.RUNNING) -> Container:
+        container = Container(id=f"c-{obj.name}", name=f"pdk-{obj.name}", uid=obj.uid, state=state)
+        self.seen = replace(self.seen, containers={**self.seen.containers, obj.uid: (container,)})
+        return container
+
+
+class ScriptedStreams:
+    """Streams that a test writes: `log` and `run` are called for each request."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.log: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("stdout", b"hello\n"),))
+        self.run: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("exit", b"0"),))
+
+    def logs(self, container_id: str, **options: Any) -> Iterator[Chunk]:
+        self.asked.append((container_id, options))
+        return self.log(**options)
+
+    def exec(self, container_id: str, command: Sequence[str], **options: Any) -> Iterator[Chunk]:
+        self.asked.append((container_id, {"command": tuple(command), **options}))
+        return self.run(command=command, **options)
+
+
+def admit_all(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
+    return ()
+
+
+@dataclass
+class World:
+    """Everything behind the doors, and the doors."""
+
+    folder: Path
+    store: SqlStore
+    services: Services
+    view: View
+    streams: ScriptedStreams
+    clock: HandClock
+    meter: Meter
+    woken: list[int] = field(default_factory=list)
+    checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
+    refusals: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def app(self) -> Any:
+        return create_app(self.services, ready=lambda: self.checks, meter=self.meter)
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "p.sock"
+
+    def server(self) -> ApiServer:
+        return ApiServer(self.app, self.socket, grace_seconds=1)
+
+    def sandbox(self, name: str = "quickstart", namespace: str = "default") -> StoredObject:
+        found = self.store.get("Sandbox", namespace, name)
+        assert found is not None
+        return found
+
+    def change(self, name: str = "quickstart", **parts: Any) -> StoredObject:
+        """Write parts of a stored object, as others (the loop, `scale`) would."""
+        with self.store.transaction() as transaction:
+            found = transaction.get("Sandbox", "default", name)
+            assert found is not None
+            return transaction.put(replace(found, **parts))
+
+    def set_ready(
+        self, name: str = "quickstart", status: str = "True", reason: str = "Running", text: str = ""
+    ) -> None:
+        ready = {"type": "Ready", "status": status, "reason": reason, "message": text, "observedGeneration": 1}
+        ready["lastTransitionTime"] = "2023-11-14T22:13:20Z"
+        self.change(name, status={"observedGeneration": 1, "restartCount": 0, "conditions": [ready]})
+
+    def add_event(self, obj: StoredObject, reason: str, message: str, type_: Any = "Normal") -> None:
+        with self.store.transaction() as transaction:
+            transaction.add_event(
+                Event(obj.ref, type_, reason, message, at=self.clock.now(), first_at=self.clock.now())
+            )
+
+
+def make_world(folder: Path) -> World:
+    """A world with an open, empty store. Close its store in the end."""
+    store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
+    store.open()
+    clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
+    numbers = itertools.count(1)
+
+    def admit(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
+        return refusals
+
+    services = make_services(
+        registry=discover(),
+        store=store,
+        engine=view,  # type: ignore[arg-type]
+        streams=streams,
+        admit=admit,
+        clock=clock,
+        wake=lambda: woken.append(1),
+        new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
+    )
+    return World(folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals)

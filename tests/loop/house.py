@@ -1,0 +1,200 @@
+"""The whole middle of the house without its doors: real store, fake engine, hand-cranked clock, turns run by hand.
+
+`crash_after(n)` ends the daemon's life at its n-th step (an engine call or a store commit), before or after it took
+effect; `House.daemon()` then makes the next daemon over the same store and the same engine.
+"""
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.kinds.action import Action
+from controller.kinds.instance import Instance
+from controller.kinds.labels import container_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.outcome import Outcome
+from controller.kinds.plan import Plan, Writes
+from controller.kinds.registry import discover
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.policy.admission import admit
+from controller.policy.levels import Policy
+from controller.ports import NullMeter
+from controller.service.apply import Source
+from controller.service.services import make_services
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.fakes.engine import FakeEngine
+
+TINY = "paddock/test-tiny:1"
+
+
+class Crash(BaseException):
+    """The daemon is gone, at this step, as by kill -9. No handler of the product may catch it."""
+
+
+class Fuse:
+    """Counts steps and blows at the chosen one."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.blow_at: int | None = None
+        self.after = False
+        self.blown = False
+
+    def step(self, *, after: bool) -> None:
+        if not after:
+            self.steps += 1
+        if self.blown or (self.steps == self.blow_at and after == self.after):
+            self.blown = True
+            raise Crash
+
+
+class FusedEngine:
+    """The engine as one daemon sees it: gone with the daemon."""
+
+    def __init__(self, engine: FakeEngine, fuse: Fuse) -> None:
+        self._engine, self._fuse = engine, fuse
+
+    def act(self, action: Action) -> Outcome:
+        self._fuse.step(after=False)
+        outcome = self._engine.act(action)
+        self._fuse.step(after=True)
+        return outcome
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class FusedStore:
+    """The store as one daemon sees it."""
+
+    def __init__(self, store: SqlStore, fuse: Fuse) -> None:
+        self._store, self._fuse = store, fuse
+
+    def record(self, writes: Writes) -> Mapping[str, Instance]:
+        self._fuse.step(after=False)
+        recorded = self._store.record(writes)
+        self._fuse.step(after=True)
+        return recorded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class House:
+    """A store and an engine that outlive daemons, and the daemon of the moment."""
+
+    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+        self.clock = HandClock()
+        self.store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
+        self.store.open()
+        self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
+        self.engine.open(lambda: None)
+        self._threads = threads
+        self._uids = 0
+        services = make_services(
+            registry=discover(),
+            store=self.store,
+            engine=self.engine,
+            streams=self.engine,
+            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
+            clock=self.clock,
+            wake=lambda: None,
+            new_uid=self._new_uid,
+        )
+        self.services = services
+        self.kind = discover().by_word("sandbox")
+        self._workers: Workers | None = None
+        self.daemon()
+
+    def _new_uid(self) -> str:
+        self._uids += 1
+        return f"{self._uids:08x}-0000-4000-8000-000000000000"
+
+    def daemon(self) -> None:
+        """A new daemon; what the one before knew only in memory is lost."""
+        if self._workers is not None:
+            self._workers.stop()
+        self.fuse = Fuse()
+        self._idle = threading.Event()
+        engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
+        self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
+        self.turn = Turn(
+            store=store, engine=engine, workers=self._workers, clock=self.clock, meter=NullMeter(), policy=Policy()
+        )
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.stop()
+        self.store.close()
+
+    def apply(self, name: str, **spec: Any) -> None:
+        """Apply a Sandbox; `spec` is laid over one that sleeps."""
+        template = {"image": TINY, "command": ["sleep", "1000000"], **spec.pop("template", {})}
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": name},
+            "spec": {"template": template, **spec},
+        }
+        self.services.apply.apply([Source("test", json.dumps(document))])
+
+    def delete(self, name: str) -> None:
+        assert self.kind is not None
+        self.services.objects.delete(self.kind, "default", name)
+
+    def get(self, name: str) -> StoredObject | None:
+        return self.store.get("Sandbox", "default", name)
+
+    def names(self) -> list[str]:
+        return [obj.name for obj in self.store.list("Sandbox")[0]]
+
+    def container_name(self, name: str) -> str:
+        found = self.get(name)
+        assert found is not None
+        return container_name(name, found.uid)
+
+    def condition(self, name: str, type_: str) -> str:
+        found = self.get(name)
+        conditions = found.status.get("conditions", []) if found else []
+        return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
+
+    def one_turn(self) -> Plan:
+        """A turn, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
+        self.clock.advance(0.001)
+        decided = self.turn.run()
+        self._wait_for_workers()
+        return decided
+
+    def _wait_for_workers(self) -> None:
+        """Wait until every group came back; a blown fuse means that none will."""
+        assert self._workers is not None
+        while self._workers.view()[0] and not self.fuse.blown:
+            self._idle.wait(0.01)
+            self._idle.clear()
+        if self.fuse.blown:
+            raise Crash
+
+    def settle(self, *, seconds: float = 400.0) -> None:
+        """Turns, and the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
+        end = self.clock.now() + seconds
+        for _ in range(200):
+            decided = self.one_turn()
+            if decided.groups or decided.writes or self.turn_has_results():
+                continue
+            if decided.next_wake is None or decided.next_wake > end:
+                return
+            self.clock.advance(max(0.0, decided.next_wake - self.clock.now()))
+        raise AssertionError(f"does not settle: {decided}")
+
+    def turn_has_results(self) -> bool:
+        assert self._workers is not None
+        return bool(self._workers.view()[1])
+
+    def ours(self) -> dict[str, list[str]]:
+        """Container names by uid, as the engine has them."""
+        self.engine.look(full=True)
+        return {uid: [each.name for each in seen] for uid, seen in self.engine.observe().containers.items() if seen}

@@ -1,0 +1,249 @@
+"""Turns over a real store and the fake engine: what becomes of a sandbox, and of a daemon that dies at any step."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.action import CreateContainer, StartContainer, UpdateLimits
+from controller.kinds.observed import State
+from controller.kinds.outcome import Transient, Waiting
+from controller.ports import StoreError
+from tests.loop.house import Crash, House
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_sandbox_is_made_and_kept(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    name = house.container_name("web")
+    house.engine.kill(name)
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    house.engine.remove(name)
+    house.settle()
+    assert house.engine.box(name).state is State.RUNNING
+    found = house.get("web")
+    assert found is not None
+    assert found.status["restartCount"] == 2
+
+
+def test_settled_means_no_more_calls_and_no_more_writes(house: House) -> None:
+    for index in range(5):
+        house.apply(f"box-{index}")
+    house.settle()
+    calls, revision = len(house.engine.calls), house.store.revision()
+    for _ in range(3):
+        house.engine.look()
+        house.one_turn()
+    assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
+
+
+def test_the_record_is_there_before_the_container(house: House) -> None:
+    seen: list[int] = []
+    house.engine.before_act = lambda action: seen.append(len(house.store.instances()))
+    house.apply("web")
+    house.settle()
+    assert seen[0] == 1
+
+
+def test_nothing_is_done_while_the_store_can_not_remember(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.apply("web")
+
+    def refuse(_writes: object) -> None:
+        raise StoreError("disk full")
+
+    monkeypatch.setattr(house.store, "record", refuse)
+    with pytest.raises(StoreError):
+        house.one_turn()
+    assert house.engine.calls == []
+    monkeypatch.undo()
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+
+
+def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    name = house.container_name("web")
+    for _ in range(2):
+        house.engine.exit(name, 1)
+        house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "False CrashLoopBackOff"
+    starts = len(house.engine.calls)
+    house.daemon()
+    house.settle(seconds=0)
+    assert len(house.engine.calls) == starts
+    house.clock.advance(20)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "True Running"
+
+
+def test_failed_calls_back_off_and_are_forgotten(house: House) -> None:
+    house.engine.fail_next(StartContainer, *[Transient("StartFailed", "no")] * 3)
+    house.apply("web")
+    house.settle(seconds=0)
+    assert house.condition("web", "Degraded") == "True StartFailed"
+    before = house.clock.now()
+    house.settle()
+    assert house.clock.now() - before == pytest.approx(1 + 2 + 4, abs=0.1)
+    assert house.condition("web", "Degraded") == "False AsExpected"
+    assert house.store.instances()[0].memory.failure is None
+
+
+def test_a_resize_that_has_to_wait_says_for_what(house: House) -> None:
+    house.apply("web", resources={"limits": {"memory": "256Mi"}})
+    house.settle()
+    house.engine.fail_next(UpdateLimits, Waiting(5, "MemoryInUse", "200Mi are in use"))
+    house.apply("web", resources={"limits": {"memory": "128Mi"}})
+    house.settle(seconds=0)
+    assert house.condition("web", "Resized") == "False Deferred"
+    assert house.condition("web", "Ready") == "True Running"
+    house.settle()
+    assert house.condition("web", "Resized") == "True InForce"
+
+
+def test_an_engine_that_goes_away_makes_nothing_twice(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    house.engine.go_down("connection refused")
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "Unknown EngineUnreachable"
+    calls = len(house.engine.calls)
+    house.engine.come_up()
+    house.engine.look(full=True)
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    assert len(house.engine.calls) == calls
+
+
+def test_an_engine_that_goes_away_in_the_middle_grows_no_back_off(house: House) -> None:
+    house.engine.before_act = lambda action: house.engine.go_down() if isinstance(action, StartContainer) else None
+    house.apply("web")
+    house.settle(seconds=0)
+    house.engine.before_act = None
+    house.engine.come_up()
+    house.engine.look(full=True)
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.store.instances()[0].memory.failure is None
+
+
+def test_what_the_engine_still_does_after_a_deletion_is_cleaned_up(house: House) -> None:
+    house.apply("web")
+    house.one_turn()
+    house.delete("web")
+    house.settle()
+    assert house.names() == []
+    assert house.ours() == {}
+    assert house.store.instances() == []
+
+
+def test_a_foreign_container_on_our_name_is_left_alone(house: House) -> None:
+    house.apply("web", runState="Suspended")
+    house.settle()
+    name = house.container_name("web")
+    house.engine.add_foreign(name)
+    house.apply("web")
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "False NameConflict"
+    house.delete("web")
+    house.settle()
+    assert house.engine.exists(name)
+
+
+def test_a_moved_on_instance_is_read_again(house: House) -> None:
+    """Another process changed the record: the turn is planned again on what is true now."""
+    from dataclasses import replace
+
+    from controller.kinds.plan import Writes
+    from controller.ports import Conflict
+
+    house.apply("web")
+    house.settle()
+    (held,) = house.store.instances()
+    house.store.record(Writes(instances=(replace(held, memory=replace(held.memory, restarts=7)),)))
+    house.engine.kill(house.container_name("web"))
+    with pytest.raises(Conflict):
+        house.one_turn()
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.store.instances()[0].memory.restarts == 8
+
+
+def scenario(house: House, step: int) -> None:
+    """A life in which everything happens once; each step is what a user or the world does."""
+    match step:
+        case 0:
+            house.apply("one", resources={"limits": {"memory": "64Mi"}})
+            house.apply("two")
+        case 1:
+            house.apply("one", resources={"limits": {"memory": "128Mi"}})
+            house.engine.kill(house.container_name("two"))
+        case 2:
+            house.apply("one", template={"image": "other:1"}, resources={"limits": {"memory": "128Mi"}})
+            house.engine.remove(house.container_name("two"))
+        case 3:
+            house.apply("two", runState="Suspended")
+        case _:
+            house.delete("one")
+            house.apply("two")
+
+
+def steps_of_a_life(folder: Path) -> int:
+    house = House(folder)
+    try:
+        for step in range(5):
+            scenario(house, step)
+            house.settle()
+        return house.fuse.steps
+    finally:
+        house.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(tmp_path: Path, after: bool) -> None:
+    (tmp_path / "count").mkdir()
+    total = steps_of_a_life(tmp_path / "count")
+    assert total > 15
+    for crash_at in range(1, total + 1):
+        folder = tmp_path / f"crash-{crash_at}"
+        folder.mkdir()
+        house = House(folder)
+        house.fuse.blow_at, house.fuse.after = crash_at, after
+        foreign = house.engine.add_foreign("somebody-elses")
+        for step in range(5):
+            scenario(house, step)
+            try:
+                house.settle()
+            except Crash:
+                house.daemon()
+                house.settle()
+        assert house.names() == ["two"], f"step {crash_at}"
+        assert house.condition("two", "Ready") == "True Running", f"step {crash_at}"
+        found = house.get("two")
+        assert found is not None
+        assert house.ours() == {found.uid: [house.container_name("two")]}, f"step {crash_at}"
+        assert [each.parent_uid for each in house.store.instances()] == [found.uid]
+        assert house.engine.exists("somebody-elses")
+        assert foreign
+        house.close()
+
+
+def test_creates_run_in_parallel_but_never_two_for_one_object(tmp_path: Path) -> None:
+    house = House(tmp_path, threads=4)
+    try:
+        for index in range(12):
+            house.apply(f"box-{index}")
+        house.settle()
+        made = [call.config.name for call in house.engine.calls if isinstance(call, CreateContainer)]
+        assert len(made) == len(set(made)) == 12
+    finally:
+        house.close()
