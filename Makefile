@@ -1,0 +1,43 @@
+# `make` lists the targets; a line `name: ## words` is one.
+# The work is in deploy/*.sh and images/build.sh, which can be run by hand as well and say in their heads what they heed.
+
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help up down clean test check bench lock images fmt
+
+ARGS ?=
+
+help: ## list the targets (what plain `make` does)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
+	@deploy/engine.sh start
+	@deploy/venv.sh
+	@images/build.sh python
+	@deploy/daemon.sh start
+	@deploy/quickstart.sh
+
+down: ## stop the daemon; sandboxes stay as they are
+	@deploy/daemon.sh stop
+
+clean: ## remove everything that the other targets made: sandboxes, state, images, venv, caches
+	@deploy/clean.sh
+
+test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k name' for some)
+	@deploy/test.sh $(ARGS)
+
+check: ## lint, format and types (and shell scripts, where shellcheck is installed)
+	@deploy/check.sh
+
+bench: ## the figures: ratios within one run, on a real engine
+	@deploy/test.sh --bench $(ARGS)
+
+lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
+	@deploy/lock.sh $(ARGS)
+
+images: ## build the container images that are out of date (ARGS='--force python' to build again)
+	@images/build.sh $(or $(ARGS),all)
+
+fmt: ## format the code and repair what the linter can
+	@deploy/check.sh --fix

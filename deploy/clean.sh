@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Removes what `make up` and `make test` made, and nothing else: sandboxes, daemon, state, images, virtual environment, caches,
+# and the engine if it was started from here. Folders without our mark, images without our label and containers of others stay.
+# Settings: as for the other scripts; PADDOCK_KEEP_IMAGES=1 keeps the images (another Paddock on this engine may want them).
+# shellcheck source-path=SCRIPTDIR source=lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+
+state_mark=$PADDOCK_STATE_DIR/.made-by-paddock-deploy
+
+remove_sandboxes() {
+    [ -e "$state_mark" ] || [ -e "$PADDOCK_STATE_DIR/daemon.pid" ] || return 0
+    step "Removing the sandboxes"
+    engine_answers ||
+        die "no Docker Engine answers at $DOCKER_HOST, so the sandboxes cannot be removed; nothing was changed." "Start it with deploy/engine.sh start, then run make clean again."
+    if [ -x "$PADDOCK_VENV/bin/paddock" ]; then
+        { "$ROOT/deploy/daemon.sh" start && paddock delete sandboxes --all; } || warn "the daemon could not remove them; trying by label"
+    fi
+    "$ROOT/deploy/daemon.sh" stop
+    # The last resort: our store's id is on every container of ours; one that bears another id, or none, is not ours.
+    local id containers
+    [ -x "$PADDOCK_VENV/bin/python" ] || return 0
+    id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR") || return 0
+    mapfile -t containers < <(docker ps -aq --filter "label=paddock.instance=$id")
+    if [ ${#containers[@]} -gt 0 ]; then progress "removing ${#containers[@]} containers by label" docker rm -f "${containers[@]}"; fi
+}
+
+remove_images() {
+    local tag id
+    if [ -n "${PADDOCK_KEEP_IMAGES:-}" ] || ! engine_answers; then return 0; fi
+    step "Removing the images"
+    for tag in paddock/python:1 paddock/base:1 paddock/test-tiny:1; do
+        id=$(docker image inspect --format '{{index .Config.Labels "paddock.dev/recipe"}}' "$tag" 2>/dev/null) || continue
+        if [ -z "$id" ]; then
+            warn "$tag was not built by images/build.sh: left alone"
+        else
+            docker image rm "$tag" >/dev/null 2>&1 || warn "$tag is in use by a container that is not ours: left alone"
+        fi
+    done
+    # What a rebuild left untagged.
+    for id in $(docker image ls -q --filter dangling=true --filter label=paddock.dev/recipe); do docker image rm "$id" >/dev/null 2>&1 || true; done
+}
+
+remove_state() {
+    if [ -e "$state_mark" ]; then
+        step "Removing the state in $PADDOCK_STATE_DIR"
+        rm -rf "$PADDOCK_STATE_DIR"
+        rm -f "$PADDOCK_SOCKET"
+        rmdir "$(dirname "$PADDOCK_SOCKET")" 2>/dev/null || true
+    elif [ -e "$PADDOCK_STATE_DIR" ]; then
+        warn "$PADDOCK_STATE_DIR was not made by make up: left alone"
+    fi
+}
+
+remove_files() {
+    if [ -e "$PADDOCK_VENV/.paddock-made" ]; then
+        step "Removing $PADDOCK_VENV"
+        rm -rf "$PADDOCK_VENV"
+    elif [ -e "$PADDOCK_VENV" ]; then
+        warn "$PADDOCK_VENV was not made by deploy/venv.sh: left alone"
+    fi
+    cd "$ROOT"
+    rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+    find controller migrations tests deploy -depth -type d -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
+}
+
+remove_sandboxes
+remove_images
+remove_state
+remove_files
+"$ROOT/deploy/engine.sh" stop || true # it says itself what keeps it
+engine_left=$(find "$PADDOCK_ENGINE_STATE_DIR" -name dockerd.pid -o -name started-by-systemd 2>/dev/null || true)
+if [ -r "$PADDOCK_ENGINE_STATE_DIR/installed-packages" ] && [ -z "$engine_left" ]; then
+    say "Debian packages that were installed for the engine stay: $(paste -sd' ' "$PADDOCK_ENGINE_STATE_DIR/installed-packages")."
+    say "Remove them, if nothing else uses them, with: apt-get remove $(paste -sd' ' "$PADDOCK_ENGINE_STATE_DIR/installed-packages")"
+    rm -f "$PADDOCK_ENGINE_STATE_DIR/installed-packages"
+    rmdir "$PADDOCK_ENGINE_STATE_DIR" 2>/dev/null || true
+fi

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# The Docker Engine: uses the one that answers; otherwise installs Debian's (where it may) and starts it.
+#   deploy/engine.sh start | stop [--force] | status
+# `stop` ends only an engine that `start` has started, and not while containers run that are not Paddock's.
+# Settings: DOCKER_HOST, PADDOCK_ENGINE_STATE_DIR, PADDOCK_ENGINE_TIMEOUT (seconds), PADDOCK_DOCKERD_ARGS (more arguments for dockerd).
+# Never two engines in one network namespace: they take bridges and firewall rules from each other.
+# shellcheck source-path=SCRIPTDIR source=lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+
+pid_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.pid
+log_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.log
+systemd_mark=$PADDOCK_ENGINE_STATE_DIR/started-by-systemd
+timeout_seconds=${PADDOCK_ENGINE_TIMEOUT:-60}
+
+systemd_works() { [ -d /run/systemd/system ] && have systemctl && systemctl show --property=Version >/dev/null 2>&1; }
+version() { docker version --format '{{.Server.Version}}' 2>/dev/null; }
+
+wait_until_it_answers() {
+    local began=$SECONDS pid=${1:-}
+    until engine_answers; do
+        if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then
+            show_log
+            rm -f "$pid_file"
+            die "the Docker Engine ended while it started (its last words are above)." "Repair what it names, then run: deploy/engine.sh start"
+        fi
+        if [ $((SECONDS - began)) -ge "$timeout_seconds" ]; then
+            show_log
+            die "the Docker Engine did not answer at $DOCKER_HOST within $timeout_seconds s." \
+                "Its log's last lines are above. It is left running: deploy/engine.sh status tells more, deploy/engine.sh stop ends it."
+        fi
+        if [ -t 1 ]; then printf '\r    waiting for the engine ... %ds ' $((SECONDS - began)); fi
+        sleep 0.3
+    done
+    if [ -t 1 ]; then printf '\r\033[K'; fi
+    say "    the engine answers after $((SECONDS - began)) s: Docker Engine $(version)"
+}
+
+show_log() {
+    if [ -e "$systemd_mark" ]; then
+        journalctl --no-pager -n 20 -u docker 2>/dev/null | sed 's/^/    | /' >&2 || true
+    elif [ -r "$log_file" ]; then
+        grep -v 'level=info' "$log_file" | tail -n 20 | sed 's/^/    | /' >&2
+    fi
+}
+
+install_engine() {
+    may_install "Docker Engine"
+    step "Installing the Docker Engine from $(os_name)'s own packages"
+    local packages=(docker.io iptables)
+    # Newer releases keep the docker command in a package of its own.
+    apt-get -q -o DPkg::Lock::Timeout=120 update >/dev/null 2>&1 || true
+    if apt-cache show docker-cli 2>/dev/null | grep -q '^Package: docker-cli$'; then packages+=(docker-cli); fi
+    apt_install "${packages[@]}"
+    mkdir -p "$PADDOCK_ENGINE_STATE_DIR"
+    printf '%s\n' "${packages[@]}" >"$PADDOCK_ENGINE_STATE_DIR/installed-packages"
+}
+
+start_by_systemd() {
+    step "Starting the Docker Engine (systemctl start docker)"
+    : >"$systemd_mark"
+    systemctl start docker || {
+        show_log
+        rm -f "$systemd_mark"
+        die "systemctl could not start docker." "See: systemctl status docker"
+    }
+    wait_until_it_answers
+}
+
+# The pid of a dockerd that shares our network namespace. A second one there would take docker0 and the firewall's rules from it.
+engine_next_door() {
+    local comm pid
+    for comm in /proc/[0-9]*/comm; do
+        [ "$(cat "$comm" 2>/dev/null)" = dockerd ] || continue
+        pid=${comm#/proc/} pid=${pid%/comm}
+        if [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/self/ns/net)" ]; then
+            printf '%s' "$pid"
+            return
+        fi
+    done
+    return 1
+}
+
+start_by_hand() {
+    local args=() stale pid
+    if pid=$(engine_next_door); then
+        die "a Docker Engine runs already (pid $pid) but does not answer at $DOCKER_HOST; a second one would break its networks." \
+            "If it listens elsewhere, say where (DOCKER_HOST) or unset DOCKER_HOST. If it hangs, stop that one first."
+    fi
+    case $DOCKER_HOST in
+        unix:///var/run/docker.sock) ;; # dockerd's own default
+        *) args+=(--host "$DOCKER_HOST") ;;
+    esac
+    # shellcheck disable=SC2206 # words on purpose
+    args+=(${PADDOCK_DOCKERD_ARGS:-})
+    if [ ${#args[@]} -eq 0 ] && stale=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ]; then
+        rm -f /var/run/docker.pid # left by an engine that was killed; dockerd would refuse if another program has its number now
+    fi
+    step "Starting the Docker Engine in the background (no init system runs here): dockerd ${args[*]}"
+    say "    log: $log_file"
+    # A session of its own, so that it outlives this shell and its terminal.
+    setsid nohup dockerd "${args[@]}" >"$log_file" 2>&1 </dev/null &
+    pid=$!
+    write_pid "$pid_file" "$pid"
+    wait_until_it_answers "$pid"
+}
+
+start() {
+    if engine_answers; then
+        say "Docker Engine $(version) answers at $DOCKER_HOST: using it."
+        return
+    fi
+    case $DOCKER_HOST in
+        unix://*) ;;
+        *) die "no Docker Engine answers at $DOCKER_HOST (from DOCKER_HOST)." \
+            "Only an engine on this machine can be started from here. Repair that one, or unset DOCKER_HOST." ;;
+    esac
+    if ! have docker && [ -S "${DOCKER_HOST#unix://}" ]; then
+        die "there is an engine's socket at ${DOCKER_HOST#unix://}, but no docker command to ask it with." "Install the Docker client, then run this again."
+    fi
+    if ! have dockerd; then install_engine; fi
+    if engine_answers; then # the package's own service start did it
+        systemd_works && : >"$systemd_mark"
+        say "Docker Engine $(version) answers at $DOCKER_HOST."
+        return
+    fi
+    is_root || die "a Docker Engine is installed but does not answer at $DOCKER_HOST, and starting it needs root." \
+        "Run this again as root, or start it yourself; if it runs, join the group that owns its socket."
+    mkdir -p "$PADDOCK_ENGINE_STATE_DIR"
+    if systemd_works && [ "$DOCKER_HOST" = unix:///var/run/docker.sock ] && [ -z "${PADDOCK_DOCKERD_ARGS:-}" ]; then
+        start_by_systemd
+    elif pid=$(live_pid "$pid_file" dockerd); then
+        say "An engine that this script started (pid $pid) is still coming up."
+        wait_until_it_answers "$pid"
+    else
+        start_by_hand
+    fi
+}
+
+refuse_while_others_run() {
+    local all ours foreign
+    all=$(timeout 15 docker ps -q --no-trunc | sort) || return 0
+    ours=$(timeout 15 docker ps -q --no-trunc --filter label=paddock.instance | sort)
+    foreign=$(comm -23 <(printf '%s\n' "$all") <(printf '%s\n' "$ours") | sed '/^$/d' | wc -l)
+    [ "$foreign" -eq 0 ] || die "$foreign running containers are not Paddock's: the engine is left running for them." \
+        "See them with: docker ps    Stop the engine all the same with: deploy/engine.sh stop --force"
+}
+
+stop() {
+    local pid
+    if [ -e "$systemd_mark" ]; then
+        [ "${1:-}" = --force ] || refuse_while_others_run
+        step "Stopping the Docker Engine (systemctl stop docker)"
+        systemctl stop docker.socket docker.service
+        rm -f "$systemd_mark"
+    elif pid=$(live_pid "$pid_file" dockerd); then
+        [ "${1:-}" = --force ] || refuse_while_others_run
+        step "Stopping the Docker Engine that this script started (pid $pid)"
+        stop_pid "$pid" 60 || die "the Docker Engine (pid $pid) did not end within 60 s." "Its log: $log_file"
+        rm -f "$pid_file" "$log_file"
+    else
+        rm -f "$pid_file"
+        say "No Docker Engine was started from here: nothing to stop."
+    fi
+    rmdir "$PADDOCK_ENGINE_STATE_DIR" 2>/dev/null || true # only if nothing else is in it
+}
+
+status() {
+    local pid
+    if engine_answers; then say "Docker Engine $(version) answers at $DOCKER_HOST."; else say "No Docker Engine answers at $DOCKER_HOST."; fi
+    if pid=$(live_pid "$pid_file" dockerd); then
+        say "Started from here: pid $pid, log $log_file"
+    elif [ -e "$systemd_mark" ]; then
+        say "Started from here by systemd: journalctl -u docker"
+    else
+        say "Not started from here."
+    fi
+    engine_answers
+}
+
+case ${1:-} in
+    start | stop | status) "$@" ;;
+    *) die "say what to do: deploy/engine.sh start | stop [--force] | status" ;;
+esac

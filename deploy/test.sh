@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
+#   deploy/test.sh [--bench] [pytest's arguments]...
+# Settings: PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
+# shellcheck source-path=SCRIPTDIR source=lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+
+selection=(-n "${PADDOCK_TEST_WORKERS:-2}" --dist loadgroup)
+if [ "${1:-}" = --bench ]; then
+    shift
+    export PADDOCK_BENCH=1
+    selection=(-n 0 -s -m bench) # figures are taken one at a time
+fi
+
+scratch=
+engine_was_up=
+pg_bin=
+as_pg=()
+
+finish() {
+    local rc=$?
+    trap - EXIT
+    if [ -n "$scratch" ]; then
+        if [ -e "$scratch/data/postmaster.pid" ]; then
+            (cd / && "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --mode immediate --wait stop >/dev/null 2>&1) || warn "the throw-away PostgreSQL did not stop: see $scratch"
+        fi
+        [ -e "$scratch/data/postmaster.pid" ] || rm -rf "$scratch"
+    fi
+    # In CI nothing is left running; at a desk the engine stays for the next run.
+    if [ -n "${CI:-}" ] && [ -z "$engine_was_up" ]; then "$ROOT/deploy/engine.sh" stop || true; fi
+    exit "$rc"
+}
+trap finish EXIT
+
+find_postgres() {
+    local found
+    for found in "$(command -v initdb || true)" /usr/lib/postgresql/*/bin/initdb; do
+        found=$(readlink -f "$found" 2>/dev/null) || continue
+        if [ -x "$found" ] && [ -x "$(dirname "$found")/pg_ctl" ] && [ -x "$(dirname "$found")/postgres" ]; then pg_bin=$(dirname "$found"); fi
+    done
+    [ -n "$pg_bin" ]
+}
+
+# A throw-away cluster: reached by a socket in a folder of its own only, and careless about power cuts, which makes it quick.
+start_postgres() {
+    if ! find_postgres; then
+        may_install postgresql
+        step "Installing PostgreSQL for the tests"
+        apt_install postgresql
+        find_postgres || die "initdb and pg_ctl are still not there after installing postgresql."
+    fi
+    step "Starting a throw-away PostgreSQL"
+    scratch=$(mktemp -d /tmp/paddock-test.XXXXXX) # short: a socket's path has little room
+    local user
+    user=$(id -un)
+    if is_root; then # PostgreSQL refuses to run as root
+        user=nobody
+        if id postgres >/dev/null 2>&1; then user=postgres; fi
+        as_pg=(runuser -u "$user" --)
+        chown "$user" "$scratch"
+    fi
+    cd / # the checkout may be closed to that user
+    progress "initdb" "${as_pg[@]}" "$pg_bin/initdb" --pgdata "$scratch/data" --username postgres --auth trust --encoding UTF8 --locale C --no-sync ||
+        die "the throw-away PostgreSQL could not be made."
+    progress "postgres" "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --log "$scratch/log" --wait --timeout 60 \
+        --options "-c listen_addresses='' -c unix_socket_directories=$scratch -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200" start || {
+        tail -n 20 "$scratch/log" >&2 || true
+        die "the throw-away PostgreSQL did not start."
+    }
+    cd "$ROOT"
+    export PADDOCK_TEST_POSTGRES="postgresql+psycopg://postgres@/postgres?host=$scratch"
+}
+
+cd "$ROOT"
+if engine_answers; then engine_was_up=yes; fi
+deploy/engine.sh start
+deploy/venv.sh --dev
+images/build.sh tiny python
+[ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
+export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
+step "Running the tests"
+"$PADDOCK_VENV/bin/python" -m pytest "${selection[@]}" "$@"

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Builds Paddock's images on this host's engine.
+#   images/build.sh [--force] [base | python | tiny | all]...    (default: python, with the base that it stands on)
+# An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
+# Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
+# the registry has to answer).
+# shellcheck source-path=SCRIPTDIR source=../deploy/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../deploy/lib/debian.sh
+. "$ROOT/deploy/lib/debian.sh"
+
+release=bookworm
+label=paddock.dev/recipe
+force=
+work=
+
+# recipe FOLDER...: one hash over the content and the relative names of the recipe's files (a base's recipe is part of those on top of it).
+recipe() { (cd "$ROOT/images" && find "$@" -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16); }
+recipe_of() {
+    case $1 in
+        base) recipe base ;;
+        python) recipe base python ;;
+        tiny) recipe tiny ;;
+    esac
+}
+tag_of() { case $1 in tiny) printf 'paddock/test-tiny:1' ;; *) printf 'paddock/%s:1' "$1" ;; esac; }
+up_to_date() {
+    [ -z "$force" ] && [ "$(docker image inspect --format "{{index .Config.Labels \"$label\"}}" "$(tag_of "$1")" 2>/dev/null)" = "$(recipe_of "$1")" ]
+}
+
+# build NAME CONTEXT ARGUMENTS...: the classic builder, which every engine has; it shares the host's network for the packages.
+# The stage that fetches packages is tagged for a moment, so that it and its layers can be removed by name afterwards.
+build() {
+    local name=$1 context=$2 stage=paddock/build-$1:$$ tag rc=0
+    shift 2
+    tag=$(tag_of "$name")
+    export DOCKER_BUILDKIT=0
+    if grep -q ' AS build$' "$context/Dockerfile"; then
+        progress "$tag: packages" docker build --network host --no-cache --force-rm --target build --tag "$stage" "$@" "$context" || rc=$?
+    fi
+    if [ "$rc" -eq 0 ]; then
+        progress "$tag: image" docker build --network host --force-rm --label "$label=$(recipe_of "$name")" --tag "$tag" "$@" "$context" || rc=$?
+    fi
+    docker image rm "$stage" >/dev/null 2>&1 || true
+    [ "$rc" -eq 0 ] || die "$tag could not be built." "The end of the builder's output is above. What was built before is not lost: run this again."
+    say "    $tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
+}
+
+# pull IMAGE: a registry must begin to answer soon (a closed network may neither answer nor refuse); a slow download may then take its time.
+pull() {
+    local image=$1 child tries=$((${PADDOCK_PULL_TIMEOUT:-10} * 5)) log=$work/pull.log
+    docker pull "$image" >"$log" 2>&1 </dev/null &
+    child=$!
+    while kill -0 "$child" 2>/dev/null && ! grep -q 'Pulling from' "$log"; do
+        if [ "$tries" -le 0 ]; then
+            kill "$child" 2>/dev/null || true
+            break
+        fi
+        tries=$((tries - 1))
+        sleep 0.2
+    done
+    if kill -0 "$child" 2>/dev/null; then progress "pulling $image" tail --pid="$child" -f /dev/null; fi
+    wait "$child" 2>/dev/null
+}
+
+build_base() {
+    local slim=debian:$release-slim rootfs='' ours='' # ours: to be removed again at the end
+    local how=${PADDOCK_BASE:-auto}
+    case $how in auto | pull | build) ;; *) die "PADDOCK_BASE=$how: say auto, pull or build." ;; esac
+    step "Base image $(tag_of base) (Debian $release)"
+    if [ "$how" != build ]; then
+        if docker image inspect "$slim" >/dev/null 2>&1; then
+            rootfs=$slim
+            say "    from $slim, which is on this engine already"
+        elif pull "$slim"; then
+            rootfs=$slim ours=$slim
+            say "    from $slim, pulled from a registry"
+        elif [ "$how" = pull ]; then
+            die "$slim could not be pulled (and PADDOCK_BASE=pull)." "The engine said: $(tail -n 1 "$work/pull.log")"
+        else
+            say "    no registry answers: made from Debian's packages instead"
+        fi
+    fi
+    if [ -z "$rootfs" ]; then
+        rootfs=paddock/build-rootfs:$$ ours=$rootfs
+        debian_rootfs "$release" "$work/rootfs.tar" "$ROOT/images/base/dpkg-no-docs"
+        progress "docker import" docker import "$work/rootfs.tar" "$rootfs" || die "the engine refused the root file system."
+        rm -f "$work/rootfs.tar"
+    fi
+    build base "$ROOT/images/base" --build-arg "ROOTFS=$rootfs"
+    [ -z "$ours" ] || docker image rm "$ours" >/dev/null 2>&1 || true
+}
+
+build_python() {
+    up_to_date base || build_base
+    step "Default image $(tag_of python)"
+    cp -R "$ROOT/images/python" "$work/python"
+    host_apt "$release" "$work/python/host-apt"
+    build python "$work/python"
+}
+
+build_tiny() {
+    step "Test image $(tag_of tiny)"
+    cp -R "$ROOT/images/tiny" "$work/tiny"
+    static_busybox "$work/tiny/busybox"
+    build tiny "$work/tiny"
+}
+
+names=()
+for argument in "$@"; do
+    case $argument in
+        --force) force=yes ;;
+        all) names+=(base python tiny) ;;
+        base | python | tiny) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | tiny | all]..." ;;
+    esac
+done
+[ ${#names[@]} -gt 0 ] || names=(python)
+
+need_engine
+work=$(mktemp -d "${TMPDIR:-/tmp}/paddock-images.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+for name in "${names[@]}"; do
+    if up_to_date "$name"; then say "$(tag_of "$name") is up to date."; else "build_$name"; fi
+done

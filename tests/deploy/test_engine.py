@@ -1,0 +1,124 @@
+"""deploy/engine.sh: uses what answers, installs only where it may, stops only what it started."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.conftest import FEDORA, World
+
+BROKEN_APT = """#!/bin/sh
+echo "apt-get $*" >>"$TMPDIR/calls"
+case "$*" in *install*) echo no such mirror; exit 100 ;; esac
+"""
+
+
+def start_time(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+
+
+def test_refuses_to_install_on_another_system(world: World) -> None:
+    world.system(FEDORA)
+    result = world.run("deploy/engine.sh", "start")
+    assert result.returncode == 1
+    assert "Fedora Linux 42 is not Debian or Ubuntu" in result.stderr
+    assert "Install Docker Engine with your system's package manager" in result.stderr
+
+
+def test_refuses_to_install_without_root(world: World) -> None:
+    world.command("apt-get", "#!/bin/sh\nexit 1\n")
+    result = world.run("deploy/engine.sh", "start", prefix=world.as_nobody())
+    assert result.returncode == 1
+    assert "needs root" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="installs as root")
+def test_says_what_it_installs_and_what_failed(world: World) -> None:
+    world.command("apt-get", BROKEN_APT)
+    world.command("apt-cache", '#!/bin/sh\necho "Package: $2"\n')
+    result = world.run("deploy/engine.sh", "start")
+    assert result.returncode == 1
+    assert "Debian packages to install: docker.io iptables docker-cli" in result.stdout
+    assert "| no such mirror" in result.stderr
+    assert "run this again" in result.stderr
+    assert "--no-install-recommends docker.io iptables docker-cli" in (world.base / "calls").read_text()
+
+
+def test_a_remote_engine_is_not_ours_to_start(world: World) -> None:
+    result = world.run("deploy/engine.sh", "start", env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
+    assert result.returncode == 1
+    assert "no Docker Engine answers at tcp://127.0.0.1:1" in result.stderr
+    assert "unset DOCKER_HOST" in result.stderr
+
+
+def test_an_engine_that_answers_is_used(world: World) -> None:
+    world.command("docker", "#!/bin/sh\necho 99.1\n")
+    result = world.run("deploy/engine.sh", "start")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Docker Engine 99.1 answers" in result.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts as root only")
+def test_an_engine_that_dies_shows_its_last_words(world: World) -> None:
+    world.command("docker", "#!/bin/sh\nexit 1\n")
+    world.command("dockerd", "#!/bin/sh\necho failed to start daemon: no such bridge\nexit 1\n")
+    result = world.run("deploy/engine.sh", "start", prefix=["unshare", "--net"])
+    assert result.returncode == 1
+    assert "| failed to start daemon: no such bridge" in result.stderr
+    assert not (world.base / "engine-state" / "dockerd.pid").exists()
+
+
+def test_stop_touches_no_process_of_others(world: World, sleeper: int) -> None:
+    state = world.base / "engine-state"
+    state.mkdir()
+    for line in (f"{sleeper} {start_time(sleeper)}\n", f"{sleeper} 1\n", f"{sleeper}\n", "nonsense\n"):
+        (state / "dockerd.pid").write_text(line)
+        result = world.run("deploy/engine.sh", "stop")
+        assert result.returncode == 0
+        assert "nothing to stop" in result.stdout
+        state.mkdir(exist_ok=True)
+    assert Path(f"/proc/{sleeper}/status").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts as root only")
+def test_never_starts_a_second_engine_beside_another(world: World) -> None:
+    """Two in one network namespace take each other's docker0 and iptables rules, whatever their options."""
+    shutil.copy("/bin/sleep", world.bin / "dockerd")
+    world.command("docker", "#!/bin/sh\nexit 1\n")
+    with subprocess.Popen([str(world.bin / "dockerd"), "600"]) as other:
+        result = world.run("deploy/engine.sh", "start", env={"PADDOCK_ENGINE_TIMEOUT": "2"})
+        other.kill()
+    assert result.returncode == 1
+    assert "a second one would break its networks" in result.stderr
+    assert "Starting" not in result.stdout
+
+
+@pytest.mark.docker
+def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
+    """A real second engine, in a network namespace of its own: there it can take nothing from the first."""
+    world, base = real_docker, real_docker.base
+    first = world.run("deploy/engine.sh", "status")
+    folders = f"--data-root {base}/data --exec-root {base}/exec --pidfile {base}/d.pid"
+    own = {
+        "DOCKER_HOST": f"unix://{base}/d.sock",
+        "PADDOCK_DOCKERD_ARGS": f"{folders} --bridge=none --iptables=false",
+    }
+    (world.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
+    links = set(os.listdir("/sys/class/net"))
+    try:
+        started = world.run("deploy/engine.sh", "start", env=own, prefix=["unshare", "--net"])
+        assert started.returncode == 0, started.stderr
+        assert "no init system runs here" in started.stdout
+        again = world.run("deploy/engine.sh", "start", env=own)
+        assert again.stdout.endswith("using it.\n")
+        assert "Started from here: pid" in world.run("deploy/engine.sh", "status", env=own).stdout
+    finally:
+        stopped = world.run("deploy/engine.sh", "stop", env=own)
+    assert stopped.returncode == 0, stopped.stderr
+    assert world.run("deploy/engine.sh", "status", env=own).returncode != 0
+    assert not (base / "engine-state").exists()
+    assert world.run("deploy/engine.sh", "status").stdout == first.stdout
+    assert {"docker0"} & links <= set(os.listdir("/sys/class/net"))
+    assert str(base) not in Path("/proc/self/mounts").read_text()

@@ -1,0 +1,96 @@
+"""images/: the recipes, where they get their packages from, and what is in the results."""
+
+import subprocess
+import time
+
+import pytest
+
+from tests.deploy.conftest import World
+
+# A host with a mirror of its own, its security archive, and a third party that calls its suite "bookworm" as well.
+APT = """#!/bin/sh
+case "$*" in
+*indextargets*)
+    echo "Debian https://mirror.example/debian/ bookworm main"
+    echo "Debian https://mirror.example/debian/ bookworm contrib"
+    echo "Debian https://mirror.example/security/ bookworm-security main"
+    echo "Acme https://acme.example/ bookworm main"
+    ;;
+esac
+"""
+APT_CONFIG = """#!/bin/sh
+echo 'Acquire::http::Proxy "http://127.0.0.1:3142";'
+echo 'Acquire::https::CaInfo "/etc/ssl/somewhere.crt";'
+echo 'Acquire::Languages "none";'
+echo 'DPkg::Post-Invoke "";'
+"""
+
+
+def call(world: World, code: str) -> str:
+    script = f". {world.root}/deploy/lib/common.sh; . {world.root}/deploy/lib/debian.sh; {code}"
+    return subprocess.run(["bash", "-c", script], env=world.env, capture_output=True, text=True, check=True).stdout
+
+
+def test_packages_come_from_the_hosts_own_mirror(world: World) -> None:
+    world.command("apt-get", APT)
+    world.command("apt-config", APT_CONFIG)
+    sources = call(world, "debian_sources bookworm")
+    assert sources.count("URIs:") == 2
+    assert "URIs: https://mirror.example/debian/\nSuites: bookworm bookworm-updates\n" in sources
+    assert "URIs: https://mirror.example/security/\nSuites: bookworm-security\n" in sources
+    assert call(world, "apt_access") == 'Acquire::http::Proxy "http://127.0.0.1:3142";\n'
+    call(world, f"host_apt bookworm {world.base}/host-apt")
+    conf = (world.base / "host-apt" / "apt.conf").read_text()
+    assert 'Dir::Etc::SourceParts "/host-apt/sources.list.d";' in conf
+    assert "somewhere.crt" not in conf
+
+
+def test_a_host_that_is_no_debian_leaves_the_tools_their_defaults(world: World) -> None:
+    world.system("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n")
+    world.command("apt-get", APT)
+    assert call(world, "debian_sources bookworm") == ""
+    call(world, f"host_apt bookworm {world.base}/host-apt")
+    assert "SourceParts" not in (world.base / "host-apt" / "apt.conf").read_text()
+
+
+def test_asks_for_an_engine(world: World) -> None:
+    result = world.run("images/build.sh", "tiny")
+    assert result.returncode == 1
+    assert "deploy/engine.sh start" in result.stderr
+    assert "unknown image: nothing" in world.run("images/build.sh", "nothing").stderr
+
+
+def in_image(world: World, image: str, command: str) -> str:
+    return subprocess.run(
+        ["docker", "run", "--rm", "--network=none", "--read-only", image, "sh", "-c", command],
+        env=world.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+@pytest.mark.docker
+def test_a_second_build_changes_nothing_and_is_quick(real_docker: World) -> None:
+    assert real_docker.run("images/build.sh", "tiny").returncode == 0
+    began = time.monotonic()
+    again = real_docker.run("images/build.sh", "tiny")
+    assert again.stdout == "paddock/test-tiny:1 is up to date.\n"
+    assert time.monotonic() - began < 1
+    assert in_image(real_docker, "paddock/test-tiny:1", "id -u; pwd; echo x | sed s/x/y/") == "20000\n/workspace\ny\n"
+
+
+@pytest.mark.docker
+def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(real_docker: World) -> None:
+    said = in_image(
+        real_docker,
+        "paddock/python:1",
+        "id -un; pwd; python3 -c 'import ssl, sqlite3; print(len(ssl.create_default_context().get_ca_certs()) > 50)'; "
+        "stat -c %U /workspace /home/sandbox; ls -d /host-apt /etc/apt/apt.conf.d/99* 2>/dev/null; "
+        "find / -xdev -type f -perm /6000 2>/dev/null; "
+        "find /var/lib/apt/lists /var/cache/apt /usr/share/man -type f",
+    )
+    assert said == "sandbox\n/workspace\nTrue\nsandbox\nsandbox\n"
+    command = ["docker", "history", "--no-trunc", "paddock/python:1"]
+    history = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
+    assert "apt-get" not in history.stdout

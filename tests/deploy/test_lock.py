@@ -1,0 +1,43 @@
+"""The lock files: complete, hashed, and free of any index or path."""
+
+import re
+import tomllib
+
+import pytest
+
+from tests.deploy.conftest import CHECKOUT
+
+PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
+FILES = ("requirements.lock", "requirements-dev.lock")
+
+
+def name_of(requirement: str) -> str:
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]).lower()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_names_no_index_and_no_path(file: str) -> None:
+    for line in (CHECKOUT / file).read_text().splitlines():
+        assert "://" not in line
+        assert not re.match(r"\s*(-|--)(index|extra|find|trusted|e\b|i\b|f\b)", line)
+        assert " @ " not in line
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_pin_has_a_hash(file: str) -> None:
+    text = (CHECKOUT / file).read_text()
+    entries = re.split(r"\n(?=[a-z0-9])", text[text.index("\n", text.index("make lock")) + 1 :])
+    assert len(entries) > 30
+    for entry in entries:
+        assert PIN.match(entry), entry
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
+
+
+def test_both_hold_what_the_project_asks_for_and_agree() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    runtime, dev = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES)
+    asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
+    assert {name_of(each) for each in asked} <= set(runtime)
+    assert {name_of(each) for each in extras["dev"]} <= set(dev)
+    assert runtime.items() <= dev.items()

@@ -1,0 +1,39 @@
+"""The example specs are what they say: valid, and the full one shows every field there is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from controller.kinds.sandbox import SandboxSpec
+from tests.deploy.conftest import CHECKOUT
+
+SANDBOXES = [CHECKOUT / "specs/quickstart.yaml", *sorted((CHECKOUT / "specs/sandbox").glob("*.yaml"))]
+
+
+def read(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(path.read_text())
+    return document
+
+
+@pytest.mark.parametrize("path", SANDBOXES, ids=lambda path: path.name)
+def test_is_a_valid_sandbox(path: Path) -> None:
+    document = read(path)
+    assert (document["apiVersion"], document["kind"]) == ("paddock/v1alpha1", "Sandbox")
+    SandboxSpec.model_validate(document["spec"])
+
+
+def unset(value: BaseModel, at: str = "spec") -> list[str]:
+    missing = [f"{at}.{name}" for name in type(value).model_fields if name not in value.model_fields_set]
+    for name in value.model_fields_set:
+        held = getattr(value, name)
+        for each in held if isinstance(held, tuple) else (held,):
+            if isinstance(each, BaseModel):
+                missing += unset(each, f"{at}.{name}")
+    return missing
+
+
+def test_the_full_example_shows_every_field() -> None:
+    assert unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"])) == []
