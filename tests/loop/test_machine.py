@@ -1,0 +1,161 @@
+"""Any order of wishes, meddling and crashes: when it is quiet, every object is as asked, and nothing else is there.
+
+A hypothesis state machine over the real store and the fake engine (which passes the real one's contract suite).
+"""
+
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controller.kinds.container import Limits
+from controller.kinds.observed import State
+from controller.kinds.sandbox import SandboxSpec
+from tests.loop.house import Crash, House
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SPECS = st.fixed_dictionaries(
+    {
+        "template": st.sampled_from([{"image": "paddock/test-tiny:1"}, {"image": "other:1"}]),
+        "resources": st.sampled_from([{"limits": {"memory": m}} for m in ("64Mi", "128Mi")]),
+        "runState": st.sampled_from(["Running", "Running", "Suspended", "Paused"]),
+    }
+)
+
+
+class Life(RuleBasedStateMachine):
+    """What users, operators, bad luck and time do to one daemon."""
+
+    @initialize()
+    def move_in(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.house = House(Path(self.folder.name))
+        self.foreign = "not-ours"
+        self.house.engine.add_foreign(self.foreign)
+        self.down = False
+
+    def teardown(self) -> None:
+        if not hasattr(self, "house"):
+            return
+        try:
+            self.engine_comes()
+            self.quiet()
+        finally:
+            self.house.close()
+            self.folder.cleanup()
+
+    def _running(self) -> list[str]:
+        """Names of our containers."""
+        names = [self.house.container_name(name) for name in self.house.names()]
+        return [name for name in names if self.house.engine.exists(name)]
+
+    @rule(name=NAMES, spec=SPECS, patient=st.booleans())
+    def apply(self, name: str, spec: dict[str, object], patient: bool) -> None:
+        found = self.house.get(name)
+        if found is None or found.deleted_at is None:
+            self.house.apply(name, **spec)
+        if patient and not self.down:
+            self.house.settle(seconds=0)
+
+    @rule(name=NAMES)
+    def delete(self, name: str) -> None:
+        if self.house.get(name) is not None:
+            self.house.delete(name)
+
+    @rule(pick=st.randoms(use_true_random=False), what=st.sampled_from(["kill", "remove", "pause", "rename", "limits"]))
+    @precondition(lambda self: not self.down)
+    def meddle(self, pick: object, what: str) -> None:
+        own = self._running()
+        if not own:
+            return
+        engine, name = self.house.engine, pick.choice(own)  # type: ignore[attr-defined]
+        running = engine.box(name).state is State.RUNNING
+        if what == "kill" and running:
+            engine.kill(name)
+        elif what == "remove":
+            engine.remove(name)
+        elif what == "pause" and running:
+            engine.pause(name)
+        elif what == "rename" and not engine.exists("moved"):
+            engine.rename(name, "moved")
+        elif what == "limits":
+            engine.update_limits(name, Limits(500, 32 << 20, 10))
+
+    @rule()
+    def engine_goes(self) -> None:
+        self.house.engine.go_down()
+        self.down = True
+
+    @rule()
+    def engine_comes(self) -> None:
+        self.house.engine.come_up()
+        self.house.engine.look(full=True)
+        self.down = False
+
+    @rule(turns=st.integers(1, 3))
+    def some_turns(self, turns: int) -> None:
+        for _ in range(turns):
+            self.house.one_turn()
+
+    @rule(step=st.integers(1, 4), after=st.booleans())
+    def crash(self, step: int, after: bool) -> None:
+        self.house.fuse.blow_at, self.house.fuse.after = self.house.fuse.steps + step, after
+        try:
+            for _ in range(3):
+                self.house.one_turn()
+        except Crash:
+            pass
+        self.house.daemon()
+
+    @rule(seconds=st.sampled_from([1, 11, 700]))
+    def time_passes(self, seconds: int) -> None:
+        self.house.clock.advance(seconds)
+
+    @rule()
+    @precondition(lambda self: not self.down)
+    def quiet(self) -> None:
+        """Left alone for long enough, everything is as asked."""
+        self.house.settle(seconds=3000)
+        uids = set()
+        for name in self.house.names():
+            self._as_asked(name)
+            found = self.house.get(name)
+            assert found is not None
+            uids.add(found.uid)
+        assert set(self.house.ours()) <= uids, "nothing of a deleted object is left"
+
+    def _as_asked(self, name: str) -> None:
+        found = self.house.get(name)
+        assert found is not None
+        assert found.deleted_at is None, f"{name} should be gone"
+        spec = SandboxSpec.model_validate(found.spec)
+        container = self.house.container_name(name)
+        wanted = {"Running": State.RUNNING, "Paused": State.PAUSED}.get(spec.run_state)
+        if wanted is None:
+            assert not self.house.engine.exists(container) or self.house.engine.box(container).state in (
+                State.EXITED,
+                State.CREATED,
+            )
+            return
+        box = self.house.engine.box(container)
+        assert box.state is wanted
+        assert box.image_id == self.house.engine.images[spec.template.image]
+        assert box.limits.memory_bytes == spec.resources.limits.memory
+
+    @invariant()
+    def at_most_one_container_each(self) -> None:
+        if hasattr(self, "house"):
+            assert all(len(names) <= 1 for names in self.house.ours().values())
+
+    @invariant()
+    def the_stranger_is_untouched(self) -> None:
+        if hasattr(self, "house"):
+            assert self.house.engine.box(self.foreign).state is State.RUNNING
+
+
+Life.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLife = Life.TestCase
