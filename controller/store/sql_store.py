@@ -128,7 +128,8 @@ class SqlStore:
         ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
         """
         with self._reading("changes") as connection:
-            _check_since(connection, since)
+            if since == _newest_after(connection, since):
+                return []
             found = connection.execute(_whole_commits(since, min(max(1, limit), _MOST_ROWS))).all()
         return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
 
@@ -230,12 +231,16 @@ def _uids(writes: Writes) -> Iterator[str]:
     yield from (each.parent_uid for each in writes.instances)
 
 
-def _check_since(connection: Connection, since: int) -> None:
+def _newest_after(connection: Connection, since: int) -> int:
+    """The store's revision. Raises ChangesGone unless all that came after `since` is kept."""
+    revision: int
+    pruned: int
     revision, pruned = connection.execute(select(meta.c.revision, meta.c.pruned_revision)).one()
     if since < pruned:
         raise ChangesGone(f"changes after revision {since} are kept from {pruned} on only: list again")
     if since > revision:
         raise ChangesGone(f"revision {since} is newer than the store's {revision}: list again")
+    return revision
 
 
 def _whole_commits(since: int, limit: int) -> Select[Any]:

@@ -24,10 +24,12 @@ _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
 
 _INSERT_OBJECT = insert(objects)
+# What names an object never changes, and setting it would have its indexes written again.
+_NAMING = ("uid", "kind", "namespace", "name")
 _UPDATE_OBJECT = (
     update(objects)
     .where(objects.c.uid == bindparam("of_uid"))
-    .values({name: bindparam(name) for name in rows.OBJECT_COLUMNS if name != "uid"})
+    .values({name: bindparam(name) for name in rows.OBJECT_COLUMNS if name not in _NAMING})
 )
 _DELETE_OBJECT = delete(objects).where(objects.c.uid == bindparam("of_uid"))
 _INSERT_CHANGE = insert(changes)
@@ -139,7 +141,7 @@ class SqlTransaction:
         # Deletions first: their names may be taken again.
         self._many(_DELETE_OBJECT, [{"of_uid": row["uid"]} for row in gone])
         self._many(_INSERT_OBJECT, [row for row in there if row["uid"] not in self._in_database])
-        self._many(_UPDATE_OBJECT, [{**row, "of_uid": row["uid"]} for row in there if row["uid"] in self._in_database])
+        self._many(_UPDATE_OBJECT, [_update_of(row) for row in there if row["uid"] in self._in_database])
         self._log_changes()
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
@@ -232,6 +234,10 @@ class SqlTransaction:
 
 def _key(row: Row) -> _Key:
     return row["kind"], row["namespace"], row["name"]
+
+
+def _update_of(row: Row) -> Mapping[str, Any]:
+    return {"of_uid": row["uid"]} | {name: row[name] for name in rows.OBJECT_COLUMNS if name not in _NAMING}
 
 
 def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:

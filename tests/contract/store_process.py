@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 from controller.ports import StoreError
@@ -64,6 +65,11 @@ def hold(store: SqlStore) -> None:
 
 def unprivileged(store: SqlStore, user_id: int) -> None:
     """Open as a user whom file modes bind, and say why it did not work."""
+    # That user may not be able to read the code: load all of it first.
+    with tempfile.TemporaryDirectory() as folder:
+        other = SqlStore(f"sqlite:///{folder}/other.db")
+        other.open()
+        other.close()
     if os.getuid() == 0:
         os.setgid(user_id)
         os.setuid(user_id)

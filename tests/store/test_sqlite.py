@@ -35,7 +35,7 @@ def mode(path: Path) -> int:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that another user can reach, as pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -1,0 +1,170 @@
+"""Figures of the store, each beside bare SQLAlchemy writing or reading the same rows in the same run."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.plan import StatusWrite, Writes
+from controller.store import rows
+from controller.store.connect import Database
+from controller.store.schema import changes, meta, objects
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, box, instance, make_world
+from tests.contract.store_worlds import insert as put
+
+pytestmark = pytest.mark.bench
+COUNT, ROUNDS = 1000, 5
+SPEC = {
+    "template": {"image": "paddock/python:1", "command": ["sleep", "infinity"], "env": [{"name": "A", "value": "b"}]},
+    "resources": {"limits": {"cpu": "500m", "memory": "512Mi", "pids": 128}},
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+def many(prefix: str) -> list[StoredObject]:
+    return [box(f"{prefix}-{number:05}", spec=SPEC, last_applied=SPEC) for number in range(COUNT)]
+
+
+def status(round_: int) -> dict[str, object]:
+    words = ("Ready", "Accepted", "Scheduled", "Provisioned", "Resized", "Secured")
+    conditions = [{"type": word, "status": "True", "reason": "AsAsked", "message": "m" * 40} for word in words]
+    return {"observedGeneration": round_, "conditions": conditions}
+
+
+def best(action: Callable[[int], object]) -> float:
+    """Seconds of the quickest of some rounds."""
+    spent = []
+    for round_ in range(ROUNDS):
+        begun = time.perf_counter()
+        action(round_)
+        spent.append(time.perf_counter() - begun)
+    return min(spent)
+
+
+def bare_log(connection: Connection, values: list[dict[str, object]], type_: str) -> None:
+    """What any store with a watch log has to write besides the objects themselves."""
+    revision = connection.execute(select(meta.c.revision).with_for_update()).scalar_one() + 1
+    log = [
+        {"revision": revision, "position": position, "kind": "Sandbox", "uid": row["uid"], "type": type_}
+        | {"object": rows.change_text(row)}
+        for position, row in enumerate(values)
+    ]
+    connection.execute(insert(changes), log)
+    connection.execute(update(meta).values(revision=revision))
+
+
+def bare_insert(database: Database, values: list[dict[str, object]]) -> None:
+    with database.writing() as connection:
+        connection.execute(insert(objects), values)
+        bare_log(connection, values, "ADDED")
+
+
+def bare_update(database: Database, values: list[dict[str, object]], round_: int) -> None:
+    text = rows.to_text(status(round_))
+    statement = update(objects).where(objects.c.uid == bindparam("of")).values(status=bindparam("to"))
+    with database.writing() as connection:
+        connection.execute(statement, [{"of": row["uid"], "to": text} for row in values])
+        bare_log(connection, [{**row, "status": text} for row in values], "MODIFIED")
+
+
+def bare_list(database: Database) -> int:
+    with database.reading() as connection:
+        return len(connection.execute(select(objects)).all())
+
+
+def show(world: World, what: str, ours: float, bare: float) -> None:
+    print(f"\n{world.url.split(':')[0]}: {what}: {ours * 1000:.2f} ms, {ours / bare:.2f} times bare SQLAlchemy")
+
+
+def test_apply_a_thousand(world: World) -> None:
+    store = world.store()
+
+    def apply(round_: int) -> None:
+        with store.transaction() as transaction:
+            transaction.list("Sandbox", f"ours{round_}")
+            for each in many("ours"):
+                transaction.put(replace(each, namespace=f"ours{round_}", uid=f"{each.uid}-{round_}"))
+
+    ours = best(apply)
+    with world.database() as database:
+        bare = best(lambda round_: bare_insert(database, [rows.object_row(each) for each in many(f"bare{round_}")]))
+    show(world, f"apply {COUNT} new objects", ours, bare)
+    assert ours / bare < 3
+
+
+def test_record_a_thousand_statuses(world: World) -> None:
+    store = world.store()
+    stored = put(store, *many("box"))
+    ours = best(
+        lambda round_: store.record(Writes(statuses=tuple(StatusWrite(each.ref, status(round_)) for each in stored)))
+    )
+    same = Writes(statuses=tuple(StatusWrite(each.ref, status(ROUNDS - 1)) for each in stored))
+    unchanged = best(lambda _: store.record(same))
+    values = [rows.object_row(each) for each in stored]
+    with world.database() as database:
+        bare = best(lambda round_: bare_update(database, values, round_ + ROUNDS))
+    show(world, f"record {COUNT} statuses", ours, bare)
+    show(world, f"record {COUNT} unchanged statuses", unchanged, bare)
+    assert ours < 1.0
+
+
+def test_record_a_thousand_instances(world: World) -> None:
+    store = world.store()
+    held = {each.uid: instance(each) for each in put(store, *many("box"))}
+
+    def again(_: int) -> None:
+        held.update(store.record(Writes(instances=tuple(held.values()))))
+
+    print(f"\n{world.url.split(':')[0]}: record {COUNT} instances: {best(again) * 1000:.1f} ms")
+
+
+def test_list_a_thousand(world: World) -> None:
+    store = world.store()
+    put(store, *many("box"))
+    ours = best(lambda _: store.list("Sandbox"))
+    with world.database() as database:
+        bare = best(lambda _: bare_list(database))
+    show(world, f"list {COUNT}", ours, bare)
+    assert ours < 0.3
+
+
+def test_single_commits(world: World) -> None:
+    store = world.store()
+    single = 200
+
+    def ours_round(round_: int) -> None:
+        for number in range(single):
+            put(store, box(f"one-{round_}-{number}", spec=SPEC))
+
+    def bare_round(database: Database, round_: int) -> None:
+        for number in range(single):
+            bare_insert(database, [rows.object_row(box(f"bare-{round_}-{number}", spec=SPEC))])
+
+    ours = best(ours_round) / single
+    with world.database() as database:
+        bare = best(lambda round_: bare_round(database, round_)) / single
+    show(world, f"one commit ({1 / ours:.0f}/s)", ours, bare)
+    print(f"\n{world.url.split(':')[0]}: one get: {best(lambda _: gets(store, single)) / single * 1000:.2f} ms")
+
+
+def gets(store: SqlStore, count: int) -> None:
+    for _ in range(count):
+        store.get("Sandbox", "default", "one-0-0")
+
+
+def test_following(world: World) -> None:
+    store = world.store()
+    put(store, *many("box"))
+    seen = best(lambda _: store.changes(0))
+    idle = best(lambda _: store.changes(1))
+    print(f"\n{world.url.split(':')[0]}: follow {COUNT} changes {seen * 1000:.1f} ms, none {idle * 1000:.2f} ms")
