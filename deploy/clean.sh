@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Removes what `make up` and `make test` made, and nothing else: sandboxes, daemon, state, images, virtual environment, caches,
-# and the engine if it was started from here. Folders without our mark, images without our label and containers of others stay.
-# Settings: as for the other scripts; PADDOCK_KEEP_IMAGES=1 keeps the images (another Paddock on this engine may want them).
+# and the engine if it was started from here. Folders without our mark, images that another checkout built, and containers of others stay.
+# Settings: as for the other scripts; PADDOCK_KEEP_IMAGES=1 keeps the images (another Paddock on this engine may use them).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -12,32 +12,39 @@ remove_sandboxes() {
     step "Removing the sandboxes"
     engine_answers ||
         die "no Docker Engine answers at $DOCKER_HOST, so the sandboxes cannot be removed; nothing was changed." "Start it with deploy/engine.sh start, then run make clean again."
-    if [ -x "$PADDOCK_VENV/bin/paddock" ]; then
-        { "$ROOT/deploy/daemon.sh" start && paddock delete sandboxes --all; } || warn "the daemon could not remove them; trying by label"
+    local deleted=
+    if [ -x "$PADDOCK_VENV/bin/paddock" ] && "$ROOT/deploy/daemon.sh" start && paddock delete sandboxes --all --timeout=120s; then
+        deleted=yes
+    else
+        warn "the daemon could not remove them; trying by label"
     fi
     "$ROOT/deploy/daemon.sh" stop
     # The last resort: our store's id is on every container of ours; one that bears another id, or none, is not ours.
-    local id containers
-    [ -x "$PADDOCK_VENV/bin/python" ] || return 0
-    id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR") || return 0
+    local id='' containers
+    id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR" || true)
+    if [ -z "$id" ]; then
+        [ -n "$deleted" ] || [ -z "$(docker ps -aq --filter label=paddock.instance)" ] ||
+            die "the sandboxes could not be removed, and which containers are ours cannot be told from here; the state is kept." \
+                "Repair the daemon (its log: $PADDOCK_STATE_DIR/daemon.log), then run make clean again."
+        return 0
+    fi
     mapfile -t containers < <(docker ps -aq --filter "label=paddock.instance=$id")
     if [ ${#containers[@]} -gt 0 ]; then progress "removing ${#containers[@]} containers by label" docker rm -f "${containers[@]}"; fi
 }
 
 remove_images() {
-    local tag id
-    if [ -n "${PADDOCK_KEEP_IMAGES:-}" ] || ! engine_answers; then return 0; fi
-    step "Removing the images"
-    for tag in paddock/python:1 paddock/base:1 paddock/test-tiny:1; do
-        id=$(docker image inspect --format '{{index .Config.Labels "paddock.dev/recipe"}}' "$tag" 2>/dev/null) || continue
-        if [ -z "$id" ]; then
-            warn "$tag was not built by images/build.sh: left alone"
-        else
+    local built=$ROOT/.cache/images-built tag id
+    if [ -n "${PADDOCK_KEEP_IMAGES:-}" ] || [ ! -r "$built" ] || ! engine_answers; then return 0; fi
+    step "Removing the images that were built here"
+    while read -r tag id; do
+        if [ "$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null)" = "$id" ]; then
             docker image rm "$tag" >/dev/null 2>&1 || warn "$tag is in use by a container that is not ours: left alone"
+        elif [ "$(docker image inspect --format '{{len .RepoTags}}' "$id" 2>/dev/null)" = 0 ]; then # left without a name by a rebuild
+            docker image rm "$id" >/dev/null 2>&1 || true
         fi
-    done
-    # What a rebuild left untagged.
-    for id in $(docker image ls -q --filter dangling=true --filter label=paddock.dev/recipe); do docker image rm "$id" >/dev/null 2>&1 || true; done
+    done <"$built"
+    rm -f "$built"
+    rmdir "$(dirname "$built")" 2>/dev/null || true
 }
 
 remove_state() {

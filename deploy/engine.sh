@@ -48,7 +48,7 @@ install_engine() {
     step "Installing the Docker Engine from $(os_name)'s own packages"
     local packages=(docker.io iptables)
     # Newer releases keep the docker command in a package of its own.
-    apt-get -q -o DPkg::Lock::Timeout=120 update >/dev/null 2>&1 || true
+    apt_update
     if apt-cache show docker-cli 2>/dev/null | grep -q '^Package: docker-cli$'; then packages+=(docker-cli); fi
     apt_install "${packages[@]}"
     mkdir -p "$PADDOCK_ENGINE_STATE_DIR"
@@ -95,7 +95,7 @@ start_by_hand() {
     if [ ${#args[@]} -eq 0 ] && stale=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ]; then
         rm -f /var/run/docker.pid # left by an engine that was killed; dockerd would refuse if another program has its number now
     fi
-    step "Starting the Docker Engine in the background (no init system runs here): dockerd ${args[*]}"
+    step "Starting the Docker Engine in the background, as no init system runs here: dockerd${args:+ ${args[*]}}"
     say "    log: $log_file"
     # A session of its own, so that it outlives this shell and its terminal.
     setsid nohup dockerd "${args[@]}" >"$log_file" 2>&1 </dev/null &

@@ -17,9 +17,9 @@ cat <<END
 It runs. Try next:
   $command exec quickstart -- python3 -c 'print("hello from the sandbox")'
   $command logs quickstart
-  docker kill \$(docker ps -q --filter label=paddock.name=quickstart); sleep 2; $command get sandboxes     # a kill that is repaired
-  $command get sandboxes -w                                    # watch it
-  http://127.0.0.1:$PADDOCK_METRICS_PORT/metrics                                # what Prometheus scrapes
-  make down                                                    # stops the daemon, leaves the sandboxes
-  make clean                                                   # removes everything that make up made
+  docker kill \$(docker ps -q --filter label=paddock.name=quickstart)     # by hand, behind its back ...
+  sleep 2; $command get sandboxes                       # ... is repaired
+  http://127.0.0.1:$PADDOCK_METRICS_PORT/metrics                           # what Prometheus scrapes
+  make down                                                # stops the daemon, leaves the sandboxes
+  make clean                                               # removes everything that make up made
 END

@@ -11,6 +11,7 @@
 
 release=bookworm
 label=paddock.dev/recipe
+built=$ROOT/.cache/images-built
 force=
 work=
 
@@ -43,6 +44,8 @@ build() {
     fi
     docker image rm "$stage" >/dev/null 2>&1 || true
     [ "$rc" -eq 0 ] || die "$tag could not be built." "The end of the builder's output is above. What was built before is not lost: run this again."
+    # deploy/clean.sh removes what this checkout built, and nothing that another one did.
+    mkdir -p "$(dirname "$built")" && docker image inspect --format "$tag {{.Id}}" "$tag" >>"$built"
     say "    $tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
 }
 

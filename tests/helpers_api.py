@@ -1,6 +1,7 @@
 """A whole API over a real store, for tests of the doors: SQLite in a folder, no engine, a clock moved by hand."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from controller.api.server import ApiServer
 from controller.kinds.base import Model
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation, State
-from controller.kinds.registry import Kind, discover
+from controller.kinds.registry import Kind, Registry, discover
 from controller.ports import Chunk
+from controller.service.apply import Source
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
+from tests.fakes.engine import FakeEngine
 
 QUICKSTART = """\
 apiVersion: paddock/v1alpha1
@@ -62,13 +65,35 @@ class View:
         return container
 
 
+class Endless(Iterator[Chunk]):
+    """One chunk, then silence until it is closed, from whatever thread: as the engine's streams are."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed, self._told = closed, False
+
+    def __next__(self) -> Chunk:
+        if not self._told:
+            self._told = True
+            return Chunk("stdout", b"first\n")
+        self._closed.wait()
+        raise StopIteration
+
+    def close(self) -> None:
+        self._closed.set()
+
+
 class ScriptedStreams:
     """Streams that a test writes: `log` and `run` are called for each request."""
 
     def __init__(self) -> None:
+        self.closed = threading.Event()
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.log: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("stdout", b"hello\n"),))
         self.run: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("exit", b"0"),))
+
+    def endless(self, **_: Any) -> Iterator[Chunk]:
+        """A stream that ends only by being closed; `closed` is set then."""
+        return Endless(self.closed)
 
     def logs(self, container_id: str, **options: Any) -> Iterator[Chunk]:
         self.asked.append((container_id, options))
@@ -77,10 +102,6 @@ class ScriptedStreams:
     def exec(self, container_id: str, command: Sequence[str], **options: Any) -> Iterator[Chunk]:
         self.asked.append((container_id, {"command": tuple(command), **options}))
         return self.run(command=command, **options)
-
-
-def admit_all(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
-    return ()
 
 
 @dataclass
@@ -121,22 +142,29 @@ class World:
             assert found is not None
             return transaction.put(replace(found, **parts))
 
-    def set_ready(
-        self, name: str = "quickstart", status: str = "True", reason: str = "Running", text: str = ""
-    ) -> None:
-        ready = {"type": "Ready", "status": status, "reason": reason, "message": text, "observedGeneration": 1}
-        ready["lastTransitionTime"] = "2023-11-14T22:13:20Z"
-        self.change(name, status={"observedGeneration": 1, "restartCount": 0, "conditions": [ready]})
+    def set_ready(self, status: str = "True", reason: str = "Running", message: str = "", observed: int = 1) -> None:
+        """Give the sandbox `quickstart` a Ready condition, as the planner would."""
+        ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
+        ready |= {"observedGeneration": observed, "lastTransitionTime": "2023-11-14T22:13:20Z"}
+        self.change(status={"observedGeneration": observed, "restartCount": 2, "conditions": [ready]})
+
+    def finish_deletion(self, name: str = "quickstart") -> None:
+        """What the planner does once all that the object owned is gone."""
+        with self.store.transaction() as transaction:
+            transaction.remove(self.sandbox(name))
 
     def add_event(self, obj: StoredObject, reason: str, message: str, type_: Any = "Normal") -> None:
+        now = self.clock.now()
         with self.store.transaction() as transaction:
-            transaction.add_event(
-                Event(obj.ref, type_, reason, message, at=self.clock.now(), first_at=self.clock.now())
-            )
+            transaction.add_event(Event(obj.ref, type_, reason, message, at=now, first_at=now))
+
+    def apply(self, text: str = QUICKSTART, **options: Any) -> list[str]:
+        """Apply through the service; gives the results in order."""
+        return [each.result for each in self.services.apply.apply([Source("spec.yaml", text)], **options)]
 
 
-def make_world(folder: Path) -> World:
-    """A world with an open, empty store. Close its store in the end."""
+def make_world(folder: Path, registry: Registry | None = None, engine: FakeEngine | None = None) -> World:
+    """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
     store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
@@ -146,10 +174,10 @@ def make_world(folder: Path) -> World:
         return refusals
 
     services = make_services(
-        registry=discover(),
+        registry=registry or discover(),
         store=store,
-        engine=view,  # type: ignore[arg-type]
-        streams=streams,
+        engine=engine or view,
+        streams=engine or streams,
         admit=admit,
         clock=clock,
         wake=lambda: woken.append(1),

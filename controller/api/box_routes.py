@@ -36,7 +36,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
     ) -> Response:
         """Both streams of the log, in the order in which they were written, as plain text."""
         since_time = None if since is None else services.objects.now() - since
-        source = await run_in_threadpool(
+        open_log = await run_in_threadpool(
             services.into_box.logs,
             kind,
             namespace,
@@ -46,7 +46,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
             since=since_time,
             timestamps=timestamps,
         )
-        pump = Pump(source)
+        pump = Pump(open_log)
         failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
         if failure is not None:
             pump.stop()
@@ -59,7 +59,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
         try:
             request = ExecRequest.of(websocket.query_params)
             feed = request.feed()
-            source = await run_in_threadpool(
+            open_exec = await run_in_threadpool(
                 services.into_box.exec,
                 kind,
                 namespace,
@@ -73,10 +73,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
         except ServiceError as error:
             await websocket.send_denial_response(errors.answer(error))
             return
-        except StreamError as error:
-            await websocket.send_denial_response(errors.answer(ServiceUnavailable(str(error))))
-            return
-        await serve(websocket, Pump(source), feed)
+        await serve(websocket, Pump(open_exec), feed)
 
     return routes
 

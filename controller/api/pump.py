@@ -1,4 +1,4 @@
-"""Carries what a blocking iterator gives into the event loop, on a thread of its own.
+"""Carries what a blocking stream gives into the event loop, on a thread of its own.
 
 Not in the pool of the request handlers: forty logs that are followed would leave no thread for anybody else.
 """
@@ -6,7 +6,7 @@ Not in the pool of the request handlers: forty logs that are followed would leav
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
 
@@ -18,10 +18,14 @@ _END = None
 
 
 class Pump:
-    """Iterate it once, then `stop` it. A slow reader slows the source; `stop` ends both."""
+    """Iterate it once, then `stop` it. A slow reader slows the source; `stop` ends both.
 
-    def __init__(self, source: Iterator[Chunk]) -> None:
-        self._source = source
+    `open_stream` is called on the thread; what it raises comes out of the iteration.
+    """
+
+    def __init__(self, open_stream: Callable[[], Iterator[Chunk]]) -> None:
+        self._open_stream = open_stream
+        self._source: Iterator[Chunk] | None = None
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(_AHEAD)
         self._first: list[Chunk | Exception | None] = []
@@ -55,6 +59,9 @@ class Pump:
 
     def _run(self) -> None:
         try:
+            self._source = self._open_stream()
+            if self._stopped.is_set():  # while it was opened: `stop` could not close it
+                return
             for chunk in self._source:
                 if not self._offer(chunk):
                     break
@@ -63,8 +70,9 @@ class Pump:
             if not self._stopped.is_set():
                 self._offer(error)
         finally:
-            if inspect.isgenerator(self._source):
-                self._source.close()
+            close = getattr(self._source, "close", None)
+            if close is not None:
+                close()
 
     def _offer(self, item: Chunk | Exception | None) -> bool:
         """Hand over one item, waiting while the reader is behind; False once nobody reads."""

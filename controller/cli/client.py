@@ -42,11 +42,9 @@ class Client:
     ) -> Any:
         """The JSON of the answer. Refused when the daemon says no."""
         with self._in_words():
-            answer = self._http.request(
-                method, _full(path), params=params, json=json, headers=TABLE if table else None
-            )
+            answer = self._http.request(method, _full(path), params=params, json=json, headers=TABLE if table else None)
             body = _json(answer)
-        if answer.is_error:
+        if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
         return body
 

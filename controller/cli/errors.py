@@ -6,14 +6,16 @@ import click
 
 
 class CliError(click.ClickException):
-    """`error: ...` on stderr. Exit code 1 unless said otherwise."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    """`error: ...` on stderr, exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", file=file, err=file is None)
+
+
+class Misused(CliError):
+    """The command line itself is wrong."""
+
+    exit_code = 2
 
 
 class Refused(CliError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from controller.cli.client import Client, segment
+from controller.cli.client import PREFIX, Client, segment
 from controller.cli.errors import CliError
 
 
@@ -44,7 +44,7 @@ class Kinds:
     def __init__(self, client: Client) -> None:
         self._words: dict[str, Resource] = {}
         self._shown: list[str] = []
-        for each in client.get("").get("resources", []):
+        for each in client.get(PREFIX).get("resources", []):
             self._add(each)
 
     def _add(self, found: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class Kinds:
 
     def resource(self, word: str) -> Resource:
         """The kind that is called so."""
-        found = self._words.get(word.lower())
+        found = self._words.get(word.lower().removesuffix(".paddock"))
         if found is None:
             near = difflib.get_close_matches(word.lower(), self._words, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(self._shown)}"

@@ -11,7 +11,7 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|s|m|h|d))")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds, from `30s`, `2m`, `1h30m`, or a plain number of seconds."""
 
     name = "duration"
@@ -53,7 +53,7 @@ def files_option(command: F) -> F:
     return click.option(
         "-f",
         "--filename",
-        "files",
+        "files_",
         multiple=True,
         metavar="FILE",
         help="A spec file, a folder of them, or - for stdin. May be given often.",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.cli.errors import CliError
+from controller.cli.errors import Misused
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 
@@ -40,4 +40,4 @@ def _parse(text: str) -> Server:
         return Server("http://paddock", parts.path)
     if parts.scheme in ("http", "https") and parts.netloc:
         return Server(text.rstrip("/"))
-    raise CliError(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port", 2)
+    raise Misused(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port")

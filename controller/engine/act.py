@@ -4,6 +4,7 @@ Whatever the engine answers to a repeated call (304, 400, 409, 500: it differs b
 is inspected, and if it is as the action wants it, the action is done.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
@@ -38,6 +39,7 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _MEMORY_RETRY_SECONDS = 5.0
+_LATE_WORD_SECONDS = 0.5
 
 OnContainer = PauseContainer | UnpauseContainer | SignalContainer | UpdateLimits | RenameContainer | RemoveContainer
 
@@ -80,7 +82,7 @@ class Actor:
         try:
             return self._do[type(action)](action)
         except Foreign as foreign:
-            return _hands_off(foreign.name, foreign.instance)
+            return Transient("ForeignContainer", f"{foreign}: it is not touched")
         except Fault as fault:
             if fault.unreachable:
                 self._background.request()
@@ -121,7 +123,7 @@ class Actor:
         try:
             holder = self._looker.read(name).container
         except Foreign as foreign:
-            return _name_conflict(name, f"a container that is not Paddock's ({foreign.id[:12]})")
+            return _name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
         except Fault as fault:
             if fault.gone:  # it went between the two calls: the name is free again
                 return Waiting(
@@ -276,9 +278,22 @@ class Actor:
             return Ok(action.container_id)
         if isinstance(action, RemoveContainer):
             self._view.gone(action.container_id)
-        else:
-            self._now(action.container_id)
+        elif not done(self._now(action.container_id)) and not ending:
+            self._wait_until(done, action.container_id)
         return Ok(action.container_id)
+
+    def _wait_until(self, done: Callable[[Container | None], bool], container_id: str) -> None:
+        """Read again until it is so, for a moment.
+
+        The engine believes its runtime's late word of a pause over an unpause that it has just carried out itself,
+        until the word of that comes too, some milliseconds later.
+        """
+        pause_seconds = 0.005
+        while pause_seconds < _LATE_WORD_SECONDS:
+            time.sleep(pause_seconds)
+            if done(self._now(container_id)):
+                return
+            pause_seconds *= 2
 
     def _now(self, container_id: str) -> Container | None:
         """The container as it is now; None: gone."""
@@ -300,7 +315,7 @@ class Actor:
 
 def _of_object(uid: str, container: Container) -> Container:
     if container.uid != uid:
-        raise Fault("4xx", f"container {container.name} belongs to uid {container.uid}, not to {uid}", status=409)
+        raise Foreign(container.id, container.name, f"the object with uid {container.uid or '(none)'}, not {uid}")
     return container
 
 
@@ -319,11 +334,6 @@ def _differences(wanted: Limits, found: Limits | None) -> Iterator[str]:
         # Shares of 0 were not sent: whatever holds is right.
         if have is not None and want != have and not (each.name == "cpu_shares" and not want):
             yield f"{each.name} is {have}, not {want}"
-
-
-def _hands_off(name: str, instance: str) -> Outcome:
-    owner = f"instance {instance}" if instance else "somebody else"
-    return Transient("ForeignContainer", f"the container {name} belongs to {owner}: Paddock never touches it")
 
 
 def _name_conflict(name: str, holder: str) -> Outcome:

@@ -10,6 +10,7 @@ import docker
 
 from controller.engine import wire
 from controller.engine.errors import FOREIGN, Fault, fault_of
+from controller.engine.transport import UnixAdapter
 from controller.kinds.observed import HostFacts
 from controller.ports import Meter
 
@@ -115,6 +116,9 @@ class Client:
         api = docker.APIClient(base_url=self.base_url, version=version, timeout=timeout, max_pool_size=_POOL_SIZE)
         # The engine is never behind a proxy of the environment, nor are there credentials for it in ~/.netrc.
         api.trust_env = False
+        path = wire.unix_path(self.base_url)
+        if path:
+            api.mount("http+docker://", UnixAdapter(path, size=_POOL_SIZE))
         return api
 
     @contextmanager

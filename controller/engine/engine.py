@@ -91,7 +91,8 @@ class DockerEngine:
         self._background.request(full=full)
 
     def look(self, *, full: bool = False) -> Observation:
-        self._looker.look(full=full)
+        if not self._looker.look(full=full):
+            self._background.request()  # goes on trying until the view is no longer blind
         return self._view.now
 
     def act(self, action: Action) -> Outcome:

@@ -76,7 +76,10 @@ class Inspector:
         except Foreign:
             return
         except Fault as fault:
-            if not fault.gone:
+            if fault.kind == "connection":
+                # The engine went away, which says nothing of this container; if it is back already, look at all.
+                self._background.request(full=True)
+            elif not fault.gone:
                 self._view.doubt(container_id)
                 self._background.request()
 

@@ -22,20 +22,19 @@ from controller.kinds.observed import Container, State
 
 log = logging.getLogger(__name__)
 
-_ID_LENGTH = 64
 # One container may hang the engine's inspect; when more do, it is the engine that hangs.
 _TIMEOUTS_A_LOOK = 2
 _LIVE = (State.RUNNING, State.PAUSED)
 
 
 class Foreign(Exception):
-    """A container that exists but does not bear our instance id: it is never touched."""
+    """A container that is not ours, or not of the object that asks: it is never touched. `owner` is in words."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.id = str(data.get("Id", ""))
-        self.name = str(data.get("Name", "")).lstrip("/")
-        self.instance = labels_of(data).get(own.INSTANCE, "")
-        super().__init__(self.name)
+    def __init__(self, container_id: str, name: str, owner: str) -> None:
+        super().__init__(f"the container {name} ({container_id[:12]}) belongs to {owner}")
+        self.id = container_id
+        self.name = name
+        self.owner = owner
 
 
 class Looker:
@@ -60,11 +59,13 @@ class Looker:
         try:
             data = self._client.call("containers.inspect", lambda api: api.inspect_container(reference))
         except Fault as fault:
-            if fault.gone and len(reference) == _ID_LENGTH:
-                self._view.gone(reference)
+            if fault.gone:
+                self._view.not_found(reference, ticket)
             raise
         if not belongs_to(labels_of(data), self._instance_id):
-            raise Foreign(data)
+            instance = labels_of(data).get(own.INSTANCE)
+            owner = f"the Paddock with instance id {instance}" if instance else "somebody else"
+            raise Foreign(str(data["Id"]), str(data.get("Name", "")).lstrip("/"), owner)
         container, configured = container_of(data)
         limits = self._limits(container, configured)
         if limits is not None:
@@ -120,7 +121,7 @@ class Looker:
             return None
         except Fault as fault:
             if fault.gone:
-                return None
+                return None  # gone; or just being created, which is listed before it can be inspected
             self._patience -= fault.kind == "timeout"
             if fault.kind == "connection" or self._patience < 0:
                 raise

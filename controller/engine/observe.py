@@ -82,8 +82,17 @@ class View:
             self.put(unknown(known, self.ticket()))
 
     def gone(self, container_id: str) -> None:
-        """The engine said that this container does not exist (any more)."""
+        """This container was removed, for certain."""
         self._change(gone=(container_id,))
+
+    def not_found(self, container_id: str, ticket: int) -> None:
+        """An inspect found no such container. Means gone only of one that was read before.
+
+        The engine lists a container that is being created some time before it lets it be inspected.
+        """
+        known = self._seen.get(container_id)
+        if known is not None and known.ticket < ticket:
+            self.gone(container_id)
 
     def settle(self, ticket: int, found: Iterable[Seen], listed: frozenset[str]) -> None:
         """A whole look: `found` was read in it, `listed` is every id of ours that the engine listed.
@@ -118,7 +127,9 @@ class View:
             after = replace(before, **{"containers": MappingProxyType(by_uid), **fields})
             moved = replace(after, at=before.at) != before
             # A look that found nothing new still moves the time of the view, but neither revision nor sleepers.
-            self._now = replace(after, revision=before.revision + 1, at=self._clock.now()) if moved else after
+            # A blind view keeps the time at which it was last whole.
+            at = self._clock.now() if moved and not after.blind else after.at
+            self._now = replace(after, revision=before.revision + moved, at=at)
         if moved:
             self._wake()
 

@@ -52,6 +52,10 @@ class ByteQueue:
     def full(self) -> bool:
         return self._bytes >= self._limit
 
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
     def put(self, chunk: Chunk, patience_seconds: float | None) -> bool:
         """Wait for room and add. False: nobody made room in time, or the reader has left."""
         with self._changed:
@@ -307,7 +311,8 @@ def _pump(wire: Wire, queue: ByteQueue, *, patience_seconds: float | None, last:
                 if not queue.put(chunk, patience_seconds):
                     queue.end(error=StreamError(f"the output was not read for {patience_seconds:g} s; ask again"))
                     return
-            queue.end(last())
+            if not queue.ended:
+                queue.end(last())
         except StreamError as error:
             queue.end(error=error)
         except FOREIGN as error:

@@ -35,12 +35,18 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def connection(base_url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     """An unconnected connection to `unix://<path>` or `tcp://<host>:<port>`. ValueError for anything else."""
-    parts = urlsplit(base_url)
-    if parts.scheme in ("unix", "http+unix"):
-        return _UnixConnection(parts.netloc + parts.path, timeout_seconds)
+    path, parts = unix_path(base_url), urlsplit(base_url)
+    if path:
+        return _UnixConnection(path, timeout_seconds)
     if parts.scheme in ("tcp", "http") and parts.hostname:
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_seconds)
     raise ValueError(f"`{base_url}` is no engine address; write unix:///path or tcp://host:port")
+
+
+def unix_path(base_url: str) -> str:
+    """The socket's path in `unix://<path>`, "" in any other address."""
+    scheme, _, path = base_url.partition("://")
+    return path if scheme in ("unix", "http+unix") else ""
 
 
 class Wire:

@@ -70,7 +70,7 @@ def kind_of(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
-        return "true or false"
+        return "a boolean"
     names: tuple[tuple[type, str], ...] = ((str, "text"), (int, "a number"), (float, "a number"), (dict, "a mapping"))
     return next((name for each, name in names if isinstance(value, each)), "a list")
 

@@ -237,6 +237,9 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
     if message == "found character that cannot start any token":
         at = text.splitlines()[mark.line][mark.column : mark.column + 1] if text else ""
         hint = "a tab indents here; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
+    opened = getattr(error, "context_mark", None)
+    if opened is not None and opened.line != mark.line:
+        hint += f" (it began on line {opened.line + 1}, column {opened.column + 1})"
     return Problem(file, mark.line + 1, mark.column + 1, "", f"not YAML: {hint}")
 
 

@@ -1,6 +1,7 @@
 """Into a box: which container a sandbox's name means now, and its logs and commands."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
@@ -9,9 +10,14 @@ from controller.ports import Chunk, Engine, Streams
 from controller.service import errors
 from controller.service.objects import Objects
 
+Opener = Callable[[], Iterator[Chunk]]
+
 
 class IntoBox:
-    """Logs and exec. Both find the container first, so what they raise is raised before anything is streamed."""
+    """Logs and exec. Both find the container and raise what speaks against it; what they give opens the stream.
+
+    Opening may block (an engine may begin to take stdin) and raise StreamError: call it where that does no harm.
+    """
 
     def __init__(self, *, objects: Objects, engine: Engine, streams: Streams) -> None:
         self._objects, self._engine, self._streams = objects, engine, streams
@@ -26,10 +32,10 @@ class IntoBox:
         tail: int | None = None,
         since: float | None = None,
         timestamps: bool = False,
-    ) -> Iterator[Chunk]:
+    ) -> Opener:
         """Log output of the sandbox's container, running or not. `since` is Unix seconds."""
         container = self._container(self._objects.get(kind, namespace, name))
-        return self._streams.logs(container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
+        return partial(self._streams.logs, container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
 
     def exec(
         self,
@@ -43,7 +49,7 @@ class IntoBox:
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> Iterator[Chunk]:
+    ) -> Opener:
         """Run a command in the sandbox; the last chunk is `exit`."""
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
@@ -51,7 +57,8 @@ class IntoBox:
         container = self._container(obj)
         if container.state is not State.RUNNING:
             raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){_why(obj)}")
-        return self._streams.exec(
+        return partial(
+            self._streams.exec,
             container.id,
             command,
             env=env,

@@ -89,12 +89,19 @@ may_install() {
     is_root || die "$1 is missing, and installing it needs root." "Run this again as root (sudo make up), or install $1 yourself first."
 }
 
-# apt_install PACKAGE...: says what, updates the lists first (a fresh machine has none), never asks.
+# apt_update: renews the package lists (a fresh machine has none), once a run.
+apt_update() {
+    [ -z "${apt_updated:-}" ] || return 0
+    progress "apt-get update" apt-get -q -o DPkg::Lock::Timeout=120 update ||
+        warn "the package lists could not be renewed; trying with those that are here"
+    apt_updated=yes
+}
+
+# apt_install PACKAGE...: says what it installs, never asks.
 apt_install() {
     say "    Debian packages to install: $*"
     export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
-    progress "apt-get update" apt-get -q -o DPkg::Lock::Timeout=120 update ||
-        warn "the package lists could not be renewed; trying with those that are here"
+    apt_update
     progress "apt-get install $*" apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "$@" ||
         die "apt-get could not install: $*" "Repair that (its output is above), then run this again: what is done already is not repeated."
 }
@@ -108,7 +115,7 @@ live_pid() {
     [ -r "$1" ] || return 1
     read -r pid started <"$1" || return 1
     [[ "$pid" =~ ^[0-9]+$ ]] && [ -n "$started" ] && [ "$(start_time "$pid")" = "$started" ] || return 1
-    tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- "$2" || return 1
+    { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -q -- "$2" || return 1
     printf '%s' "$pid"
 }
 # stop_pid PID SECONDS: SIGTERM, then waits; fails if it is still there.

@@ -17,7 +17,7 @@ debian_sources() {
     host_release=$(. "$PADDOCK_OS_RELEASE" 2>/dev/null && [ "${ID:-}" = debian ] && printf '%s' "${VERSION_CODENAME:-}") || return 0
     targets=$(debian_targets)
     if [ -z "$targets" ] && is_root; then
-        apt-get -q -o DPkg::Lock::Timeout=120 update >/dev/null 2>&1 || true
+        apt_update >&2
         targets=$(debian_targets)
     fi
     archive=$(awk -v suite="$host_release" '$2 == suite && $3 == "main" { print $1; exit }' <<<"$targets")
@@ -105,7 +105,7 @@ static_busybox() {
     may_install busybox-static
     local folder
     folder=$(mktemp -d)
-    progress "apt-get update" apt-get -q -o DPkg::Lock::Timeout=120 update || true
+    apt_update
     (cd "$folder" && progress "fetching busybox-static" apt-get -q download -o APT::Sandbox::User=root busybox-static && dpkg-deb -x ./*.deb .) ||
         die "Debian's busybox-static could not be fetched." "Install it (apt-get install busybox-static), then run this again."
     cp -L "$(find "$folder" -type f -path '*/bin/busybox')" "$file"

@@ -15,7 +15,7 @@ from controller.engine.engine import DockerEngine
 from controller.kinds.action import CreateContainer, StartContainer
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.labels import INSTANCE, container_labels, container_name
-from controller.kinds.observed import Container, Observation
+from controller.kinds.observed import Container
 from controller.kinds.outcome import Ok, Outcome
 from controller.ports import Chunk, Engine, Streams
 from tests.conftest import HandClock
@@ -222,12 +222,12 @@ def ok(outcome: Outcome) -> str:
 
 def read_all(stream: Any) -> tuple[bytes, bytes, bytes]:
     """(stdout, stderr, exit) of a stream read to its end."""
-    parts = {"stdout": b"", "stderr": b"", "exit": b""}
+    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "exit": []}
     with contextlib.closing(stream):
         for chunk in stream:
             assert isinstance(chunk, Chunk)
-            parts[chunk.stream] += chunk.data
-    return parts["stdout"], parts["stderr"], parts["exit"]
+            parts[chunk.stream].append(chunk.data)
+    return b"".join(parts["stdout"]), b"".join(parts["stderr"]), b"".join(parts["exit"])
 
 
 def new_instance_id() -> str:

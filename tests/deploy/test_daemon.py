@@ -11,6 +11,16 @@ from tests.deploy.conftest import PYTHON, World
 
 TINY = "paddock/test-tiny:1"
 
+# An engine whose tags all mean sha256:aaa, and on which somebody gave sha256:kept a name.
+DOCKER = """#!/bin/sh
+echo "$*" >>"$TMPDIR/docker"
+case "$*" in
+    "image inspect"*len*kept) echo 1 ;;
+    "image inspect"*len*) echo 0 ;;
+    "image inspect"*) echo sha256:aaa ;;
+esac
+"""
+
 # Answers /readyz on the socket after a moment; ends on SIGTERM. Other commands are noted.
 PADDOCK = f"""#!{PYTHON}
 import http.server, os, pathlib, socketserver, sys
@@ -117,7 +127,9 @@ def test_clean_removes_what_bears_our_mark(desk: World) -> None:
     ours = store_id(desk)
     result = desk.run("deploy/clean.sh", env={"PADDOCK_KEEP_IMAGES": "1"})
     assert result.returncode == 0, result.stderr
-    assert (desk.base / "commands").read_text() == f"delete sandboxes --all unix://{desk.base}/run/paddock.sock\n"
+    assert (
+        desk.base / "commands"
+    ).read_text() == f"delete sandboxes --all --timeout=120s unix://{desk.base}/run/paddock.sock\n"
     assert f"ps -aq --filter label=paddock.instance={ours}" in (desk.base / "docker").read_text()
     assert not alive(started)
     for gone in ("state", "venv", "run"):
@@ -128,13 +140,25 @@ def test_clean_leaves_what_others_made(desk: World) -> None:
     (desk.base / "state").mkdir()
     (desk.base / "state" / "precious").touch()
     (desk.base / "venv" / ".paddock-made").unlink()
-    desk.command("docker", '#!/bin/sh\necho "$*" >>"$TMPDIR/docker"\ncase "$*" in "image inspect"*) echo;; esac\n')
+    desk.command("docker", DOCKER)
     result = desk.run("deploy/clean.sh")
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("left alone") == 5  # state, venv and three images without our label
+    assert result.stderr.count("left alone") == 2  # state and venv
     assert (desk.base / "state" / "precious").exists()
     assert (desk.base / "venv" / "bin" / "paddock").exists()
-    assert "image rm" not in (desk.base / "docker").read_text()
+    assert not (desk.base / "docker").exists()  # nothing recorded: the engine is not even asked
+
+
+def test_clean_removes_the_images_that_were_built_here(desk: World) -> None:
+    desk.command("docker", DOCKER)
+    (desk.root / ".cache").mkdir()
+    record = "paddock/base:1 sha256:old\npaddock/base:1 sha256:aaa\npaddock/python:1 sha256:kept\n"
+    (desk.root / ".cache" / "images-built").write_text(record)
+    assert desk.run("deploy/clean.sh").returncode == 0
+    calls = (desk.base / "docker").read_text().splitlines()
+    removed = [call for call in calls if call.startswith("image rm")]
+    assert removed == ["image rm sha256:old", "image rm paddock/base:1"]
+    assert not (desk.root / ".cache").exists()
 
 
 def test_clean_changes_nothing_while_the_engine_is_away(desk: World) -> None:

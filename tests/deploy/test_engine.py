@@ -64,7 +64,7 @@ def test_an_engine_that_answers_is_used(world: World) -> None:
 def test_an_engine_that_dies_shows_its_last_words(world: World) -> None:
     world.command("docker", "#!/bin/sh\nexit 1\n")
     world.command("dockerd", "#!/bin/sh\necho failed to start daemon: no such bridge\nexit 1\n")
-    result = world.run("deploy/engine.sh", "start", prefix=["unshare", "--net"])
+    result = world.run("deploy/engine.sh", "start", prefix=["unshare", "--net", "--mount"])
     assert result.returncode == 1
     assert "| failed to start daemon: no such bridge" in result.stderr
     assert not (world.base / "engine-state" / "dockerd.pid").exists()
@@ -97,7 +97,7 @@ def test_never_starts_a_second_engine_beside_another(world: World) -> None:
 
 @pytest.mark.docker
 def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
-    """A real second engine, in a network namespace of its own: there it can take nothing from the first."""
+    """A real second engine, with networks and mounts of its own: it can take nothing from the first."""
     world, base = real_docker, real_docker.base
     first = world.run("deploy/engine.sh", "status")
     folders = f"--data-root {base}/data --exec-root {base}/exec --pidfile {base}/d.pid"
@@ -108,7 +108,7 @@ def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
     (world.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
     links = set(os.listdir("/sys/class/net"))
     try:
-        started = world.run("deploy/engine.sh", "start", env=own, prefix=["unshare", "--net"])
+        started = world.run("deploy/engine.sh", "start", env=own, prefix=["unshare", "--net", "--mount"])
         assert started.returncode == 0, started.stderr
         assert "no init system runs here" in started.stdout
         again = world.run("deploy/engine.sh", "start", env=own)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.engine_proxy import Proxy
 from tests.daemon import docker, running, start_daemon, wait_for
 
 BOX = """
@@ -48,22 +49,27 @@ def test_without_an_engine_it_serves_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 def test_it_recovers_when_the_engine_comes_and_when_it_goes(tmp_path: Path) -> None:
-    """The engine's socket appears, disappears and comes back under the daemon's feet."""
-    address = tmp_path / "engine.sock"
-    with running(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{address}", PADDOCK_RESYNC_SECONDS="1") as daemon:
-        daemon.apply(BOX)
-        wait_for("it is blind", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
-        address.symlink_to("/var/run/docker.sock")
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
-        assert "[+]engine ok" in ready_page(daemon.socket)
-        held = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-        address.unlink()
-        wait_for("it is blind again", lambda: daemon.condition("later", "Ready").get("status") == "Unknown")
-        address.symlink_to("/var/run/docker.sock")
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
-        again = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-        assert again == held, "nothing was made twice"
-        assert daemon.get("later")["status"]["restartCount"] == 0
+    """The engine appears, disappears and comes back under the daemon's feet; its boxes never notice."""
+    (tmp_path / "engine").mkdir()
+    engine = Proxy(tmp_path / "engine")
+    with running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, PADDOCK_RESYNC_SECONDS="1") as daemon:
+        try:
+            daemon.apply(BOX)
+            wait_for("it is blind", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
+            engine.up()
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
+            assert "[+]engine ok" in ready_page(daemon.socket)
+            held = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+            engine.cut()
+            wait_for("it is blind again", lambda: daemon.condition("later", "Ready").get("status") == "Unknown")
+            engine.up()
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
+            again = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+            assert again == held, "nothing was made twice"
+            assert daemon.get("later")["status"]["restartCount"] == 0
+        finally:
+            daemon.stop()
+            engine.end()
 
 
 def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_a_state_folder_that_can_not_be_used_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "value"), [("PADDOCK_WORKERS", "none"), ("PADDOCK_METRICS_PORT", "99999")])
 def test_bad_settings_are_told_by_name(tmp_path: Path, name: str, value: str) -> None:
     daemon = start_daemon(tmp_path, ready=False, **{name: value})
-    assert daemon.process.wait(30) == 1
+    assert daemon.process.wait(30) == 2
     wait_for("it names the setting", lambda: name.removeprefix("PADDOCK_").lower() in "".join(daemon.log))
 
 

@@ -104,7 +104,7 @@ def test_a_killed_and_a_removed_container_are_back_within_two_seconds(daemon: Ru
     assert removed < 2
     ready(daemon, "kept")
     wait_for("both are counted", lambda: daemon.get("kept")["status"]["restartCount"] == 2)
-    reasons = daemon.paddock("events", "kept").stdout
+    reasons = daemon.paddock("events", "sandbox/kept").stdout
     assert "Killed: exit code 137" in reasons
     assert "ContainerMissing" in reasons
 
@@ -140,7 +140,7 @@ def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon)
     ready(daemon, "renewed")
     assert container(daemon, "renewed")["Config"]["Entrypoint"] == ["sleep", "2000000"]
     assert docker("ps", "-aq", "--filter", "label=paddock.name=renewed").count("\n") == 0
-    assert "spec.template.command changed" in daemon.paddock("events", "renewed").stdout
+    assert "spec.template.command changed" in daemon.paddock("events", "sandbox/renewed").stdout
 
 
 def test_delete_takes_the_container_with_it(daemon: RunningDaemon) -> None:

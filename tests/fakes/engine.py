@@ -416,7 +416,7 @@ class FakeEngine:
             box = self.box(action.name)
         if box is None:
             return _gone(action.name)
-        if not self._is_ours(box):
+        if not self._is_ours(box, action.uid):
             return _hands_off(box)
         if box.state is State.PAUSED:
             return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
@@ -427,22 +427,22 @@ class FakeEngine:
     def _signal(self, action: SignalContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is not None:
-            if not self._is_ours(box):
+            if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             self._deliver(box, action.signal)
         return Ok(action.container_id)
 
     def _pause(self, action: PauseContainer) -> Outcome:
-        return self._switch(action.container_id, action.name, State.RUNNING, State.PAUSED)
+        return self._switch(action, State.RUNNING, State.PAUSED)
 
     def _unpause(self, action: UnpauseContainer) -> Outcome:
-        return self._switch(action.container_id, action.name, State.PAUSED, State.RUNNING)
+        return self._switch(action, State.PAUSED, State.RUNNING)
 
-    def _switch(self, container_id: str, name: str, before: State, after: State) -> Outcome:
-        box = self._boxes.get(container_id)
+    def _switch(self, action: PauseContainer | UnpauseContainer, before: State, after: State) -> Outcome:
+        box = self._boxes.get(action.container_id)
         if box is None:
-            return _gone(name)
-        if not self._is_ours(box):
+            return _gone(action.name)
+        if not self._is_ours(box, action.uid):
             return _hands_off(box)
         if box.state not in (before, after):
             return Transient("Conflict", f"container {box.name} is not {before}")
@@ -453,7 +453,7 @@ class FakeEngine:
         box = self._boxes.get(action.container_id)
         if box is None:
             return _gone(action.name)
-        if not self._is_ours(box):
+        if not self._is_ours(box, action.uid):
             return _hands_off(box)
         refused = self._refused(action.limits)
         if refused:
@@ -467,7 +467,7 @@ class FakeEngine:
         box = self._boxes.get(action.container_id)
         if box is None:
             return _gone(action.name)
-        if not self._is_ours(box):
+        if not self._is_ours(box, action.uid):
             return _hands_off(box)
         if box.name != action.name and self.exists(action.name):
             return Transient("NameConflict", f"the name {action.name} is taken by another container")
@@ -477,15 +477,17 @@ class FakeEngine:
     def _remove(self, action: RemoveContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is not None:
-            if not self._is_ours(box):
+            if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             del self._boxes[box.id]
         return Ok(action.container_id)
 
     # Inside
 
-    def _is_ours(self, box: Box) -> bool:
-        return box.labels.get(own.INSTANCE) == self.instance_id
+    def _is_ours(self, box: Box, uid: str | None = None) -> bool:
+        """Of this instance and, where a uid is given, of that object."""
+        ours = box.labels.get(own.INSTANCE) == self.instance_id
+        return ours and uid in (None, box.labels.get(own.UID))
 
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:

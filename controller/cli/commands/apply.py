@@ -1,0 +1,59 @@
+"""`paddock apply`."""
+
+from collections.abc import Sequence
+
+import click
+
+from controller.cli import files
+from controller.cli.errors import CliError
+from controller.cli.options import files_option, namespace_option
+from controller.cli.output import say
+
+
+@click.command("apply")
+@files_option
+@namespace_option
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", "client", "server"]),
+    default="none",
+    help="client: only check the files, without a daemon. server: check and merge, but write nothing.",
+)
+@click.pass_context
+def apply_(ctx: click.Context, files_: Sequence[str], namespace: str | None, dry_run: str) -> None:
+    """Create or change objects as spec files say: all of them, or none and every reason.
+
+    \b
+    paddock apply -f specs/quickstart.yaml
+    paddock apply -f specs/ --dry-run=server
+    """
+    if not files_:
+        raise click.UsageError("name what to apply with -f FILE, -f FOLDER or -f -")
+    documents = files.read(files_)
+    if dry_run == "client":
+        _check(documents, namespace)
+        return
+    from controller.cli.client import connect
+
+    body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server"}
+    suffix = " (server dry run)" if dry_run == "server" else ""
+    for each in connect(ctx).request("POST", "apply", json=body)["items"]:
+        say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
+
+
+def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:
+    """All that can be told without a daemon: whether each document is right by itself."""
+    from controller.kinds.document import parse, repeated
+    from controller.kinds.registry import discover
+
+    good, problems = [], []
+    for each in documents:
+        found, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
+        good += found
+        problems += wrong
+    problems += repeated(good)
+    if problems:
+        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+        raise CliError("\n".join((count, *map(str, problems))))
+    for document in good:
+        say(f"{document.kind.name.lower()}.paddock/{document.name} valid (client dry run)")

@@ -1,0 +1,138 @@
+"""`paddock delete`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from controller.cli import files
+from controller.cli.client import Client, connect
+from controller.cli.errors import CliError, Refused
+from controller.cli.kinds import Kinds, Resource, Target
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
+from controller.cli.output import note, say
+from controller.cli.polling import until
+
+
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """An object whose deletion was asked for; one of the same name and another uid is not it."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+@click.command("delete")
+@click.argument("what", nargs=-1, metavar="KIND NAME ... | KIND/NAME ...")
+@files_option
+@namespace_option
+@selector_option
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option("--wait/--no-wait", default=True, help="Wait until they are gone. [default: wait]")
+@click.option("--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
+@click.option("--ignore-not-found", is_flag=True, help="It is no error if they are gone already.")
+@click.pass_context
+def delete_(
+    ctx: click.Context,
+    what: Sequence[str],
+    files_: Sequence[str],
+    namespace: str | None,
+    selector: str,
+    everything: bool,
+    wait: bool,
+    timeout: float,
+    ignore_not_found: bool,
+) -> None:
+    """Delete objects, and all that they own, and wait until they are gone.
+
+    \b
+    paddock delete sandbox quickstart
+    paddock delete -f specs/quickstart.yaml
+    """
+    if bool(what) == bool(files_):
+        raise click.UsageError("name what to delete: KIND NAME, KIND/NAME or -f FILE")
+    client = connect(ctx)
+    kinds = Kinds(client)
+    doomed: list[_Doomed] = []
+    missing: list[Refused] = []
+    place = namespace or DEFAULT_NAMESPACE
+    pairs = _in_files(kinds, files_, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
+    for target, where in pairs:
+        _check(target, selector, everything)
+        _delete(client, target, where, selector, doomed, missing)
+    for error in () if ignore_not_found else missing:
+        error.show()
+    if not doomed and not missing:
+        note("No resources found.")
+    if wait and doomed:
+        _wait(client, doomed, timeout)
+    ctx.exit(1 if missing and not ignore_not_found else 0)
+
+
+def _check(target: Target, selector: str, everything: bool) -> None:
+    if target.names and (everything or selector):
+        raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
+    if not target.names and not everything and not selector:
+        raise click.UsageError(f"name the {target.resource.plural} to delete, or say --all or -l")
+
+
+def _in_files(kinds: Kinds, names: Sequence[str], namespace: str | None) -> list[tuple[Target, str]]:
+    """The objects that spec files describe."""
+    from controller.kinds.document import parse
+    from controller.kinds.registry import discover
+
+    found: list[tuple[Target, str]] = []
+    problems: list[str] = []
+    for each in files.read(names):
+        documents, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
+        problems += map(str, wrong)
+        found += [(Target(kinds.resource(one.kind.plural), (one.name,)), one.namespace) for one in documents]
+    if problems:
+        raise CliError("nothing was deleted\n" + "\n".join(problems))
+    return found
+
+
+def _delete(
+    client: Client, target: Target, place: str, selector: str, doomed: list[_Doomed], missing: list[Refused]
+) -> None:
+    resource = target.resource
+    objects = []
+    if not target.names:
+        params = {"labelSelector": selector} if selector else None
+        objects = client.request("DELETE", resource.path(place), params=params)["items"]
+    for name in target.names:
+        try:
+            objects.append(client.request("DELETE", resource.path(place, name)))
+        except Refused as error:
+            if error.reason != "NotFound":
+                raise
+            missing.append(error)
+    for each in objects:
+        metadata = each["metadata"]
+        say(f'{resource.singular}.paddock "{metadata["name"]}" deleted')
+        doomed.append(_Doomed(resource, place, metadata["name"], metadata["uid"]))
+
+
+def _wait(client: Client, doomed: Sequence[_Doomed], timeout: float) -> None:
+    left = list(doomed)
+
+    def gone() -> bool:
+        while left and _is_gone(client, left[0]):
+            left.pop(0)
+        return not left
+
+    if not until(gone, timeout, f"{len(left)} deletion(s)"):
+        names = ", ".join(each.resource.word(each.name) for each in left)
+        raise CliError(f"timed out after {timeout:g} s; still there: {names}; `paddock describe` says what holds them")
+
+
+def _is_gone(client: Client, each: _Doomed) -> bool:
+    try:
+        found = client.get(each.resource.path(each.namespace, each.name))
+    except Refused as error:
+        if error.reason == "NotFound":
+            return True
+        raise
+    return bool(found["metadata"]["uid"] != each.uid)

@@ -1,0 +1,88 @@
+"""`paddock describe`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.client import Client, connect
+from controller.cli.kinds import Kinds, Target
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
+from controller.cli.output import columns, note, say, table, yaml_text
+
+_LABEL_WIDTH = 14
+
+
+@click.command("describe")
+@click.argument("what", nargs=-1, metavar="KIND [NAME ...] | KIND/NAME ...")
+@namespace_option
+@selector_option
+@click.pass_context
+def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, selector: str) -> None:
+    """Show objects with their conditions and what happened to them."""
+    client = connect(ctx)
+    place = namespace or DEFAULT_NAMESPACE
+    found = [each for target in Kinds(client).targets(what) for each in _fetch(client, target, place, selector)]
+    if not found:
+        note(f"No resources found in {place} namespace.")
+    if found:
+        say("\n\n\n".join(_describe(client, each) for each in found))
+
+
+def _fetch(client: Client, target: Target, place: str, selector: str) -> list[Any]:
+    if target.names:
+        return [client.get(target.resource.path(place, name)) for name in target.names]
+    return list(client.get(target.resource.path(place), labelSelector=selector)["items"])
+
+
+def _describe(client: Client, obj: Mapping[str, Any]) -> str:
+    metadata, status = obj["metadata"], dict(obj.get("status", {}))
+    conditions = status.pop("conditions", [])
+    parts = [*_identity(metadata), "Spec:", _indented(obj["spec"])]
+    if status:
+        parts += ["Status:", _indented(status)]
+    parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
+    events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
+    parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
+    return "\n".join(parts)
+
+
+def _events_path(metadata: Mapping[str, Any]) -> str:
+    return f"namespaces/{metadata['namespace']}/events" if "namespace" in metadata else "events"
+
+
+def _identity(metadata: Mapping[str, Any]) -> Iterator[str]:
+    shown = {
+        "Name": metadata["name"],
+        "Namespace": metadata.get("namespace", ""),
+        "Labels": _pairs(metadata.get("labels", {})),
+        "Annotations": _pairs(metadata.get("annotations", {})),
+        "UID": metadata["uid"],
+        "Generation": str(metadata.get("generation", "")),
+        "Created": metadata["creationTimestamp"],
+        "Deleting since": metadata.get("deletionTimestamp", ""),
+    }
+    for title, value in shown.items():
+        if value:
+            yield f"{title + ':':<{_LABEL_WIDTH + 2}}{value}"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    between = "\n" + " " * (_LABEL_WIDTH + 2)
+    return between.join(f"{key}={value}" for key, value in sorted(values.items()))
+
+
+def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [each["type"], each["status"], each.get("lastTransitionTime", ""), each["reason"], each.get("message", "")]
+        for each in conditions
+    ]
+    return _shifted(columns([["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"], *rows]))
+
+
+def _indented(value: Any) -> str:
+    return _shifted(yaml_text(value))
+
+
+def _shifted(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

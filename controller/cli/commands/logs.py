@@ -1,0 +1,49 @@
+"""`paddock logs`."""
+
+import sys
+
+import click
+
+from controller.cli.client import connect, segment
+from controller.cli.errors import Misused
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+
+
+def sandbox_name(text: str) -> str:
+    """`NAME`, or `sandbox/NAME` as it stands in the output of other commands."""
+    kind, slash, name = text.rpartition("/")
+    if slash and kind.split(".")[0] not in ("sandbox", "sandboxes", "sb"):
+        raise Misused(f"only sandboxes have this, not `{kind}`; write sandbox/{name}")
+    return name
+
+
+@click.command("logs")
+@click.argument("name")
+@namespace_option
+@click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many last lines.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written since: 30s, 10m, 2h.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.pass_context
+def logs_(
+    ctx: click.Context,
+    name: str,
+    namespace: str | None,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+    timestamps: bool,
+) -> None:
+    """Show what a sandbox's first process has written."""
+    wanted = {
+        "follow": "true" if follow else "",
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": "" if since is None else f"{since:g}",
+        "timestamps": "true" if timestamps else "",
+    }
+    path = f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes/{segment(sandbox_name(name))}/logs"
+    out = sys.stdout.buffer
+    with connect(ctx).stream(path, {key: value for key, value in wanted.items() if value}) as pieces:
+        for piece in pieces:
+            out.write(piece)
+            out.flush()

@@ -1,0 +1,21 @@
+"""`paddock serve`: the daemon itself."""
+
+import importlib
+
+import click
+
+from controller.cli.errors import Misused
+
+
+@click.command("serve")
+@click.option("--config", metavar="FILE", help="Settings in TOML. [default: /etc/paddock/paddock.toml, if it exists]")
+@click.pass_context
+def serve_(ctx: click.Context, config: str | None) -> None:
+    """Run the daemon in the foreground, until SIGTERM or Ctrl-C."""
+    settings = importlib.import_module("controller.settings")
+    try:
+        loaded = settings.load_settings(config)
+    except settings.SettingsError as error:
+        raise Misused(str(error)) from error
+    # By name, so that no other command ever loads the rooms behind it.
+    ctx.exit(importlib.import_module("controller.app").serve(loaded))

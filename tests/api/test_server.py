@@ -1,0 +1,85 @@
+"""The Unix socket: who may use it, whose it is, and that starting and stopping leave nothing behind."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controller.api.server import SocketTaken, bind
+from tests.helpers_api import World
+
+
+def ask(path: Path) -> str:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://paddock") as client:
+        return client.get("/healthz").text
+
+
+def test_it_answers_between_start_and_stop_and_leaves_no_socket(world: World) -> None:
+    server = world.server()
+    server.start()
+    assert ask(world.socket) == "ok"
+    assert stat.S_IMODE(world.socket.stat().st_mode) == 0o660
+    server.stop()
+    server.stop()
+    assert not world.socket.exists()
+
+
+def test_a_second_daemon_is_told_the_pid_of_the_first(served: World) -> None:
+    with pytest.raises(SocketTaken, match=rf"another daemon answers at .*p\.sock \(pid {os.getpid()}\)"):
+        served.server().start()
+    assert ask(served.socket) == "ok"
+
+
+def test_a_stale_socket_is_replaced(world: World) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(world.socket))
+    server = world.server()
+    server.start()
+    assert ask(world.socket) == "ok"
+    server.stop()
+
+
+def test_the_folder_is_made(world: World) -> None:
+    made = bind(world.folder / "run" / "paddock" / "p.sock")
+    made.close()
+
+
+def test_a_file_in_the_way_is_left_alone(world: World) -> None:
+    world.socket.write_text("mine")
+    with pytest.raises(SocketTaken, match="is no socket; move it away"):
+        bind(world.socket)
+    assert world.socket.read_text() == "mine"
+
+
+def test_a_path_that_is_too_long_or_cannot_be_made_is_said_so(world: World) -> None:
+    with pytest.raises(SocketTaken, match="at most 107 bytes"):
+        bind(world.folder / ("x" * 108))
+    (world.folder / "file").write_text("")
+    with pytest.raises(SocketTaken, match="can't make the socket"):
+        bind(world.folder / "file" / "p.sock")
+
+
+def test_stop_does_not_remove_the_socket_of_another_daemon(world: World) -> None:
+    server = world.server()
+    server.start()
+    world.socket.unlink()
+    with bind(world.socket):
+        server.stop()
+        assert world.socket.exists()
+
+
+def test_stop_cuts_off_a_stream_that_would_never_end(world: World) -> None:
+    world.apply()
+    world.view.show(world.sandbox())
+    world.streams.log = world.streams.endless
+    server = world.server()
+    server.start()
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock") as client:
+        path = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/logs?follow=true"
+        with client.stream("GET", path) as answer:
+            assert next(answer.iter_raw()) == b"first\n"
+            server.stop()
+            assert world.streams.closed.wait(5)

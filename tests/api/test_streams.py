@@ -1,0 +1,176 @@
+"""Logs and exec over HTTP: what comes through, how it ends, and that a client that leaves frees everything."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
+
+from controller.ports import Chunk, StreamError
+from tests.helpers_api import World
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served
+
+
+def connect(world: World, query: str) -> ClientConnection:
+    return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/exec?{query}", subprotocols=["v5.channel.k8s.io"])
+
+
+def frames(world: World, query: str, *sent: bytes) -> list[bytes]:
+    with connect(world, query) as opened:
+        assert opened.subprotocol == "v5.channel.k8s.io"
+        for each in sent:
+            opened.send(each)
+        return [bytes(each) for each in opened]
+
+
+def ending(received: list[bytes]) -> Any:
+    assert received[-1][0] == 3
+    return json.loads(received[-1][1:])
+
+
+def logs(world: World, **params: str) -> httpx.Response:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock") as client:
+        return client.get(f"{BASE}/logs", params=params)
+
+
+def test_output_comes_by_channel_and_the_end_is_a_status(box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("stderr", b"err"), Chunk("exit", b"0")))
+    received = frames(box, "command=a&command=b%20c&env=A=1&workingDir=/tmp&timeoutSeconds=2.5")
+    assert received[:2] == [b"\x01out\xff", b"\x02err"]
+    assert ending(received)["status"] == "Success"
+    container, asked = box.streams.asked[-1]
+    assert (container, asked["command"], asked["env"]) == ("c-quickstart", ("a", "b c"), {"A": "1"})
+    assert (asked["working_dir"], asked["timeout_seconds"], asked["stdin"]) == ("/tmp", 2.5, None)
+
+
+def test_the_exit_code_is_in_the_status(box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("exit", b"3"),))
+    status = ending(frames(box, "command=false"))
+    assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
+    assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+
+
+def test_stdin_goes_in_until_it_is_closed(box: World) -> None:
+    def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
+        for data in stdin:
+            yield Chunk("stdout", data)
+        yield Chunk("exit", b"0")
+
+    box.streams.run = cat
+    received = frames(box, "command=cat&stdin=true", b"\x00one", b"\x00two\x00", b"\x04ignored", b"\xff\x00")
+    assert received[:-1] == [b"\x01one", b"\x01two\x00"]
+
+
+def test_a_stream_that_breaks_ends_with_its_words(box: World) -> None:
+    def broken(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"a")
+        raise StreamError("the engine went away; try again")
+
+    box.streams.run = broken
+    received = frames(box, "command=a")
+    assert received[0] == b"\x01a"
+    assert ending(received)["message"] == "the engine went away; try again"
+    box.streams.run = lambda **_: iter(())
+    assert "ended before the command did" in ending(frames(box, "command=a"))["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "words"),
+    [
+        ("", 400, "no command to run"),
+        ("command=a&tty=true", 400, "terminal"),
+        ("command=a&env=A", 400, "NAME=VALUE"),
+        ("command=a&timeoutSeconds=-1", 400, "timeoutSeconds"),
+    ],
+)
+def test_a_request_that_can_not_be_served_is_refused_before_the_stream(
+    box: World, query: str, code: int, words: str
+) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        frames(box, query)
+    assert caught.value.response.status_code == code
+    assert words in json.loads(caught.value.response.body or b"")["message"]
+
+
+def test_a_box_that_is_not_there_or_does_not_run_is_refused_before_the_stream(served: World) -> None:
+    for code in (404, 409):
+        with pytest.raises(InvalidStatus) as caught:
+            frames(served, "command=a")
+        assert caught.value.response.status_code == code
+        served.apply()
+
+
+def test_a_client_that_leaves_frees_a_silent_command_and_its_stdin(box: World) -> None:
+    freed = threading.Event()
+
+    def waits(stdin: Any, **_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"ready")
+        for _ in stdin:
+            pass
+        freed.set()
+        yield Chunk("exit", b"0")
+
+    box.streams.run = waits
+    with connect(box, "command=a&stdin=true") as opened:
+        assert opened.recv() == b"\x01ready"
+    assert freed.wait(5)
+
+
+def test_a_client_that_leaves_closes_a_stream_that_is_blocked(box: World) -> None:
+    box.streams.run = box.streams.endless
+    with connect(box, "command=a") as opened:
+        assert opened.recv() == b"\x01first\n"
+    assert box.streams.closed.wait(5)
+
+
+def test_much_output_waits_for_its_reader_and_arrives_whole(box: World) -> None:
+    pieces = [bytes([number % 251]) * 65536 for number in range(160)]
+    box.streams.run = lambda **_: iter((*(Chunk("stdout", each) for each in pieces), Chunk("exit", b"0")))
+    received = frames(box, "command=a")
+    assert [each[1:] for each in received[:-1]] == pieces
+
+
+def test_many_followed_logs_leave_room_for_everybody_else(box: World) -> None:
+    box.streams.log = box.streams.endless
+    transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
+    with httpx.Client(transport=transport, base_url="http://paddock") as client:
+        opened = [client.send(client.build_request("GET", f"{BASE}/logs?follow=true"), stream=True) for _ in range(60)]
+        assert client.get(BASE, timeout=5).status_code == 200
+        for each in opened:
+            each.close()
+
+
+def test_logs_are_both_streams_as_text(box: World) -> None:
+    box.streams.log = lambda **_: iter((Chunk("stdout", b"a\n"), Chunk("stderr", b"b\n")))
+    answer = logs(box, tailLines="5", sinceSeconds="60", timestamps="true")
+    assert (answer.text, answer.headers["content-type"]) == ("a\nb\n", "text/plain; charset=utf-8")
+    _, asked = box.streams.asked[-1]
+    assert asked == {"follow": False, "tail": 5, "since": box.clock.now() - 60, "timestamps": True}
+
+
+def test_a_log_that_is_refused_is_a_status(box: World) -> None:
+    def refused(**_: Any) -> Iterator[Chunk]:
+        raise StreamError("the container is gone; ask again once Ready")
+
+    box.streams.log = refused
+    answer = logs(box)
+    assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
+    assert "ask again once Ready" in answer.json()["message"]
+
+
+def test_an_empty_log_is_an_empty_answer(box: World) -> None:
+    box.streams.log = lambda **_: iter(())
+    assert logs(box).text == ""

@@ -1,0 +1,37 @@
+"""The fixtures of this folder: a daemon's API on a socket, and the command line that talks to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import cli
+from tests.helpers_api import QUICKSTART, World
+from tests.helpers_fixtures import quiet, served, world
+
+__all__ = ["quiet", "served", "world"]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def paddock(served: World) -> Run:
+    """Run `paddock ...` against the served world."""
+
+    def run(*words: str, stdin: bytes | str | None = None) -> Result:
+        return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", *words], input=stdin)
+
+    return run
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Callable[..., str]:
+    """Write a spec file; gives its path."""
+
+    def write(text: str = QUICKSTART, name: str = "app.yaml") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+        return str(path)
+
+    return write

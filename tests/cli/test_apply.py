@@ -1,0 +1,99 @@
+"""`paddock apply`: what it prints, what it refuses, and that a refusal changes nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+Spec = Callable[..., str]
+OTHER = QUICKSTART.replace("name: quickstart", "name: other")
+
+
+def test_it_prints_what_kubectl_would(paddock: Run, spec: Spec) -> None:
+    first = paddock("apply", "-f", spec())
+    assert (first.exit_code, first.stdout) == (0, "sandbox.paddock/quickstart created\n")
+    assert paddock("apply", "-f", spec()).stdout == "sandbox.paddock/quickstart unchanged\n"
+    changed = spec(f"{QUICKSTART.replace('512Mi', '1Gi')}---\n{OTHER}")
+    assert paddock("apply", "-f", changed).stdout == (
+        "sandbox.paddock/quickstart configured\nsandbox.paddock/other created\n"
+    )
+
+
+def test_folders_stdin_and_several_files(paddock: Run, spec: Spec, tmp_path: Path) -> None:
+    spec(name="specs/b.yml")
+    spec(OTHER, name="specs/a.yaml")
+    spec("not a spec", name="specs/README.md")
+    done = paddock("apply", "-f", str(tmp_path / "specs"))
+    assert done.stdout == "sandbox.paddock/other created\nsandbox.paddock/quickstart created\n"
+    third = QUICKSTART.replace("name: quickstart", "name: third")
+    assert paddock("apply", "-f", "-", stdin=third).stdout == "sandbox.paddock/third created\n"
+    both = paddock("apply", "-f", spec(OTHER, "o.yaml"), "-f", spec())
+    assert both.stdout == "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
+
+
+def test_problems_are_told_with_their_place_on_stderr(paddock: Run, spec: Spec, served: World) -> None:
+    path = spec(f"{OTHER}---\n{QUICKSTART.replace('512Mi', '512m')}")
+    done = paddock("apply", "-f", path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: 1 problem; nothing was changed\n"
+        f"{path}:23:33: spec.resources.limits.memory: `512m` is 0.512 bytes; write `512Mi`\n"
+    )
+    assert served.store.list("Sandbox")[0] == []
+
+
+def test_a_server_dry_run_compares_and_writes_nothing(paddock: Run, spec: Spec, served: World) -> None:
+    done = paddock("apply", "-f", spec(), "--dry-run=server")
+    assert done.stdout == "sandbox.paddock/quickstart created (server dry run)\n"
+    assert served.store.list("Sandbox")[0] == []
+
+
+def test_a_client_dry_run_needs_no_daemon(paddock: Run, spec: Spec) -> None:
+    done = paddock("--server", "unix:///nowhere", "apply", "-f", spec(), "--dry-run=client")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart valid (client dry run)\n")
+    path = spec(f"{QUICKSTART.replace('512Mi', '512m')}---\n{OTHER}---\n{OTHER}")
+    bad = paddock("apply", "-f", path, "--dry-run=client")
+    assert (bad.exit_code, bad.stdout) == (1, "")
+    assert bad.stderr.startswith("error: 2 problems\n")
+    assert f"{path}:11:33: spec.resources.limits.memory" in bad.stderr
+    assert f"Sandbox `other` is described already at {path}:13" in bad.stderr
+
+
+def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run, spec: Spec, served: World) -> None:
+    assert paddock("apply", "-f", spec(), "-n", "team").exit_code == 0
+    assert served.sandbox(namespace="team").name == "quickstart"
+    text = QUICKSTART.replace("  name: quickstart", "  name: quickstart\n  namespace: own")
+    refused = paddock("apply", "-f", spec(text), "-n", "team")
+    assert (refused.exit_code, "metadata.namespace: is `own`" in refused.stderr) == (1, True)
+    assert paddock("apply", "-f", spec(text)).exit_code == 0
+
+
+def test_files_that_can_not_be_read_are_named(paddock: Run, tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"kind: \x00\x01")
+    (tmp_path / "empty").mkdir()
+    for name, words in (
+        ("missing.yaml", "can't read"),
+        ("binary.yaml", "the file is binary"),
+        ("empty", "there is no .yaml, .yml, .json file in"),
+    ):
+        done = paddock("apply", "-f", str(tmp_path / name))
+        assert done.exit_code == 1
+        assert words in done.stderr
+        assert name in done.stderr
+
+
+def test_without_a_file_it_is_a_usage_error(paddock: Run) -> None:
+    done = paddock("apply")
+    assert done.exit_code == 2
+    assert "-f FILE" in done.stderr
+
+
+def test_what_get_prints_as_yaml_applies_again(paddock: Run, spec: Spec) -> None:
+    paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"))
+    one = paddock("get", "sb/quickstart", "-o", "yaml").stdout
+    assert paddock("apply", "-f", "-", stdin=one).stdout == "sandbox.paddock/quickstart unchanged\n"
+    many = paddock("get", "sb", "-o", "json").stdout
+    assert paddock("apply", "-f", "-", stdin=many).stdout == (
+        "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
+    )

@@ -1,0 +1,121 @@
+"""Finding the daemon, and what is said when it is not there."""
+
+import contextlib
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from controller.cli.main import cli
+from controller.cli.options import DURATION
+from controller.cli.server import locate
+from tests.helpers_api import World
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PADDOCK_SERVER", "PADDOCK_SOCKET", "XDG_RUNTIME_DIR", "PADDOCK_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_socket_that_is_there_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
+    (tmp_path / "paddock.sock").touch()
+    assert str(locate(None)) == f"unix://{tmp_path}/paddock.sock"
+    monkeypatch.setenv("PADDOCK_SOCKET", "/other.sock")
+    assert str(locate(None)) == "unix:///other.sock"
+    assert str(locate("http://host:1234/")) == "http://host:1234"
+
+
+def test_the_environment_names_the_server(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDOCK_SERVER", f"unix://{served.socket}")
+    assert CliRunner().invoke(cli, ["get", "sb"]).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [["get", "sb"], ["exec", "a", "--", "true"], ["logs", "a"], ["version", "--daemon"]])
+def test_no_daemon_is_said_with_what_to_do(tmp_path: Path, words: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["--server", f"unix://{tmp_path}/none.sock", *words])
+    assert done.exit_code == 1
+    assert f"error: no Paddock daemon answers at unix://{tmp_path}/none.sock (" in done.stderr
+    assert "start it with `make up` or `paddock serve`" in done.stderr
+
+
+def test_an_address_that_is_none_is_a_usage_error() -> None:
+    done = CliRunner().invoke(cli, ["--server", "ftp://x", "get", "sb"])
+    assert done.exit_code == 2
+    assert "write unix:///path/to/socket or http://host:port" in done.stderr
+
+
+def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = CliRunner().invoke(cli, ["--server", f"unix://{path}", "get", "sb"])
+        thread.join()
+    assert done.exit_code == 1
+    assert "is --server right?" in done.stderr
+
+
+def test_tcp_works_too(world: World) -> None:
+    """The client's side; the daemon itself serves the Unix socket only, so a relay stands between."""
+    server = world.server()
+    server.start()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_relay, args=(listening, world.socket))
+        thread.start()
+        done = CliRunner().invoke(
+            cli, ["--server", f"http://127.0.0.1:{listening.getsockname()[1]}", "version", "--daemon"]
+        )
+        thread.join()
+    server.stop()
+    assert "daemon 0.1.0" in done.stdout
+
+
+def _relay(listening: socket.socket, path: Path) -> None:
+    """Carry one connection, both ways, until both ends are done."""
+    client, _ = listening.accept()
+    with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        daemon.connect(str(path))
+        back = threading.Thread(target=_carry, args=(daemon, client))
+        back.start()
+        _carry(client, daemon)
+        back.join()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to become somebody else")
+def test_no_permission_is_said_so(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    served.socket.unlink()
+    served.socket.touch()
+    done = CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", "get", "sb"])
+    assert "no permission to use" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("2m", 120), ("1h30m", 5400), ("500ms", 0.5), ("7", 7), ("1.5s", 1.5), ("1d", 86400)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert DURATION.convert(text, None, None) == seconds

@@ -1,0 +1,115 @@
+"""`paddock delete` and `paddock wait`: asked for, waited for, and what stands in the way when time is over."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+Spec = Callable[..., str]
+OTHER = QUICKSTART.replace("name: quickstart", "name: other")
+
+
+@pytest.fixture
+def one(served: World) -> World:
+    served.apply()
+    return served
+
+
+def test_delete_waits_until_it_is_gone(paddock: Run, one: World) -> None:
+    waiting = threading.Timer(0.3, one.finish_deletion)
+    waiting.start()
+    done = paddock("delete", "sandbox", "quickstart")
+    waiting.join()
+    assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
+
+
+def test_delete_without_waiting_and_one_that_takes_too_long(paddock: Run, one: World) -> None:
+    assert paddock("delete", "sb/quickstart", "--no-wait").exit_code == 0
+    late = paddock("delete", "sb/quickstart", "--timeout", "0")
+    assert late.exit_code == 1
+    assert "timed out after 0 s; still there: sandbox.paddock/quickstart" in late.stderr
+
+
+def test_delete_is_done_when_another_of_the_name_is_there(paddock: Run, one: World) -> None:
+    def replace() -> None:
+        one.finish_deletion()
+        one.apply()
+
+    waiting = threading.Timer(0.3, replace)
+    waiting.start()
+    assert paddock("delete", "sb", "quickstart").exit_code == 0
+    waiting.join()
+
+
+def test_what_is_not_there(paddock: Run, one: World) -> None:
+    done = paddock("delete", "sb", "nope", "quickstart", "--no-wait")
+    assert (done.exit_code, done.stdout) == (1, 'sandbox.paddock "quickstart" deleted\n')
+    assert "sandboxes `nope` not found" in done.stderr
+    assert paddock("delete", "sb", "nope", "--ignore-not-found").exit_code == 0
+
+
+def test_by_file_by_label_and_all(paddock: Run, one: World, spec: Spec) -> None:
+    assert paddock("delete", "-f", spec(), "--no-wait").stdout == 'sandbox.paddock "quickstart" deleted\n'
+    one.apply(OTHER)
+    assert paddock("delete", "sb", "-l", "app=x").stderr == "No resources found.\n"
+    assert paddock("delete", "sb", "--all", "--no-wait").stdout.count("deleted") == 2
+    assert one.sandbox("other").deleted_at is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name what to delete"),
+        (["sb"], "say --all or -l"),
+        (["sb", "a", "--all"], "can't be combined"),
+        (["sb", "a", "--timeout", "soon"], "is no duration"),
+    ],
+)
+def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[str], said: str) -> None:
+    done = paddock("delete", *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert one.sandbox().deleted_at is None
+
+
+def test_wait_for_a_condition_that_holds_or_comes(paddock: Run, one: World) -> None:
+    waiting = threading.Timer(0.3, one.set_ready)
+    waiting.start()
+    done = paddock("wait", "--for=condition=Ready", "sandbox/quickstart", "--timeout=20s")
+    waiting.join()
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
+    assert paddock("wait", "--for=condition=ready=true", "sb", "quickstart", "--timeout=0").exit_code == 0
+
+
+def test_a_condition_of_an_older_generation_does_not_count(paddock: Run, one: World) -> None:
+    one.set_ready()
+    one.apply(QUICKSTART.replace("512Mi", "1Gi"))
+    assert paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0").exit_code == 1
+
+
+def test_when_time_is_over_the_condition_says_why(paddock: Run, one: World) -> None:
+    late = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0")
+    assert (late.exit_code, late.stderr) == (
+        1,
+        "error: timed out after 0 s\nsandbox.paddock/quickstart: has no condition Ready yet\n",
+    )
+    one.set_ready("False", "ImagePullFailed", "no such image; build it")
+    late = paddock("wait", "--for=condition=Ready", "sb", "--all", "--timeout=100ms")
+    assert late.stderr.endswith("sandbox.paddock/quickstart: Ready=False ImagePullFailed: no such image; build it\n")
+
+
+def test_wait_for_deletion(paddock: Run, one: World) -> None:
+    late = paddock("wait", "--for=delete", "sb/quickstart", "--timeout=0")
+    assert "was not asked to be deleted; held by paddock/container" in late.stderr
+    one.finish_deletion()
+    assert paddock("wait", "--for=delete", "sb/quickstart").stdout == "sandbox.paddock/quickstart deleted\n"
+
+
+def test_wait_for_what_is_not_there_is_an_error_at_once(paddock: Run, served: World) -> None:
+    done = paddock("wait", "--for=condition=Ready", "sb/nope")
+    assert (done.exit_code, "`nope` not found" in done.stderr) == (1, True)
+    assert paddock("wait", "--for=condition=Ready", "sb", "--all").exit_code == 1
+    assert paddock("wait", "--for=readiness", "sb/nope").exit_code == 2

@@ -1,0 +1,124 @@
+"""`paddock get`, `describe` and `events`: what a person who knows kubectl expects to see."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+
+@pytest.fixture
+def two(served: World) -> World:
+    served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('quickstart', 'second').replace('demo', 'web')}")
+    served.set_ready()
+    served.clock.advance(300)
+    return served
+
+
+def test_a_table_is_aligned_as_kubectl_does(paddock: Run, two: World) -> None:
+    assert paddock("get", "sandboxes").stdout == (
+        "NAME         READY     STATUS    RESTARTS   CPU   MEMORY   PIDS   AGE\n"
+        "quickstart   True      Running   2          -     -        -      5m\n"
+        "second       Unknown   Pending   0          -     -        -      5m\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["sandboxes", "sandbox", "sb", "Sandbox", "sandbox.paddock"])
+def test_every_word_for_a_kind_works(paddock: Run, two: World, word: str) -> None:
+    assert paddock("get", word, "quickstart", "--no-headers").stdout.startswith("quickstart   True")
+
+
+def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
+    assert paddock("get", "sb", "-l", "app=web", "-o", "name").stdout == "sandbox.paddock/second\n"
+    assert paddock("get", "sb", "second", "quickstart", "-o", "name").stdout == (
+        "sandbox.paddock/second\nsandbox.paddock/quickstart\n"
+    )
+    assert paddock("get", "sb/second", "sandbox/quickstart", "--no-headers").stdout.count("\n") == 2
+
+
+def test_wide_shows_more_and_everywhere_shows_where(paddock: Run, two: World) -> None:
+    lines = paddock("get", "sb", "-A", "-o", "wide").stdout.splitlines()
+    assert " ".join(lines[0].split()) == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE CONTAINER"
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "STATUS",
+        "RESTARTS",
+        "CPU",
+        "MEMORY",
+        "PIDS",
+        "AGE",
+        "IMAGE",
+        "CONTAINER",
+    ]
+    assert lines[1].split()[:2] == ["default", "quickstart"]
+    assert "paddock/python:1" in lines[1]
+
+
+def test_json_and_yaml_are_the_object_or_a_list(paddock: Run, two: World) -> None:
+    one = json.loads(paddock("get", "sb", "quickstart", "-o", "json").stdout)
+    assert (one["kind"], one["metadata"]["name"]) == ("Sandbox", "quickstart")
+    assert yaml.safe_load(paddock("get", "sb/quickstart", "-o", "yaml").stdout) == one
+    many = yaml.safe_load(paddock("get", "sb", "-o", "yaml").stdout)
+    assert (many["kind"], many["items"][0]) == ("List", one)
+
+
+def test_nothing_is_said_on_stderr_with_exit_code_0(paddock: Run) -> None:
+    done = paddock("get", "sb")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No resources found in default namespace.\n")
+    assert paddock("get", "sb", "-n", "team").stderr == "No resources found in team namespace.\n"
+    assert paddock("get", "sb", "-A").stderr == "No resources found.\n"
+
+
+def test_what_is_missing_is_an_error_and_the_rest_is_shown(paddock: Run, two: World) -> None:
+    done = paddock("get", "sb", "nope", "quickstart", "-o", "name")
+    assert (done.exit_code, done.stdout) == (1, "sandbox.paddock/quickstart\n")
+    assert done.stderr == "error: sandboxes `nope` not found in namespace `default`\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["sandboxs"], 1, "the server knows no kind `sandboxs`; did you mean `sandboxes`?"),
+        (["pods"], 1, "there are sandboxes/sb"),
+        ([], 2, "name a kind"),
+        (["sb/a", "b"], 2, "all must be"),
+        (["sb", "a", "-A"], 2, "can't be combined"),
+        (["sb", "-l", "a b"], 1, "can't read `a b`"),
+    ],
+)
+def test_wrong_words_are_refused_in_words(paddock: Run, words: list[str], code: int, said: str) -> None:
+    done = paddock("get", *words)
+    assert done.exit_code == code
+    assert said in done.stderr
+
+
+def test_describe_shows_spec_conditions_and_events(paddock: Run, two: World) -> None:
+    two.add_event(two.sandbox(), "Created", "container pdk-quickstart made")
+    shown = paddock("describe", "sb", "quickstart").stdout
+    assert "Name:           quickstart\n" in shown
+    assert "Labels:         app=demo\n" in shown
+    assert "    image: paddock/python:1\n" in shown
+    assert "Status:\n  observedGeneration: 1\n  restartCount: 2\n" in shown
+    assert "  TYPE    STATUS   SINCE                  REASON    MESSAGE\n" in shown
+    assert "  Ready   True     2023-11-14T22:13:20Z   Running\n" in shown
+    assert "sandbox/quickstart   container pdk-quickstart made" in shown
+    second = paddock("describe", "sb/second").stdout
+    assert "Conditions:\n  none yet\nEvents:  none\n" in second
+    assert paddock("describe", "sb", "-l", "app").stdout.count("Name: ") == 2
+
+
+def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
+    two.add_event(two.sandbox(), "Created", "made")
+    two.clock.advance(60)
+    two.add_event(two.sandbox("second"), "Failed", "no image", "Warning")
+    assert paddock("events").stdout == (
+        "LAST SEEN   TYPE      REASON    OBJECT               MESSAGE\n"
+        "60s         Normal    Created   sandbox/quickstart   made\n"
+        "0s          Warning   Failed    sandbox/second       no image\n"
+    )
+    assert paddock("events", "sb/second", "--no-headers").stdout.split()[1:3] == ["Warning", "Failed"]
+    assert json.loads(paddock("events", "-A", "-o", "json").stdout)["items"][0]["reason"] == "Created"
+    assert paddock("events", "-n", "team").stderr == "No events found in team namespace.\n"

@@ -1,0 +1,127 @@
+"""`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.api.server import ApiServer
+from controller.cli.main import cli
+from controller.kinds.action import CreateContainer, PauseContainer, StartContainer
+from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.labels import container_labels, container_name
+from controller.kinds.outcome import Ok
+from tests.conftest import HandClock
+from tests.fakes.engine import TINY, FakeEngine
+from tests.helpers_api import World, make_world
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    made = FakeEngine("i-1", clock=HandClock())
+    made.open(lambda: None)
+    return made
+
+
+@pytest.fixture
+def boxed(tmp_path: Path, engine: FakeEngine, quiet: None) -> Iterator[World]:
+    """A served world whose sandbox `quickstart` runs on the engine, and has said something."""
+    world = make_world(tmp_path, engine=engine)
+    world.apply()
+    _run_box(world, engine)
+    server: ApiServer = world.server()
+    server.start()
+    yield world
+    server.stop()
+    world.store.close()
+
+
+def _run_box(world: World, engine: FakeEngine) -> None:
+    obj = world.sandbox()
+    name = container_name(obj.name, obj.uid)
+    command = ("sh", "-c", "echo hello; echo oops >&2; sleep 60")
+    config = ContainerConfig(TINY, name, Limits(500, 64 << 20, 64), obj.name, command=command)
+    labels = container_labels(
+        instance="i-1",
+        uid=obj.uid,
+        namespace=obj.namespace,
+        name=obj.name,
+        role="sandbox",
+        generation=1,
+        config_hash="h",
+        template_hash="t",
+    )
+    for action in (CreateContainer(obj.uid, config, labels, "test"), StartContainer(obj.uid, name, "test")):
+        assert isinstance(engine.act(action), Ok)
+
+
+@pytest.fixture
+def paddock(boxed: World) -> Run:
+    def run(*words: str, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(cli, ["--server", f"unix://{boxed.socket}", *words], input=stdin)
+
+    return run
+
+
+def test_output_errors_and_exit_code_come_through(paddock: Run) -> None:
+    done = paddock("exec", "quickstart", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
+    assert paddock("exec", "sandbox/quickstart", "--", "true").exit_code == 0
+
+
+def test_stdin_goes_through_byte_for_byte(paddock: Run) -> None:
+    data = bytes(range(256)) * 2000
+    done = paddock("exec", "-i", "quickstart", "--", "cat", stdin=data)
+    assert (done.exit_code, done.stdout_bytes) == (0, data)
+
+
+def test_without_i_stdin_is_left_alone(paddock: Run) -> None:
+    assert paddock("exec", "quickstart", "--", "cat", stdin=b"secret").stdout == ""
+
+
+def test_logs(paddock: Run) -> None:
+    assert sorted(paddock("logs", "quickstart").stdout.split()) == ["hello", "oops"]
+    assert paddock("logs", "quickstart", "--tail", "0").stdout == ""
+    assert paddock("logs", "sandbox/quickstart", "--tail=1").stdout == "oops\n"
+
+
+def test_nothing_stays_open(paddock: Run, engine: FakeEngine) -> None:
+    paddock("exec", "quickstart", "--", "true")
+    paddock("logs", "quickstart")
+    assert not engine.open_streams
+
+
+def test_a_box_that_does_not_run_is_refused_with_its_own_reason(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+    boxed.set_ready("False", "Paused", "asked for by runState")
+    (container,) = engine.observe().containers[boxed.sandbox().uid]
+    engine.act(PauseContainer(container.uid, container.name, container.id, "test"))
+    done = paddock("exec", "quickstart", "--", "true")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: sandbox `quickstart` is not running (paused): Paused: asked for by runState\n"
+
+
+def test_an_engine_that_is_gone_is_said_so(paddock: Run, engine: FakeEngine) -> None:
+    engine.go_down("the engine does not answer; start it")
+    assert paddock("logs", "quickstart").stderr == "error: the engine does not answer; start it\n"
+    assert paddock("exec", "quickstart", "--", "true").stderr == "error: the engine does not answer; start it\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["exec", "nope", "--", "true"], 1, "`nope` not found"),
+        (["exec", "quickstart"], 2, "COMMAND"),
+        (["exec", "-t", "quickstart", "--", "sh"], 2, "leave -t out"),
+        (["exec", "-e", "A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
+        (["exec", "pod/quickstart", "--", "sh"], 2, "only sandboxes"),
+        (["logs", "nope"], 1, "`nope` not found"),
+        (["logs", "quickstart", "--since", "yesterday"], 2, "is no duration"),
+    ],
+)
+def test_wrong_words(paddock: Run, words: list[str], code: int, said: str) -> None:
+    done = paddock(*words)
+    assert done.exit_code == code
+    assert said in done.stderr

@@ -1,0 +1,46 @@
+"""What a command imports before it runs: `paddock version` is a process of a few hundredths of a second."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("docker", "sqlalchemy", "pydantic", "httpx", "yaml", "fastapi", "rich", "structlog", "controller.kinds")
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_version_imports_nothing_heavy() -> None:
+    loaded = python(
+        "import sys; from click.testing import CliRunner; from controller.cli.main import cli;"
+        "result = CliRunner().invoke(cli, ['version']); assert result.exit_code == 0, result.output;"
+        "print('\\n'.join(sys.modules))"
+    ).split()
+    assert not [each for each in HEAVY if each in loaded]
+
+
+def test_no_command_imports_the_daemons_rooms() -> None:
+    loaded = python(
+        "import sys, importlib; from controller.cli.main import COMMANDS;"
+        "[importlib.import_module(f'controller.cli.commands.{each}') for each in COMMANDS];"
+        "print('\\n'.join(sys.modules))"
+    ).split()
+    unwanted = (
+        "docker",
+        "sqlalchemy",
+        "controller.app",
+        "controller.engine",
+        "controller.store",
+        "controller.settings",
+    )
+    assert not [each for each in unwanted if each in loaded]
+
+
+def test_the_module_runs_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "controller", "version"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "paddock 0.1.0 (speaks paddock/v1alpha1)\n"

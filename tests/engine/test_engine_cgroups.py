@@ -1,0 +1,376 @@
+"""Usage and limits out of made-up trees: cgroup v1, v2 and hybrid hosts, as files say, whatever this host has."""
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from controller.engine.cgroups import Cgroups, Unreadable, own_path, parse_mounts
+from controller.engine.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
+from controller.engine.usage import CgroupUsage, parse_net_dev, working_set_bytes
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, State
+from controller.kinds.usage import NetworkUsage, Usage
+
+ID = "c0ffee" + "0" * 58
+PID = 4242
+
+NET_DEV = """Inter-|   Receive                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo:     999      99    9    9    0     0          0         0     999      99    9    9    0     0       0        0
+  eth0:    1000      10    1    2    0     0          0         0    2000      20    3    4    0     0       0        0
+  eth1:       1       1    1    1    0     0          0         0       1       1    1    1    0     0       0        0
+"""
+V1 = {
+    "cpu": {
+        "cpu.cfs_quota_us": "50000",
+        "cpu.cfs_period_us": "100000",
+        "cpu.shares": "512",
+        "cpu.stat": "nr_periods 10\nnr_throttled 4\nthrottled_time 1500000000",
+    },
+    "cpuacct": {"cpuacct.usage": "2500000000", "cpuacct.stat": "user 150\nsystem 50"},
+    "memory": {
+        "memory.usage_in_bytes": "9000000",
+        "memory.max_usage_in_bytes": "9500000",
+        "memory.limit_in_bytes": "33554432",
+        "memory.memsw.limit_in_bytes": "33554432",
+        "memory.failcnt": "3",
+        "memory.memsw.failcnt": "2",
+        "memory.kmem.usage_in_bytes": "700000",
+        "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1",
+        "memory.stat": "cache 1\ntotal_cache 4000000\ntotal_rss 5000000\ntotal_swap 10\n"
+        "total_pgmajfault 6\ntotal_inactive_file 3000000",
+    },
+    "blkio": {
+        "blkio.throttle.io_service_bytes_recursive": "8:0 Read 100\n8:0 Write 200\n8:0 Total 300\n"
+        "9:0 Read 1\n9:0 Write 2\nTotal 303",
+        "blkio.throttle.io_serviced_recursive": "8:0 Read 10\n8:0 Write 20\nTotal 30",
+    },
+    "pids": {"pids.current": "5", "pids.max": "64", "pids.events": "max 2"},
+}
+V2 = {
+    "cpu.max": "50000 100000",
+    "cpu.weight": "100",
+    "cpu.stat": "usage_usec 2500000\nuser_usec 1500000\nsystem_usec 500000\n"
+    "nr_periods 10\nnr_throttled 4\nthrottled_usec 1500000",
+    "memory.current": "9000000",
+    "memory.peak": "9500000",
+    "memory.max": "33554432",
+    "memory.swap.current": "10",
+    "memory.swap.max": "0",
+    "memory.events": "low 0\nhigh 0\nmax 5\noom 1\noom_kill 1",
+    "memory.stat": "anon 5000000\nfile 4000000\nkernel 700000\npgmajfault 6\ninactive_file 3000000",
+    "io.stat": "8:0 rbytes=100 wbytes=200 rios=10 wios=20 dbytes=0 dios=0\n9:0 rbytes=1 wbytes=2 rios=0 wios=0",
+    "pids.current": "5",
+    "pids.peak": "9",
+    "pids.max": "64",
+    "pids.events": "max 2",
+}
+EXPECTED = {
+    "cpu_usage_seconds": 2.5,
+    "cpu_user_seconds": 1.5,
+    "cpu_system_seconds": 0.5,
+    "cpu_periods": 10,
+    "cpu_throttled_periods": 4,
+    "cpu_throttled_seconds": 1.5,
+    "cpu_limit_cores": 0.5,
+    "memory_usage_bytes": 9_000_000,
+    "memory_working_set_bytes": 6_000_000,
+    "memory_rss_bytes": 5_000_000,
+    "memory_cache_bytes": 4_000_000,
+    "memory_kernel_bytes": 700_000,
+    "memory_swap_bytes": 10,
+    "memory_peak_bytes": 9_500_000,
+    "memory_major_faults": 6,
+    "memory_limit_hits": 5,
+    "memory_limit_bytes": 33_554_432,
+    "memory_swap_limit_bytes": 0,
+    "oom_kills": 1,
+    "pids": 5,
+    "pids_limit": 64,
+    "pids_limit_hits": 2,
+    "fs_read_bytes": 101,
+    "fs_write_bytes": 202,
+    "fs_reads": 10,
+    "fs_writes": 20,
+}
+
+
+class Host:
+    """A made-up /proc and /sys/fs/cgroup with one container in it."""
+
+    def __init__(self, folder: Path, *, v1: tuple[str, ...], v2: bool, group: str = f"/docker/{ID}") -> None:
+        self.proc, self.sys, self._group = folder / "proc", folder / "sys fs", group
+        self._v1 = v1
+        self._v2 = v2
+        self._numbers = itertools.count(30)
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self" / "mountinfo").write_text("".join(self._mountinfo()))
+        self.process(PID, group)
+        for each in v1:
+            self.fill(each, V1.get(each, {}))
+        if v2:
+            self.fill("unified", {name: text for name, text in V2.items() if self._v2_has(name)})
+
+    def _v2_has(self, name: str) -> bool:
+        """A controller is in one version at a time."""
+        controller = {"io": "blkio"}.get(name.split(".")[0], name.split(".")[0])
+        return controller not in self._v1
+
+    def _mountinfo(self) -> list[str]:
+        lines = ["22 27 0:21 / /proc rw,relatime - proc proc rw\n"]
+        for each in self._v1:
+            point = str(self.sys / each).replace(" ", "\\040")
+            lines.append(f"{next(self._numbers)} 31 0:29 / {point} rw shared:9 - cgroup cgroup rw,{each}\n")
+        if self._v2:
+            point = str(self.sys / "unified").replace(" ", "\\040")
+            lines.append(f"{next(self._numbers)} 31 0:38 / {point} rw - cgroup2 cgroup2 rw,nsdelegate\n")
+        return lines
+
+    def folder(self, hierarchy: str) -> Path:
+        return self.sys / hierarchy / self._group.lstrip("/")
+
+    def fill(self, hierarchy: str, files: dict[str, str]) -> None:
+        self.folder(hierarchy).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (self.folder(hierarchy) / name).write_text(text + "\n")
+
+    def process(self, pid: int, group: str) -> None:
+        """A process in that cgroup."""
+        (self.proc / str(pid) / "net").mkdir(parents=True, exist_ok=True)
+        (self.proc / str(pid) / "net" / "dev").write_text(NET_DEV)
+        rows = [f"{number}:{each}:{group}\n" for number, each in enumerate(self._v1, 1)]
+        (self.proc / str(pid) / "cgroup").write_text("".join(rows) + (f"0::{group}\n" if self._v2 else ""))
+
+    @property
+    def cgroups(self) -> Cgroups:
+        return Cgroups(self.proc)
+
+
+ALL_V1 = ("cpu", "cpuacct", "memory", "blkio", "pids", "freezer")
+
+
+@pytest.fixture
+def v1(tmp_path: Path) -> Host:
+    return Host(tmp_path, v1=ALL_V1, v2=False)
+
+
+@pytest.fixture
+def v2(tmp_path: Path) -> Host:
+    return Host(tmp_path, v1=(), v2=True, group=f"/system.slice/docker-{ID}.scope")
+
+
+def box(**changes: object) -> Container:
+    values = {"state": State.RUNNING, "pid": PID, "started_at": 1.0, "networks": ("bridge",), **changes}
+    return Container(id=ID, name="pdk-a", uid="u1", **values)  # type: ignore[arg-type]
+
+
+def read(host: Host, container: Container) -> Usage | None:
+    reader = CgroupUsage(host.cgroups)
+    try:
+        return reader.read([container]).get(ID)
+    finally:
+        reader.close()
+
+
+def shown(usage: Usage | None) -> dict[str, object]:
+    assert usage is not None
+    return {name: getattr(usage, name) for name in EXPECTED}
+
+
+def open_handles() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# Usage
+
+
+def test_version_1(v1: Host) -> None:
+    usage = read(v1, box())
+    assert shown(usage) == EXPECTED
+    assert usage is not None
+    assert (usage.source, usage.pids_peak) == ("cgroup1", None)
+
+
+def test_version_2(v2: Host) -> None:
+    usage = read(v2, box())
+    assert shown(usage) == EXPECTED
+    assert usage is not None
+    assert (usage.source, usage.pids_peak) == ("cgroup2", 9)
+
+
+def test_a_hybrid_host_whose_unified_tree_is_empty_is_version_1(tmp_path: Path) -> None:
+    host = Host(tmp_path, v1=ALL_V1, v2=True)
+    assert shown(read(host, box())) == EXPECTED
+
+
+def test_a_hybrid_host_that_keeps_some_controllers_in_each(tmp_path: Path) -> None:
+    host = Host(tmp_path, v1=("cpu", "cpuacct", "blkio"), v2=True)
+    usage = read(host, box())
+    assert shown(usage) == EXPECTED
+    assert usage is not None
+    assert usage.source == "cgroup2"
+
+
+def test_no_limits_are_none(v1: Host, tmp_path: Path) -> None:
+    v1.fill("cpu", {"cpu.cfs_quota_us": "-1"})
+    v1.fill("memory", {"memory.limit_in_bytes": "9223372036854771712"})
+    v1.fill("pids", {"pids.max": "max"})
+    usage = read(v1, box())
+    assert usage is not None
+    assert (usage.cpu_limit_cores, usage.memory_limit_bytes, usage.pids_limit) == (None, None, None)
+    assert (usage.cpu_periods, usage.memory_swap_limit_bytes) == (None, None)
+
+
+def test_files_that_not_every_kernel_has_are_none(v2: Host) -> None:
+    for name in ("memory.peak", "memory.swap.current", "memory.swap.max", "pids.peak", "pids.events", "io.stat"):
+        (v2.folder("unified") / name).unlink()
+    usage = read(v2, box())
+    assert usage is not None
+    assert (usage.memory_peak_bytes, usage.memory_swap_bytes, usage.pids_peak, usage.fs_reads) == (None,) * 4
+
+
+def test_one_unreadable_file_drops_the_container_whole(v2: Host) -> None:
+    (v2.folder("unified") / "memory.current").unlink()
+    assert read(v2, box()) is None
+
+
+def test_working_set_is_never_below_zero(v1: Host) -> None:
+    v1.fill("memory", {"memory.usage_in_bytes": "1000"})
+    usage = read(v1, box())
+    assert usage is not None
+    assert usage.memory_working_set_bytes == 0
+    assert working_set_bytes(v1.cgroups, ID, PID) == 0
+
+
+def test_the_network_is_summed_without_lo(v1: Host) -> None:
+    usage = read(v1, box())
+    assert usage is not None
+    assert usage.network == NetworkUsage(1001, 2001, 11, 21, 2, 4, 3, 5)
+    assert parse_net_dev("") == NetworkUsage(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("networks", [("none",), ("host",), ()])
+def test_no_network_figures_where_it_has_none_of_its_own(v1: Host, networks: tuple[str, ...]) -> None:
+    usage = read(v1, box(networks=networks))
+    assert usage is not None
+    assert usage.network is None
+
+
+@pytest.mark.parametrize("state", [State.EXITED, State.CREATED, State.UNKNOWN, State.DEAD])
+def test_what_does_not_run_has_no_figures(v1: Host, state: State) -> None:
+    assert read(v1, box(state=state)) is None
+
+
+def test_a_pid_that_is_another_process_now_is_never_believed(v1: Host) -> None:
+    v1.process(PID, f"/docker/{'f' * 64}")
+    assert read(v1, box()) is None
+    v1.process(PID, "/")
+    assert read(v1, box()) is None
+    with pytest.raises(Unreadable):
+        working_set_bytes(v1.cgroups, ID, PID)
+
+
+def test_a_group_that_the_box_made_inside_its_own_is_part_of_it(v2: Host) -> None:
+    v2.process(PID, f"/system.slice/docker-{ID}.scope/init.scope")
+    assert shown(read(v2, box())) == EXPECTED
+    assert own_path(f"/a/docker-{ID}.scope/b/c", ID) == f"/a/docker-{ID}.scope"
+    assert own_path("/a/b", ID) is None
+    assert own_path("/a/b", "") is None
+
+
+def test_a_hierarchy_mounted_from_below_its_root() -> None:
+    (mount,) = parse_mounts("31 23 0:28 /lxc/box /sys/fs/cgroup rw - cgroup2 none rw\n")
+    assert (mount.root, mount.point, mount.version) == ("/lxc/box", "/sys/fs/cgroup", 2)
+
+
+def test_controllers_mounted_together() -> None:
+    (mount,) = parse_mounts("31 23 0:28 / /sys/fs/cgroup/cpu,cpuacct rw master:3 - cgroup cgroup rw,cpu,cpuacct\n")
+    assert mount.controllers >= {"cpu", "cpuacct"}
+
+
+def test_mounts_that_come_later_are_found(v2: Host) -> None:
+    mountinfo = v2.proc / "self" / "mountinfo"
+    text = mountinfo.read_text()
+    mountinfo.write_text(text.replace("unified", "elsewhere"))
+    reader = CgroupUsage(v2.cgroups)
+    assert reader.read([box()]) == {}
+    mountinfo.write_text(text)
+    assert set(reader.read([box()])) == {ID}
+    reader.close()
+
+
+def test_folders_are_held_and_let_go(v1: Host) -> None:
+    before = open_handles()
+    reader = CgroupUsage(v1.cgroups)
+    reader.read([box()])
+    held = open_handles()
+    assert held > before
+    reader.read([box()])
+    assert open_handles() == held
+    reader.read([box(started_at=2.0)])
+    assert open_handles() == held, "those of the run before are let go"
+    reader.read([])
+    assert open_handles() == before
+    reader.read([box()])
+    reader.close()
+    assert open_handles() == before
+
+
+def test_nothing_is_left_open_when_reading_fails(v1: Host) -> None:
+    before = open_handles()
+    (v1.folder("pids") / "pids.current").unlink()
+    assert read(v1, box()) is None
+    shutil.rmtree(v1.folder("memory"))
+    assert read(v1, box()) is None
+    assert open_handles() == before
+
+
+# Limits
+
+
+def test_limits_in_force_in_version_1(v1: Host) -> None:
+    assert read_limits(v1.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 512, 1)
+
+
+def test_limits_in_force_in_version_2(v2: Host) -> None:
+    assert read_limits(v2.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 100, 2)
+
+
+def test_limits_of_another_process_are_not_read(v2: Host) -> None:
+    v2.process(PID, "/user.slice")
+    with pytest.raises(Unreadable):
+        read_limits(v2.cgroups, ID, PID)
+    with pytest.raises(Unreadable):
+        read_limits(v2.cgroups, ID, 1)
+
+
+def test_rounding_is_no_drift_and_anything_else_is() -> None:
+    configured = Limits(500, 33_554_437, 64)
+    held = Reading(33_554_432, 64, 50_000, 100_000, 1024, 1)
+    assert in_force(configured, held) == configured
+    assert in_force(Limits(500, 64 << 20, 64), held).memory_bytes == 33_554_432
+    assert in_force(Limits(500, 33_554_432, 64, cpu_shares=2048), held).cpu_shares == 1024
+    unlimited = Reading(None, None, None, 100_000, 1024, 1)
+    assert in_force(configured, unlimited) == Limits(0, 0, 0)
+
+
+@pytest.mark.parametrize("shares", [2, 100, 256, 512, 1024, 2048, 262_144])
+def test_weights_of_version_2_are_known_as_the_shares_they_were_made_of(shares: int) -> None:
+    for weight in weights_of_shares(shares):
+        held = Reading(1 << 25, 64, 50_000, 100_000, weight, 2)
+        assert in_force(Limits(500, 1 << 25, 64, cpu_shares=shares), held).cpu_shares == shares
+
+
+def test_weights_at_the_ends() -> None:
+    assert {1} <= weights_of_shares(2)
+    assert {10_000} <= weights_of_shares(262_144)
+    assert 100 in weights_of_shares(1024)
+    assert (shares_of_weight(1), shares_of_weight(10_000)) == (2, 262_144)
+
+
+def test_a_default_weight_is_no_shares_at_all() -> None:
+    held = Reading(1 << 25, 64, 50_000, 100_000, 100, 2)
+    assert in_force(Limits(500, 1 << 25, 64), held).cpu_shares == 0

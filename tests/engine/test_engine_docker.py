@@ -1,0 +1,412 @@
+"""What only a real engine can show: the config as applied, calls counted, figures under load, stalled readers."""
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.engine.usage import CgroupUsage
+from controller.kinds.action import (
+    PullImage,
+    RemoveContainer,
+    SignalContainer,
+    StartContainer,
+    UpdateLimits,
+)
+from controller.kinds.container import Tmpfs
+from controller.kinds.observed import Container
+from controller.kinds.outcome import Transient, Waiting
+from controller.kinds.usage import Usage
+from controller.ports import StreamError
+from tests.contract.engine_worlds import (
+    SMALL,
+    CountingMeter,
+    DockerHand,
+    World,
+    docker_world,
+    ok,
+    read_all,
+)
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def meter() -> CountingMeter:
+    return CountingMeter()
+
+
+@pytest.fixture
+def world(meter: CountingMeter) -> Iterator[World]:
+    with docker_world(meter=meter) as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def uid(world: World) -> str:
+    return world.new_uid()
+
+
+def hand(world: World) -> DockerHand:
+    assert isinstance(world.hand, DockerHand)
+    return world.hand
+
+
+def output(world: World, box: Container, script: str) -> str:
+    return read_all(world.streams.exec(box.id, ["sh", "-c", script]))[0].decode().strip()
+
+
+def holds(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Wait for something no event tells of."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "not so in time"
+        pause.wait(0.02)
+
+
+# The config, as applied
+
+
+def test_the_config_is_what_the_engine_and_the_kernel_hold(world: World, uid: str) -> None:
+    box = world.running(
+        uid,
+        user="10001:10002",
+        env=(("GREETING", "hello there"),),
+        tmpfs=(Tmpfs("/tmp", 1 << 20), Tmpfs("/work", 2 << 20, noexec=False)),
+        working_dir="/work",
+        limits=replace(SMALL, cpu_shares=512),
+    )
+    shown = hand(world).inspect(box.id)
+    host: dict[str, Any] = shown["HostConfig"]
+    assert host["Init"] is True
+    assert host["Privileged"] is False
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert host["ReadonlyRootfs"] is True
+    assert host["NetworkMode"] == "none"
+    assert host["RestartPolicy"]["Name"] == "no"
+    assert (host["IpcMode"], host["CgroupnsMode"]) == ("private", "private")
+    assert host["OomScoreAdj"] == 500
+    assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-file": "2", "max-size": "10485760"}}
+    assert (host["Memory"], host["MemorySwap"]) == (SMALL.memory_bytes, SMALL.memory_bytes)
+    assert (host["NanoCpus"], host["PidsLimit"], host["CpuShares"]) == (500_000_000, 32, 512)
+    assert host["ShmSize"] == 16 << 20
+    assert not host["Binds"]
+    assert shown["Config"]["Healthcheck"] == {"Test": ["NONE"]}
+    assert shown["Config"]["Hostname"] == "box"
+    assert shown["Config"]["Cmd"] is None or shown["Config"]["Cmd"] == []
+
+    status = dict(line.split(":\t", 1) for line in output(world, box, "cat /proc/self/status").splitlines())
+    assert status["CapBnd"] == status["CapEff"] == "0" * 16
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    assert status["Uid"].split()[0] == "10001"
+    assert status["Gid"].split()[0] == "10002"
+    assert output(world, box, "echo $GREETING; pwd") == "hello there\n/work"
+    assert output(world, box, "ulimit -c; ulimit -n") == "0\n16384"
+    assert output(world, box, "touch /etc/x 2>/dev/null || echo read-only") == "read-only"
+    mounts = output(world, box, "grep -E ' (/tmp|/work) ' /proc/mounts").splitlines()
+    assert all("nosuid,nodev" in each and "uid=10001,gid=10002" in each for each in mounts)
+    assert ["noexec" in each for each in sorted(mounts)] == [True, False]
+    assert output(world, box, "touch /tmp/x /work/x && echo writable") == "writable"
+    assert "nameserver 127.0.0.1" in output(world, box, "cat /etc/resolv.conf")
+
+
+def test_a_command_leaves_nothing_of_the_images_own(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo $0 $1; sleep 1000"))
+    assert hand(world).inspect(box.id)["Config"]["Entrypoint"][:2] == ["sh", "-c"]
+    assert hand(world).inspect(box.id)["Path"] == "sh"
+
+
+def test_a_start_that_fails_says_why(world: World, uid: str) -> None:
+    box = world.made(uid, user="nobody-there")
+    outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "StartFailed"
+    assert "nobody-there" in outcome.message
+
+
+def test_an_image_that_can_not_be_pulled_says_what_to_do(world: World) -> None:
+    outcome = world.engine.act(PullImage("127.0.0.1:1/paddock/nowhere:1", "a test"))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "ImagePullFailed"
+    assert "make images" in outcome.message
+
+
+# Looking
+
+
+def test_a_look_at_what_is_settled_is_one_list_and_no_inspect(world: World, meter: CountingMeter) -> None:
+    boxes = [world.running(world.new_uid()) for _ in range(4)]
+    world.engine.look(full=True)
+    before = meter.calls()
+    seen = world.engine.look()
+    assert meter.calls_since(before) == {"containers.list": 1}
+    assert set(seen.containers) == {each.uid for each in boxes}
+
+
+def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
+    for _ in range(3):
+        world.made(world.new_uid())
+    before = meter.calls()
+    world.engine.look(full=True)
+    assert meter.calls_since(before) == {"containers.list": 1, "containers.inspect": 3}
+
+
+def test_limits_changed_behind_the_engines_back_are_seen_by_a_cheap_look(
+    world: World, uid: str, meter: CountingMeter
+) -> None:
+    box = world.running(uid)
+    folder = next(Path("/sys/fs/cgroup").rglob(f"*{box.id}*/pids.max"))
+    world.engine.look()
+    before = meter.calls()
+    folder.write_text("17")
+    world.engine.look()
+    assert world.only(uid).limits == replace(SMALL, pids=17)
+    assert meter.calls_since(before) == {"containers.list": 1}
+
+
+def test_an_action_costs_one_call_and_one_inspect(world: World, uid: str, meter: CountingMeter) -> None:
+    world.made(uid)
+    before = meter.calls()
+    box = world.running(uid)
+    world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
+    world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+    calls = meter.calls_since(before)
+    assert {each: calls[each] for each in ("containers.start", "containers.kill", "containers.remove")} == {
+        "containers.start": 1,
+        "containers.kill": 1,
+        "containers.remove": 1,
+    }
+    # Besides one for each action, an event may be told that is younger than the inspect after its action.
+    assert calls["containers.inspect"] <= 3 + 3
+
+
+def test_a_container_made_while_others_look_is_never_taken_for_gone(world: World) -> None:
+    """The engine lists a container before it lets it be inspected (404)."""
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            world.engine.look(full=True)
+
+    looking = [threading.Thread(target=look) for _ in range(2)]
+    for each in looking:
+        each.start()
+    try:
+        for _ in range(25):
+            uid = world.new_uid()
+            action = world.create(uid)
+            made = ok(world.engine.act(action))
+            assert world.only(uid).id == made
+            ok(world.engine.act(RemoveContainer(uid, action.config.name, made, "a test")))
+            assert world.view(uid) == ()
+    finally:
+        stop.set()
+        for each in looking:
+            each.join()
+
+
+def test_events_are_counted(world: World, uid: str, meter: CountingMeter) -> None:
+    box = world.running(uid)
+    world.hand.kill(box.name)
+    holds(lambda: meter.counts.get(("paddock_docker_events_total", "die")))
+    assert meter.counts["paddock_docker_events_total", "start"] == 1
+    assert meter.gauges["paddock_docker_event_stream_connected"] == 1
+
+
+# Limits under use
+
+
+def test_memory_is_not_taken_from_a_box_that_uses_it(world: World, uid: str) -> None:
+    fill = "head -c 20000000 /dev/zero > /tmp/x; echo filled; sleep 1000"
+    box = world.running(
+        uid,
+        command=("sh", "-c", fill),
+        tmpfs=(Tmpfs("/tmp", 24 << 20),),
+        limits=replace(SMALL, memory_bytes=64 << 20),
+    )
+    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
+    outcome = world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, memory_bytes=8 << 20), "a test"))
+    assert isinstance(outcome, Waiting)
+    assert outcome.reason == "MemoryInUse"
+    assert "8Mi" in outcome.message
+    assert world.only(uid).limits == replace(SMALL, memory_bytes=64 << 20)
+    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, memory_bytes=40 << 20), "a test")))
+    assert world.state(uid) == "running"
+
+
+# Usage
+
+
+def usage(box: Container) -> Usage:
+    reader = CgroupUsage()
+    try:
+        return reader.read([box])[box.id]
+    finally:
+        reader.close()
+
+
+def test_cpu_and_throttling_move_with_load(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "while :; do :; done"), limits=replace(SMALL, cpu_millicores=200))
+    before = usage(box)
+    holds(lambda: usage(box).cpu_usage_seconds > before.cpu_usage_seconds + 0.2)
+    after = usage(box)
+    assert after.cpu_periods is not None
+    assert before.cpu_periods is not None
+    assert after.cpu_periods > before.cpu_periods
+    holds(lambda: (usage(box).cpu_throttled_seconds or 0) > 0)
+    assert after.cpu_limit_cores == 0.2
+
+
+def test_memory_and_pids_move_with_load(world: World, uid: str) -> None:
+    script = "sleep 1000 & sleep 1000 & head -c 8000000 /dev/zero > /tmp/x; echo filled; sleep 1000"
+    box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
+    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
+    found = usage(box)
+    assert found.memory_working_set_bytes > 8_000_000
+    assert found.memory_cache_bytes >= 7_900_000
+    assert found.pids >= 4
+
+
+def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "head -c 4000000 /dev/zero > /tmp/x; echo filled; sleep 1000"),
+                        tmpfs=(Tmpfs("/tmp", 16 << 20),))  # fmt: skip
+    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
+    ours = usage(box)
+    theirs = hand(world).api.stats(box.id, stream=False, one_shot=True)
+    assert ours.memory_usage_bytes == pytest.approx(theirs["memory_stats"]["usage"], rel=0.1)
+    assert ours.memory_limit_bytes == theirs["memory_stats"]["limit"]
+    assert ours.pids == theirs["pids_stats"]["current"]
+    assert ours.cpu_usage_seconds == pytest.approx(theirs["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, abs=0.1)
+
+
+def test_network_figures_of_a_box_that_has_one(world: World, uid: str) -> None:
+    box = world.running(uid, network_mode="bridge")
+    assert box.networks == ("bridge",)
+    theirs = hand(world).api.stats(box.id, stream=False, one_shot=True)["networks"]["eth0"]
+    network = usage(box).network
+    assert network is not None
+    assert network.receive_bytes >= theirs["rx_bytes"] >= 0
+
+
+def test_a_container_killed_between_two_readings_is_left_out(world: World, uid: str) -> None:
+    box = world.running(uid)
+    reader = CgroupUsage()
+    assert set(reader.read([box])) == {box.id}
+    world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
+    assert reader.read([box]) == {}
+    reader.close()
+
+
+# Streams
+
+
+def stream_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "engine-stream"]
+
+
+def test_closing_frees_the_connection(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    holds(lambda: not stream_threads())
+    opened = [
+        world.streams.logs(box.id, follow=True),
+        world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"]),
+    ]
+    assert [next(each).data for each in opened] == [b"begun\n", b"begun\n"]
+    assert len(stream_threads()) == 2
+    for each in opened:
+        each.close()
+    holds(lambda: not stream_threads())
+
+
+def test_dropping_a_stream_frees_it_too(world: World, uid: str) -> None:
+    box = world.running(uid)
+    holds(lambda: not stream_threads())
+    next(world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"]))
+    holds(lambda: not stream_threads())
+
+
+def test_a_stream_can_be_closed_while_another_thread_waits_in_it(world: World, uid: str) -> None:
+    box = world.running(uid)
+    stream = world.streams.logs(box.id, follow=True)
+    got: list[object] = []
+    waiting = threading.Thread(target=lambda: got.append(list(stream)))
+    waiting.start()
+    stream.close()
+    waiting.join(10)
+    assert got == [[]]
+
+
+@pytest.mark.parametrize("end", ["KILL", "remove"])
+def test_a_reader_that_stalls_holds_up_neither_kill_nor_remove(world: World, uid: str, end: str) -> None:
+    box = world.running(uid)
+    stream = world.streams.exec(box.id, ["sh", "-c", "while :; do echo a line that nobody reads; done"])
+    holds(lambda: stream.queue.full)  # type: ignore[attr-defined]
+    began = time.monotonic()
+    kill = SignalContainer(uid, box.name, box.id, "KILL", "a test")
+    ok(world.engine.act(kill if end == "KILL" else RemoveContainer(uid, box.name, box.id, "a test")))
+    assert time.monotonic() - began < 5
+    with pytest.raises(StreamError, match="not read"):
+        list(stream)
+
+
+def test_a_lot_of_output_comes_whole(world: World, uid: str) -> None:
+    box = world.running(uid)
+    out, _, code = read_all(world.streams.exec(box.id, ["sh", "-c", "head -c 20000000 /dev/zero"]))
+    assert (len(out), code) == (20_000_000, b"0")
+
+
+def test_a_lot_of_input_arrives_whole(world: World, uid: str) -> None:
+    box = world.running(uid)
+    pieces = (b"x" * 65_536 for _ in range(200))
+    assert read_all(world.streams.exec(box.id, ["sh", "-c", "wc -c"], stdin=pieces))[0].strip() == b"13107200"
+
+
+def test_input_may_outlive_its_command(world: World, uid: str) -> None:
+    box = world.running(uid)
+    pieces = (b"x" * 65_536 for _ in range(200))
+    assert read_all(world.streams.exec(box.id, ["false"], stdin=pieces))[2] == b"1"
+
+
+def test_the_whole_process_group_ends_with_its_time(world: World, uid: str) -> None:
+    box = world.running(uid)
+    script = "sleep 4321 & sleep 4321; echo never"
+    assert read_all(world.streams.exec(box.id, ["sh", "-c", script], timeout_seconds=0.3))[2] == b"124"
+    holds(lambda: "sleep 4321" not in output(world, box, "ps"))
+
+
+def test_a_command_that_is_not_there(world: World, uid: str) -> None:
+    box = world.running(uid)
+    out, err, code = read_all(world.streams.exec(box.id, ["/no/such/thing"]))
+    assert code in (b"126", b"127")
+    assert b"no such file" in (out + err)
+
+
+def test_environment_folder_and_user_of_a_command(world: World, uid: str) -> None:
+    box = world.running(uid)
+    command = ["sh", "-c", "echo $A; pwd; id -u"]
+    stream = world.streams.exec(box.id, command, env={"A": "b c"}, working_dir="/etc", user="12345")
+    assert read_all(stream)[0] == b"b c\n/etc\n12345\n"
+
+
+def test_logs_follow_to_the_end_of_the_container(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    with contextlib.closing(world.streams.logs(box.id, follow=True)) as stream:
+        assert next(stream).data == b"begun\n"
+        world.hand.kill(box.name)
+        assert list(stream) == []
+
+
+def test_no_process_of_the_tests_is_left(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+    left = subprocess.run(["pgrep", "-f", box.id], capture_output=True, text=True, check=False).stdout
+    assert left == ""

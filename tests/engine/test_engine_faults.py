@@ -1,0 +1,195 @@
+"""An engine that is not there, breaks off, hangs or answers nonsense: said in words, and over when it is over."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.action import RemoveContainer, StartContainer
+from controller.kinds.observed import State
+from controller.kinds.outcome import Transient, Waiting
+from controller.ports import StreamError
+from tests.contract.engine_proxy import Proxy
+from tests.contract.engine_worlds import CountingMeter, World, docker_world, ok, read_all
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    made = Proxy(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def meter() -> CountingMeter:
+    return CountingMeter()
+
+
+@pytest.fixture
+def world(proxy: Proxy, meter: CountingMeter) -> Iterator[World]:
+    with docker_world(proxy.base_url, meter=meter, pauses_seconds=(0.05, 0.2), call_timeout_seconds=2.0) as made:
+        yield made
+
+
+def test_no_engine_is_said_in_words_and_recovers_by_itself(world: World, proxy: Proxy) -> None:
+    uid = world.new_uid()
+    world.until(lambda: "systemctl start docker" in world.engine.observe().blind)
+    assert "no such file" in world.engine.ping()
+    outcome = world.engine.act(world.create(uid))
+    assert isinstance(outcome, Waiting)
+    assert outcome.reason == "EngineUnreachable"
+    assert proxy.path in outcome.message
+    with pytest.raises(StreamError, match="no Docker Engine"):
+        world.streams.logs("0" * 64)
+    proxy.up()
+    world.until(lambda: not world.engine.observe().blind)
+    world.until(lambda: world.engine.observe().facts.engine_version)
+    assert world.engine.ping() == ""
+    ok(world.engine.act(world.create(uid)))
+
+
+def test_what_happened_while_the_engine_was_away_is_seen_when_it_is_back(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    world.settled()
+    killed, removed = world.running(world.new_uid()), world.running(world.new_uid())
+    proxy.cut()
+    world.until(lambda: world.engine.observe().blind)
+    assert world.only(removed.uid) == removed, "what was seen last is kept while blind"
+    world.hand.kill(killed.name)
+    world.hand.remove(removed.name)
+    proxy.up()
+    world.until(lambda: world.state(killed.uid) == "exited" and world.view(removed.uid) == ())
+    assert not world.engine.observe().blind
+
+
+def test_a_broken_stream_of_events_is_a_gap_and_everything_is_inspected(
+    world: World, proxy: Proxy, meter: CountingMeter
+) -> None:
+    proxy.up()
+    world.settled()
+    boxes = [world.running(world.new_uid()) for _ in range(3)]
+    before = meter.calls()
+    proxy.break_connections()
+    world.until(lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes), seconds=5)
+    assert meter.counts["paddock_docker_event_stream_reconnects_total",] >= 1
+    world.hand.kill(boxes[0].name)
+    world.until(lambda: world.state(boxes[0].uid) == "exited")
+    assert meter.gauges["paddock_docker_event_stream_connected"] == 1
+
+
+def test_a_list_that_fails_blinds_and_keeps_what_was_seen(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    proxy.answer("GET .*/containers/json", 500)
+    seen = world.engine.look()
+    assert "out of order" in seen.blind
+    assert seen.containers[box.uid] == (box,)
+    proxy.behave()
+    world.until(lambda: not world.engine.observe().blind)
+    assert world.only(box.uid) == box
+
+
+def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    proxy.hang("GET .*/containers/json|POST .*/start")
+    assert "in time" in world.engine.look().blind
+    outcome = world.engine.act(StartContainer(box.uid, box.name, "a test", box.id))
+    assert isinstance(outcome, Waiting)
+    assert outcome.reason == "EngineUnreachable"
+    proxy.behave()
+    world.until(lambda: not world.engine.observe().blind)
+
+
+@pytest.mark.parametrize("how", ["500", "hang"])
+def test_a_container_that_can_not_be_inspected_is_unknown_until_it_can(world: World, proxy: Proxy, how: str) -> None:
+    proxy.up()
+    box, other = world.settled().running(world.new_uid()), world.running(world.new_uid())
+    pattern = f"GET .*/containers/{box.id}/json"
+    proxy.answer(pattern, 500) if how == "500" else proxy.hang(pattern)
+    world.hand.kill(box.name)
+    world.until(lambda: world.state(box.uid) == "unknown")
+    seen = world.engine.look(full=True)
+    assert not seen.blind
+    assert seen.containers[box.uid][0].state is State.UNKNOWN
+    assert seen.containers[other.uid] == (other,)
+    proxy.behave()
+    world.until(lambda: world.state(box.uid) == "exited")
+
+
+def test_a_container_never_read_before_is_unknown_under_its_uid(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    uid = world.settled().new_uid()
+    proxy.answer("GET .*/containers/[0-9a-f]{64}/json", 500)
+    outcome = world.engine.act(world.create(uid))
+    assert isinstance(outcome, Transient)
+    seen = world.engine.look()
+    (found,) = seen.containers[uid]
+    assert (found.state, found.uid, found.limits) == (State.UNKNOWN, uid, None)
+    proxy.behave()
+    world.until(lambda: world.state(uid) == "created")
+
+
+def test_an_error_of_the_engine_is_never_absence(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    proxy.answer("DELETE ", 500)
+    outcome = world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test"))
+    assert isinstance(outcome, Transient)
+    assert "out of order" in outcome.message
+    assert world.only(box.uid) == box
+    proxy.behave()
+    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+
+
+def test_an_engine_too_old_is_refused_in_words(world: World, proxy: Proxy) -> None:
+    proxy.answer("GET /version", 200, '{"ApiVersion": "1.39", "Version": "18.09.1"}')
+    proxy.up()
+    world.until(lambda: "18.09.1 is too old" in world.engine.observe().blind)
+
+
+def test_a_newer_engine_is_spoken_to_as_docker_py_knows_it(world: World, proxy: Proxy) -> None:
+    proxy.answer("GET /version", 200, '{"ApiVersion": "1.52", "Version": "29.0.0"}')
+    proxy.answer("GET /v", 500)
+    proxy.up()
+    world.until(lambda: any("/v1.45/" in each for each in proxy.requests) and world.engine.observe().blind)
+    assert not any("/v1.52/" in each for each in proxy.requests)
+
+
+def test_what_answers_but_is_no_engine(world: World, proxy: Proxy) -> None:
+    proxy.answer("GET", 200, "<html>hello</html>")
+    proxy.up()
+    world.until(lambda: "no Docker Engine" in world.engine.observe().blind)
+
+
+def test_streams_that_break_say_so(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+    assert next(stream).data == b"begun\n"
+    proxy.cut()
+    with pytest.raises(StreamError):
+        next(stream)
+
+
+def test_closing_ends_every_thread_and_stream(proxy: Proxy) -> None:
+    before = {each.name for each in threading.enumerate()}
+    proxy.up()
+    with docker_world(proxy.base_url) as world:
+        box = world.settled().running(world.new_uid())
+        stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+        assert next(stream).data == b"begun\n"
+        world.engine.close()
+        with pytest.raises(StreamError, match="stopping"):
+            next(stream)
+    left = {each.name for each in threading.enumerate() if each.name.startswith("engine-")} - before
+    assert left <= {"engine-stream"}
+
+
+def test_read_all_of_a_finished_exec(world: World, proxy: Proxy) -> None:
+    proxy.up()
+    box = world.settled().running(world.new_uid())
+    assert read_all(world.streams.exec(box.id, ["cat"], stdin=[b"through a proxy"]))[0] == b"through a proxy"

@@ -1,0 +1,35 @@
+"""Fixtures that the tests of service, api and cli share; their conftest files take them from here."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.helpers_api import World, make_world
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No log lines: structlog's default is stdout, where a command's results are."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+    """Everything behind the doors, with an empty store."""
+    made = make_world(tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[World]:
+    """The same, with the API served on `world.socket`."""
+    server = world.server()
+    server.start()
+    yield world
+    server.stop()

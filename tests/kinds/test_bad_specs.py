@@ -1,0 +1,36 @@
+"""Bad specs and what is said of them: bad_specs/NAME.yaml beside bad_specs/NAME.txt, one message a line.
+
+To accept new wording, run with PADDOCK_ACCEPT=1 and read the difference before it is committed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.document import parse, repeated
+from controller.kinds.registry import discover
+
+FOLDER = Path(__file__).parent / "bad_specs"
+SPECS = sorted(FOLDER.glob("*.yaml"))
+
+
+def said_of(path: Path) -> str:
+    with path.open(newline="") as file:
+        documents, problems = parse(path.name, file.read(), discover())
+    return "".join(f"{each}\n" for each in [*problems, *repeated(documents)])
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_a_bad_spec_is_refused_with_these_words(path: Path) -> None:
+    expected = path.with_suffix(".txt")
+    said = said_of(path)
+    if os.environ.get("PADDOCK_ACCEPT"):
+        expected.write_text(said)
+    assert said, "nothing was found wrong"
+    assert said == expected.read_text()
+
+
+def test_there_is_a_corpus_and_every_expectation_has_its_spec() -> None:
+    assert len(SPECS) >= 60
+    assert {each.stem for each in FOLDER.glob("*.txt")} == {each.stem for each in SPECS}

@@ -1,0 +1,228 @@
+"""Reading spec files: what good ones mean, where things stand, and what is refused before anything is read."""
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.cli.yaml_text import dump
+from controller.kinds.base import Model
+from controller.kinds.document import Document, parse, repeated
+from controller.kinds.problem import Problem, field_path, field_text
+from controller.kinds.registry import Kind, Registry, discover
+from controller.kinds.text_file import MAX_BYTES, decode
+from controller.kinds.yaml_core import scalar
+from controller.kinds.yaml_tree import read
+
+GOOD = """\
+# a comment
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata:
+  name: app
+  labels: {app: web, old: no}
+spec:
+  template:
+    image: paddock/python:1
+    env:
+      - {name: ANSWER, value: on}
+  resources:
+    limits: {cpu: 0.5, memory: 512Mi}
+"""
+
+
+def one(text: str, **options: str) -> Document:
+    documents, problems = parse("app.yaml", text, discover(), **options)
+    assert not problems, [str(each) for each in problems]
+    (document,) = documents
+    return document
+
+
+def test_a_document_is_read_as_written() -> None:
+    document = one(GOOD)
+    assert document.key == ("Sandbox", "default", "app")
+    assert document.labels == {"app": "web", "old": "no"}
+    assert document.spec["template"]["env"] == [{"name": "ANSWER", "value": "on"}]
+
+
+def test_a_problem_is_placed_at_the_value_or_at_the_nearest_part_around_it() -> None:
+    document = one(GOOD)
+    assert str(document.problem(field_path("spec.resources.limits.memory"), "too much")) == (
+        "app.yaml:13:32: spec.resources.limits.memory: too much"
+    )
+    assert document.problem(field_path("spec.resources.limits.pids"), "unset").line == 13
+    assert document.problem(field_path("spec.template.env[0].value"), "x").column == 31
+    assert document.problem(field_path("spec.lifecycle.a.b"), "x").line == 8
+
+
+def test_many_documents_empty_ones_left_out_and_json_too() -> None:
+    text = f"---\n{GOOD}---\n# nothing\n---\n" + '{"apiVersion":"paddock/v1alpha1","kind":"Sandbox",'
+    text += (
+        '"metadata":{"name":"b","annotations":{"note":"\\ud83d\\ude00 \\\\ud83d"}},"spec":{"template":{"image":"a"}}}'
+    )
+    documents, problems = parse("app.yaml", text, discover())
+    assert not problems
+    assert [each.name for each in documents] == ["app", "b"]
+    assert documents[1].annotations == {"note": "\N{GRINNING FACE} \\ud83d"}
+
+
+def test_a_list_of_objects_is_its_items() -> None:
+    indented = "".join(f"    {line}\n" for line in GOOD.splitlines()[1:])
+    text = f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}"
+    assert one(text).name == "app"
+
+
+def test_aliases_are_expanded() -> None:
+    text = GOOD.replace("  name: app\n", "  name: &name app\n").replace("old: no", "old: *name")
+    assert one(text).labels == {"app": "web", "old": "app"}
+
+
+def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
+    document = one(GOOD + "  lifecycle: null\n  runState:\n")
+    assert document.spec["lifecycle"] is None
+    assert document.spec["runState"] is None
+
+
+def test_what_get_prints_can_be_applied() -> None:
+    more = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
+    more += "  finalizers: [paddock/container]\n"
+    document = one(GOOD.replace("  labels:", more + "  labels:") + "status: {conditions: []}\n")
+    assert (document.uid, document.resource_version) == ("u-1", "7")
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "found"),
+    [("", None, "default"), ("", "team", "team"), ("team", None, "team"), ("team", "team", "team")],
+)
+def test_where_a_document_goes(written: str, asked: str | None, found: str) -> None:
+    text = GOOD.replace("  name: app\n", f"  name: app\n  namespace: {written}\n") if written else GOOD
+    documents, _ = parse("app.yaml", text, discover(), namespace=asked)
+    assert documents[0].namespace == found
+
+
+def test_a_document_of_another_namespace_than_asked_for_is_refused() -> None:
+    text = GOOD.replace("  name: app\n", "  name: app\n  namespace: a\n")
+    _, problems = parse("app.yaml", text, discover(), namespace="b")
+    assert [str(each) for each in problems] == [
+        "app.yaml:6:14: metadata.namespace: is `a`, and the command says -n b; make them agree"
+    ]
+
+
+class _Nothing(Model):
+    note: str = ""
+
+
+def test_kinds_of_the_host_have_no_namespace() -> None:
+    registry = Registry((Kind("Profile", "profiles", _Nothing, namespaced=False),))
+    text = "apiVersion: paddock/v1alpha1\nkind: Profile\nmetadata: {name: a, namespace: b}\n"
+    _, problems = parse("a.yaml", text, registry, namespace="c")
+    assert [each.message for each in problems] == ["Profile belongs to the host, not to a namespace; remove this line"]
+    documents, problems = parse("a.yaml", text.replace(", namespace: b", ""), registry, namespace="c")
+    assert not problems
+    assert documents[0].namespace == ""
+
+
+def test_an_object_described_twice_is_told_with_the_first_place() -> None:
+    first, _ = parse("a.yaml", GOOD, discover())
+    second, _ = parse("b.yaml", GOOD, discover())
+    assert [str(each) for each in repeated([*first, *second])] == [
+        "b.yaml:2:1: Sandbox `app` is described already at a.yaml:2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"kind: \x00", "a.yaml:1:7: the file is binary"),
+        (b"ok: 1\nkind: \xff", "a.yaml:2:7: the file is not text in UTF-8 (byte 0xff here)"),
+        ("kind: x".encode("utf-16"), "a.yaml:1:1: the file is UTF-16; save it as UTF-8"),
+        (b"x" * (MAX_BYTES + 1), "a.yaml: the file is 10.0 MiB; at most 10 MiB are read: split it"),
+    ],
+)
+def test_what_is_no_text_is_refused(data: bytes, words: str) -> None:
+    found = decode("a.yaml", data)
+    assert isinstance(found, Problem)
+    assert str(found).startswith(words)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert decode("a.yaml", b"\xef\xbb\xbfkind: x") == "kind: x"
+
+
+def test_text_over_the_limit_is_refused_wherever_it_comes_from() -> None:
+    documents, problems = parse("a.yaml", "#" * (MAX_BYTES + 1), discover())
+    assert not documents
+    assert "at most 10 MiB" in str(problems[0])
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "? "])
+def test_nesting_that_overflows_a_parser_is_only_a_problem(opening: str) -> None:
+    _, problems = read("a.yaml", opening * 200_000)
+    assert "nested deeper" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("y", "y"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("1_000", "1_000"),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("-12", -12),
+        ("1.10", 1.1),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("12:30:45", "12:30:45"),
+        ("2024-01-01", "2024-01-01"),
+        ("=", "="),
+        ("1.2.3", "1.2.3"),
+        ("-", "-"),
+    ],
+)
+def test_plain_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+    found = scalar(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")))
+    | st.sampled_from(["no", "0644", "1e3", "0o17", "<<", "a\nb", " a", "- b", "1.10", "~", "2024-01-01"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(string.ascii_letters, min_size=1), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(string.ascii_letters, min_size=1), _JSON, min_size=1))
+def test_what_we_write_as_yaml_reads_back_the_same(value: dict[str, object]) -> None:
+    trees, problems = read("a.yaml", dump(value))
+    assert not problems
+    assert trees[0].root.plain() == value
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    documents, problems = parse("a.yaml", text, discover())
+    assert not documents
+    assert all(each.message for each in problems)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abcXYZ_./-", min_size=1) | st.integers(0, 99), min_size=1).map(tuple))
+def test_a_path_survives_its_text(path: tuple[str | int, ...]) -> None:
+    if isinstance(path[0], str) and path[0].isidentifier():
+        assert field_path(field_text(path)) == path

@@ -1,0 +1,138 @@
+"""Reading, deleting, events, tables, and the way into a box."""
+
+import pytest
+
+from controller.kinds.observed import Observation, State
+from controller.kinds.registry import Kind, discover
+from controller.service import errors, wire
+from controller.service.table import event_table, table
+from tests.helpers_api import QUICKSTART, World
+
+
+@pytest.fixture
+def kind() -> Kind:
+    found = discover().by_name("Sandbox")
+    assert found is not None
+    return found
+
+
+def _named(name: str, label: str = "demo") -> str:
+    return QUICKSTART.replace("quickstart", name).replace("app: demo", f"app: {label}")
+
+
+def test_get_gives_the_object_or_says_where_it_is_not(world: World, kind: Kind) -> None:
+    world.apply()
+    assert world.services.objects.get(kind, "default", "quickstart").name == "quickstart"
+    with pytest.raises(errors.NotFound, match="sandboxes `nope` not found in namespace `team`"):
+        world.services.objects.get(kind, "team", "nope")
+
+
+def test_list_is_by_namespace_and_label(world: World, kind: Kind) -> None:
+    world.apply("---\n".join([_named("b"), _named("a", "web")]))
+    world.apply(_named("c"), namespace="team")
+    found = world.services.objects.list(kind)
+    assert [each.name for each in found.objects] == ["a", "b", "c"]
+    assert found.revision == world.store.revision()
+    assert [each.name for each in world.services.objects.list(kind, "team").objects] == ["c"]
+    assert [each.name for each in world.services.objects.list(kind, "default", labels="app=web").objects] == ["a"]
+
+
+def test_delete_marks_an_object_with_finalizers_once(world: World, kind: Kind) -> None:
+    world.apply()
+    first = world.services.objects.delete(kind, "default", "quickstart")
+    assert first.deleted_at == world.clock.now()
+    assert first.generation == 1
+    world.clock.advance(10)
+    again = world.services.objects.delete(kind, "default", "quickstart")
+    assert (again.deleted_at, again.resource_version) == (first.deleted_at, first.resource_version)
+    assert world.sandbox().deleted_at == first.deleted_at
+    assert len(world.woken) == 3
+
+
+def test_delete_removes_an_object_that_nothing_holds(world: World, kind: Kind) -> None:
+    world.apply()
+    world.change(finalizers=())
+    world.services.objects.delete(kind, "default", "quickstart")
+    assert world.store.get("Sandbox", "default", "quickstart") is None
+    with pytest.raises(errors.NotFound):
+        world.services.objects.delete(kind, "default", "quickstart")
+
+
+def test_delete_all_takes_those_that_the_selector_matches(world: World, kind: Kind) -> None:
+    world.apply("---\n".join([_named("a"), _named("b", "web"), _named("c", "web")]))
+    gone = world.services.objects.delete_all(kind, "default", labels="app=web")
+    assert [each.name for each in gone] == ["b", "c"]
+    assert world.sandbox("a").deleted_at is None
+
+
+def test_events_are_of_a_namespace_a_name_or_a_uid(world: World) -> None:
+    world.apply("---\n".join([_named("a"), _named("b")]))
+    world.add_event(world.sandbox("a"), "Created", "container made")
+    world.clock.advance(5)
+    world.add_event(world.sandbox("b"), "Failed", "no image", "Warning")
+    world.add_event(world.sandbox("b"), "Failed", "no image", "Warning")
+    events = world.services.objects.events("default")
+    assert [(each.reason, each.count) for each in events] == [("Created", 1), ("Failed", 2)]
+    assert [each.reason for each in world.services.objects.events(kind="sandbox", name="a")] == ["Created"]
+    assert [each.reason for each in world.services.objects.events(uid=world.sandbox("b").uid)] == ["Failed"]
+    assert not world.services.objects.events("team")
+    rows = [row["cells"] for row in event_table(events, world.clock.now() + 60)["rows"]]
+    assert rows[1] == ["60s (x2)", "Warning", "Failed", "sandbox/b", "no image"]
+
+
+def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kind: Kind) -> None:
+    world.apply()
+    world.set_ready()
+    found = table(kind, [world.sandbox()], world.clock.now() + 300)
+    titles = [each["name"] for each in found["columnDefinitions"]]
+    assert titles[:4] == ["NAME", "READY", "STATUS", "RESTARTS"]
+    assert {each["name"]: each["priority"] for each in found["columnDefinitions"]}["IMAGE"] == 1
+    assert found["rows"][0]["cells"][:4] == ["quickstart", "True", "Running", "2"]
+    assert "5m" in found["rows"][0]["cells"]
+
+
+def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) -> None:
+    world.apply()
+    world.services.objects.delete(kind, "default", "quickstart")
+    shown = wire.obj(world.sandbox())
+    assert list(shown) == ["apiVersion", "kind", "metadata", "spec"]
+    assert shown["metadata"] == {
+        "name": "quickstart",
+        "namespace": "default",
+        "labels": {"app": "demo"},
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "resourceVersion": "2",
+        "generation": 1,
+        "creationTimestamp": "2023-11-14T22:13:20Z",
+        "deletionTimestamp": "2023-11-14T22:13:20Z",
+        "finalizers": ["paddock/container"],
+    }
+
+
+def test_exec_needs_a_running_container_and_says_what_the_conditions_say(world: World, kind: Kind) -> None:
+    world.apply()
+    with pytest.raises(errors.Conflict, match="has no container yet"):
+        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+    world.set_ready("False", "ImagePullFailed", "no such image")
+    with pytest.raises(errors.Conflict, match="has no container: ImagePullFailed: no such image"):
+        world.services.into_box.logs(kind, "default", "quickstart")
+    world.view.show(world.sandbox(), State.EXITED)
+    with pytest.raises(errors.Conflict, match=r"is not running \(exited\): ImagePullFailed"):
+        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+    assert list(world.services.into_box.logs(kind, "default", "quickstart")())
+    world.view.show(world.sandbox())
+    world.services.into_box.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
+    container, asked = world.streams.asked[-1]
+    assert (container, asked["command"], asked["env"]) == ("c-quickstart", ("true",), {"A": "b"})
+
+
+def test_a_blind_engine_is_no_missing_container(world: World, kind: Kind) -> None:
+    world.apply()
+    world.view.seen = Observation(blind="connection refused")
+    with pytest.raises(errors.ServiceUnavailable, match="connection refused"):
+        world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+
+
+def test_exec_without_a_command_is_refused(world: World, kind: Kind) -> None:
+    with pytest.raises(errors.BadRequest, match="no command to run"):
+        world.services.into_box.exec(kind, "default", "quickstart", [])
