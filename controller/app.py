@@ -99,6 +99,11 @@ class Daemon:
             meter=meter,
             resync_seconds=settings.resync_seconds,
         )
+        ages = workers.ages_seconds
+        meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), queue="sandbox")
+        longest = "paddock_workqueue_longest_running_processor_seconds"
+        meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
+        meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
         usage = CgroupUsage()
         undo.callback(usage.close)
         for collector in (

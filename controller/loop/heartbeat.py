@@ -107,6 +107,7 @@ class Heartbeat:
         except Conflict:
             return 0.0
         except StoreError as error:
+            self._meter.gauge("paddock_store_up", 0)
             self._failed(str(error))
             return _STORE_RETRY_SECONDS
         except Exception as error:  # a bug must not stop the heart: it is logged, counted and tried again
@@ -117,6 +118,7 @@ class Heartbeat:
         if self.trouble:
             _log.info("turning")
             self.trouble = ""
+            self._meter.gauge("paddock_store_up", 1)
         return None if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
 
     def _failed(self, words: str) -> None:

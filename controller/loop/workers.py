@@ -12,12 +12,13 @@ from types import MappingProxyType
 import structlog
 
 from controller.kinds.action import Action
-from controller.kinds.outcome import Ok, Outcome, Transient
+from controller.kinds.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.plan import Group
 from controller.kinds.snapshot import Result
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
+_QUEUE = "sandbox"
 
 
 class Workers:
@@ -27,9 +28,12 @@ class Workers:
         self._engine, self._meter, self._wake = engine, meter, wake
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._lock = threading.Lock()
-        self._running: set[str] = set()
+        self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
+        self._active = 0
         self._results: dict[str, Result] = {}
         self._stopping = False
+        meter.gauge("paddock_reconcile_max_concurrent", threads, controller="sandbox")
+        self._publish()
 
     def view(self) -> tuple[frozenset[str], Mapping[str, Result]]:
         """The objects whose actions are being carried out, and the results nobody has settled yet."""
@@ -48,8 +52,10 @@ class Workers:
         with self._lock:
             if self._stopping:
                 return
-            self._running.add(group.ref.uid)
+            self._running[group.ref.uid] = time.perf_counter()
             self._pool.submit(self._carry_out, group)
+        self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
+        self._publish()
 
     def run(self, job: Callable[[], object]) -> None:
         """Do some housekeeping in the background, off the loop's own thread."""
@@ -66,7 +72,35 @@ class Workers:
             self._stopping = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def ages_seconds(self) -> tuple[float, ...]:
+        """How long each object in flight has been so, waiting for a thread included."""
+        now = time.perf_counter()
+        with self._lock:
+            return tuple(now - begun for begun in self._running.values())
+
     def _carry_out(self, group: Group) -> None:
+        begun = time.perf_counter()
+        with self._lock:
+            self._active += 1
+            waited = begun - self._running[group.ref.uid]
+        self._publish()
+        self._meter.observe("paddock_workqueue_queue_duration_seconds", waited, queue=_QUEUE)
+        result = self._work(group)
+        with self._lock:
+            self._active -= 1
+            del self._running[group.ref.uid]
+            self._results[group.ref.uid] = result
+        self._publish()
+        self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - begun, queue=_QUEUE)
+        self._wake()
+
+    def _publish(self) -> None:
+        with self._lock:
+            active, waiting = self._active, len(self._running) - self._active
+        self._meter.gauge("paddock_reconcile_active_workers", active, controller="sandbox")
+        self._meter.gauge("paddock_workqueue_depth", waiting, queue=_QUEUE)
+
+    def _work(self, group: Group) -> Result:
         done: list[tuple[Action, Outcome]] = []
         for action in group.actions:
             if self._stopping:
@@ -75,11 +109,7 @@ class Workers:
             done.append((action, outcome))
             if not isinstance(outcome, Ok):
                 break
-        result = Result(group.ref.uid, group.generation, group.deleting, tuple(done))
-        with self._lock:
-            self._running.discard(group.ref.uid)
-            self._results[group.ref.uid] = result
-        self._wake()
+        return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
     def _act(self, group: Group, action: Action) -> Outcome:
         verb = str(action).split(" ", 1)[0]
@@ -97,5 +127,7 @@ class Workers:
             log.info("done", seconds=round(seconds, 4))
         else:
             self._meter.count("paddock_reconcile_action_errors_total", action=verb, reason=outcome.reason)
+            if isinstance(outcome, Terminal):
+                self._meter.count("paddock_reconcile_terminal_errors_total", controller="sandbox")
             log.warning("failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)
         return outcome
