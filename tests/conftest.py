@@ -3,6 +3,11 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing here: the machine is shared, and databases and engines take their time.
+settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("paddock")
 
 _NEEDS = {"docker": "PADDOCK_TEST_DOCKER", "postgres": "PADDOCK_TEST_POSTGRES", "bench": "PADDOCK_BENCH"}
 

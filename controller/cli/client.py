@@ -1,6 +1,5 @@
 """Speaks HTTP with the daemon. What it can't do becomes a CliError that says what to do next."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ import click
 import httpx
 
 from controller.cli.errors import CliError, refusal
-from controller.cli.server import Server, locate
+from controller.cli.server import Server, dial, locate, unreachable
 from controller.version import API_VERSION, VERSION
 
 PREFIX = f"/apis/{API_VERSION}"
@@ -75,17 +74,13 @@ class Client:
             raise CliError(f"the connection to {self.server} broke: {error}; is the daemon still running?") from error
 
 
-def unreachable(server: Server, why: str) -> CliError:
-    """Why nobody answers, and what to do."""
-    if server.socket and os.path.exists(server.socket) and not os.access(server.socket, os.W_OK):
-        return CliError(f"no permission to use {server.socket}; run this as root or as a member of the socket's group")
-    start = "start it with `make up` or `paddock serve`"
-    return CliError(f"no Paddock daemon answers at {server} ({why}); {start}")
-
-
 def connect(ctx: click.Context) -> Client:
     """The client for this command; closed when the command ends."""
-    client = Client(locate(ctx.obj))
+    server = locate(ctx.obj)
+    if server.socket:
+        # httpcore never closes a socket whose connect failed, and its words are worse.
+        dial(server).close()
+    client = Client(server)
     ctx.call_on_close(client.close)
     return client
 

@@ -1,7 +1,6 @@
 """The client's side of a command over a WebSocket: frames of v5.channel.k8s.io, the first byte is the channel."""
 
 import json
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from controller.cli.errors import CliError, refusal
-from controller.cli.server import Server
+from controller.cli.server import Server, dial, unreachable
 from controller.version import API_VERSION
 
 _PROTOCOL = "v5.channel.k8s.io"
@@ -32,28 +31,16 @@ def run(server: Server, namespace: str, name: str, query: Sequence[tuple[str, st
 
 
 def _open(server: Server, path: str) -> ClientConnection:
+    url = server.url.replace("http", "ws", 1) + path
+    sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(_PROTOCOL)], "max_size": None, "compression": None}
     try:
-        url = server.url.replace("http", "ws", 1) + path
-        sock = _unix_socket(server.socket) if server.socket else None
         opened: ClientConnection = connect(url, sock=sock, proxy=None, **options)
-        return opened
     except InvalidStatus as error:
         raise refusal(_json(error.response.body), error.response.status_code) from error
     except (OSError, InvalidHandshake) as error:
-        from controller.cli.client import unreachable
-
         raise unreachable(server, str(error)) from error
-
-
-def _unix_socket(path: str) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        made.connect(path)
-    except OSError:
-        made.close()
-        raise
-    return made
+    return opened
 
 
 def _send(connection: ClientConnection, stdin: BinaryIO) -> None:

@@ -1,11 +1,12 @@
 """Where the daemon is: the address that was given, or the socket that is there."""
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.cli.errors import Misused
+from controller.cli.errors import CliError, Misused
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 
@@ -30,6 +31,26 @@ def locate(given: str | None) -> Server:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     own = Path(runtime) / "paddock.sock" if runtime else None
     return _parse(str(own) if own is not None and own.exists() else _SYSTEM_SOCKET)
+
+
+def dial(server: Server) -> socket.socket:
+    """A connection to the daemon's Unix socket."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.connect(server.socket)
+    except PermissionError as error:
+        made.close()
+        words = f"no permission to use {server.socket}; run this as root, or as a member of the group that owns it"
+        raise CliError(words) from error
+    except OSError as error:
+        made.close()
+        raise unreachable(server, error.strerror or str(error)) from error
+    return made
+
+
+def unreachable(server: Server, why: str) -> CliError:
+    """Why nobody answers, and what to do."""
+    return CliError(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
 
 
 def _parse(text: str) -> Server:

@@ -5,18 +5,17 @@ is inspected, and if it is as the action wants it, the action is done.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any
 
-from controller.engine.cgroups import Cgroups, Unreadable
+from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.config import create_body, limits_body
 from controller.engine.errors import Fault, outcome_of
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
-from controller.engine.usage import working_set_bytes
+from controller.engine.resize import differences, in_use, shrinks, too_small
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
@@ -30,15 +29,12 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
-from controller.kinds.quantity import format_bytes
 
 _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
-_MEMORY_RETRY_SECONDS = 5.0
 _LATE_WORD_SECONDS = 0.5
 
 OnContainer = PauseContainer | UnpauseContainer | SignalContainer | UpdateLimits | RenameContainer | RemoveContainer
@@ -218,41 +214,22 @@ class Actor:
         container = self._ours(action.uid, action.container_id)
         if container is None:
             raise _gone(action.container_id)
-        refused = self._shrinks_too_far(container, action.limits)
+        refused = too_small(self._cgroups, container, action.limits)
         if refused is not None:
             return refused
         try:
             self._client.post("containers.update", f"/containers/{container.id}/update", limits_body(action.limits))
         except Fault as fault:
-            if fault.status == 500 and _shrinks(container, action.limits):
-                return Waiting(_MEMORY_RETRY_SECONDS, "MemoryInUse", f"the kernel refused: {fault.words}")
+            if fault.status == 500 and shrinks(container, action.limits):
+                return in_use(f"the kernel refused: {fault.words}")
             raise
         found = self._looker.read(container.id).container.limits
-        wrong = ", ".join(_differences(action.limits, found))
+        wrong = ", ".join(differences(action.limits, found))
         if wrong:
             return Transient(
                 "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"
             )
         return Ok(container.id)
-
-    def _shrinks_too_far(self, container: Container, wanted: Limits) -> Outcome | None:
-        """cgroup v2 would let the kernel kill what does not fit, v1 refuse: ask first."""
-        if container.state not in _LIVE or not _shrinks(container, wanted):
-            return None
-        try:
-            used = working_set_bytes(self._cgroups, container.id, container.pid)
-        except Unreadable:
-            return Waiting(
-                _MEMORY_RETRY_SECONDS, "MemoryInUse", f"how much memory {container.name} uses can't be read now"
-            )
-        if used <= wanted.memory_bytes:
-            return None
-        return Waiting(
-            _MEMORY_RETRY_SECONDS,
-            "MemoryInUse",
-            f"{container.name} uses {_mib(used)}, more than the new limit of {format_bytes(wanted.memory_bytes)}; "
-            "the old limit stays until it uses less",
-        )
 
     def _settle(
         self,
@@ -323,19 +300,6 @@ def _gone(container_id: str) -> Fault:
     return Fault("4xx", f"no such container: {container_id[:12]}", status=404)
 
 
-def _shrinks(container: Container, wanted: Limits) -> bool:
-    held = container.limits
-    return held is None or held.memory_bytes == 0 or wanted.memory_bytes < held.memory_bytes
-
-
-def _differences(wanted: Limits, found: Limits | None) -> Iterator[str]:
-    for each in fields(Limits):
-        want, have = getattr(wanted, each.name), getattr(found, each.name, None)
-        # Shares of 0 were not sent: whatever holds is right.
-        if have is not None and want != have and not (each.name == "cpu_shares" and not want):
-            yield f"{each.name} is {have}, not {want}"
-
-
 def _name_conflict(name: str, holder: str) -> Outcome:
     return Transient(
         "NameConflict",
@@ -345,7 +309,3 @@ def _name_conflict(name: str, holder: str) -> Outcome:
 
 def _no_image(image: str, words: str) -> str:
     return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"
-
-
-def _mib(count: int) -> str:
-    return f"{count / (1 << 20):.1f}Mi"

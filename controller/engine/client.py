@@ -77,10 +77,10 @@ class Client:
 
     def probe(self) -> HostFacts:
         """Ask the engine what it is, and settle the version of the API by it. Raises Fault."""
-        with self._lock:
-            self._drop()
-        version = self.call("version", lambda api: api.version(api_version=False))
-        return facts_of(version, self.call("info", lambda api: api.info()), self._connected().api_version)
+        with self._measured("version"):
+            version = self._ask_version()
+            api = self._use(_settle(version))
+        return facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
 
     def close(self) -> None:
         with self._lock:
@@ -92,23 +92,22 @@ class Client:
             self._api = None
 
     def _connected(self) -> docker.APIClient:
+        return self._api or self._use(_settle(self._ask_version()))
+
+    def _use(self, version: str) -> docker.APIClient:
+        """The client of that version. The one in use is kept if it is: others are in the middle of calls with it."""
         with self._lock:
-            if self._api is None:
-                version = self._settle_version()
+            if self._api is None or self._api.api_version != version:
+                self._drop()
                 self._api = self._new_api(version)
             return self._api
 
-    def _settle_version(self) -> str:
+    def _ask_version(self) -> dict[str, Any]:
         asking = self._new_api(_text(OLDEST_API))
         try:
-            answer = asking.version(api_version=False)
+            return asking.version(api_version=False)
         finally:
             asking.close()
-        server = parse_version(str(answer.get("ApiVersion", "")))
-        if server < OLDEST_API:
-            found = answer.get("Version", "unknown")
-            raise Fault("connection", f"Docker Engine {found} is too old: Paddock needs 20.10 (API 1.41) or newer")
-        return _text(min(server, NEWEST_API))
 
     def _new_api(self, version: str) -> docker.APIClient:
         # docker-py's stubs say whole seconds; requests takes any.
@@ -143,6 +142,15 @@ class Client:
         with self._count_lock:
             self._in_flight += change
             self._meter.gauge("paddock_docker_requests_in_flight", self._in_flight)
+
+
+def _settle(version: Mapping[str, Any]) -> str:
+    """The version of the API to speak, given the answer to /version. Raises Fault for an engine too old."""
+    server = parse_version(str(version.get("ApiVersion", "")))
+    if server < OLDEST_API:
+        found = version.get("Version", "unknown")
+        raise Fault("connection", f"Docker Engine {found} is too old: Paddock needs 20.10 (API 1.41) or newer")
+    return _text(min(server, NEWEST_API))
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -143,7 +143,12 @@ _NO_LIMITS = Limits(0, 0, 0)
 
 
 def _same(container: Container, row: Mapping[str, Any]) -> bool:
-    return (container.state, container.name) == (state_of(str(row.get("State", ""))), name_of(row))
+    """Whether a list's row still shows the container as it is known."""
+    if (container.state, container.name) != (state_of(str(row.get("State", ""))), name_of(row)):
+        return False
+    # Connecting a network makes no event that bears our label: this is how it is noticed.
+    networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
+    return container.state not in _LIVE or tuple(sorted(networks)) == container.networks
 
 
 def clock_drift_ns() -> int:

@@ -5,7 +5,6 @@ A client of an exec that stops reading makes the engine's kill, rm and even insp
 full for too long loses its stream, and so does any that stands full when the box is to be killed.
 """
 
-import contextlib
 import logging
 import os
 import signal
@@ -34,6 +33,7 @@ _STALL_SECONDS = 10.0
 # After the kill, what the dead left in the pipe is read for so long at most (a child may hold it open).
 _LAST_WORDS_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
+_START_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 
 
@@ -271,15 +271,24 @@ class _Exec:
 
     def _expire(self) -> None:
         try:
-            state = self._state()
+            state = self._started()
         except StreamError:
             state = {}
-        if state.get("Running", True):
+        if state.get("ExitCode") is None:
             self._timed_out = True
             kill_group(int(state.get("Pid") or 0), self._container_id)
         # What the dead had written is still read; a child that left the group may hold the pipe open for ever.
         self._ended.wait(_LAST_WORDS_SECONDS)
         self._wire.cut()
+
+    def _started(self) -> dict[str, Any]:
+        """The state once it has a process: a loaded engine may take longer to start it than its time."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not (state := self._state()).get("Pid") and state.get("ExitCode") is None:
+            if time.monotonic() > deadline or self._ended.is_set():
+                break
+            time.sleep(_POLL_SECONDS)
+        return state
 
     def _state(self) -> dict[str, Any]:
         try:
@@ -325,10 +334,16 @@ def _pump(wire: Wire, queue: ByteQueue, *, patience_seconds: float | None, last:
 
 def _feed(wire: Wire, stdin: Iterable[bytes]) -> None:
     """Write all of the input, then say that it ended. Ends early when the command has."""
-    with contextlib.suppress(*FOREIGN):
+    try:
         for data in stdin:
             wire.write(data)
         wire.end_of_input()
+    except FOREIGN:
+        return
+    except Exception:
+        # Whoever gives the input failed. Half of it must not look like all of it.
+        log.warning("the input of a command broke off", exc_info=True)
+        wire.cut()
 
 
 def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:

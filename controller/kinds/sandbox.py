@@ -15,16 +15,37 @@ MEMORY_MIN_BYTES = 6 << 20
 CPU_MIN_MILLICORES = 10
 FINALIZER = "paddock/container"
 
-AbsolutePath = Annotated[Text, Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$")]
-EnvName = Annotated[Text, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$")]
+AbsolutePath = Annotated[
+    Text,
+    Field(min_length=2, max_length=4096, pattern=r"^/[^\x00:]*$", description="an absolute path without a colon"),
+]
+EnvName = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="letters, digits and `_`, not starting with a digit",
+    ),
+]
+Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
+
+ImageName = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=512,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$",
+        description="an image's name, with its tag or digest, such as paddock/python:1",
+    ),
+]
 
 
 class EnvVar(Model):
     """A plain value in PID 1's environment. Secrets do not belong here: they would show in `docker inspect`."""
 
     name: EnvName
-    value: Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$")] = ""
+    value: Argument = ""
 
 
 class TmpfsMount(Model):
@@ -37,7 +58,7 @@ class TmpfsMount(Model):
 class Template(Model):
     """What a running container cannot change: a new value makes a new container."""
 
-    image: Annotated[Text, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
+    image: ImageName
     command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
     user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$", description="uid or uid:gid")] = None
     working_dir: AbsolutePath | None = None

@@ -1,4 +1,4 @@
-"""The house's rules as tests: who may import whom, what is pure, how a new kind comes in, and that the tools are clean."""
+"""The rules of the house as tests: who may import whom, what is pure, how small files are, and clean tools."""
 
 import ast
 import subprocess

@@ -179,7 +179,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         arguments = {key: value for key, value in said.items() if key not in ("outcome", "at")}
         outcome = Ok() if said["outcome"] == "ok" else _OUTCOMES[said["outcome"]](**arguments)
         at = said.get("at", 0)
-        done = tuple((action, Ok()) for action in actions[:at]) + ((actions[at], outcome),)
+        done = (*((action, Ok()) for action in actions[:at]), (actions[at], outcome))
         results[uid_of(name)] = Result(uid_of(name), boxes[name].obj.generation, False, done)
     made = snapshot(
         list(boxes.values()),

@@ -134,7 +134,8 @@ def test_every_host_settles(host: Snapshot) -> None:
         if not planned.groups and planned.next_wake is None and not planned.writes:
             break
         host = _carried_out(host, planned)
-    assert not planned.groups and not planned.writes, f"still busy: {planned}"
+    assert not planned.groups, f"still busy: {planned}"
+    assert not planned.writes, f"still writing: {planned.writes}"
     for uid, box in host.sandboxes.items():
         held = host.observed.containers.get(uid, ())
         assert len(held) <= 1
