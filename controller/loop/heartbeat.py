@@ -119,6 +119,8 @@ class Heartbeat:
             _log.info("turning")
             self.trouble = ""
             self._meter.gauge("paddock_store_up", 1)
+        if decided.writes:
+            return 0.0  # what was just written is part of the picture: scrapes and the next plan should have it
         return None if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
 
     def _failed(self, words: str) -> None:

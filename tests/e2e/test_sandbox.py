@@ -264,7 +264,7 @@ def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> Non
     wait_for("its CPU time grows", lambda: value(scrape(), "paddock_container_cpu_usage_seconds_total") > spent)
     assert "paddock_reconcile_total" in first
     daemon.paddock("delete", "sandbox", "seen", "--timeout=30s")
-    assert '"seen"' not in scrape()
+    wait_for("its series are gone", lambda: '"seen"' not in scrape(), seconds=2)
 
 
 def test_a_second_daemon_and_a_taken_socket_say_who_is_there(daemon: RunningDaemon, tmp_path: Path) -> None:
