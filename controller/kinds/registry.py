@@ -20,11 +20,26 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """Where objects of another kind name one of this kind, in the same namespace: the path in their spec."""
+
+    kind: str
+    path: tuple[str, ...]
+
+    def names(self, obj: StoredObject) -> str:
+        """The name that an object of that kind refers to; empty when it refers to none."""
+        found: object = obj.spec
+        for step in self.path:
+            found = found.get(step) if isinstance(found, Mapping) else None
+        return found if isinstance(found, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """What the doors need to know of a kind: its names, where it lives, its spec, how it is shown.
 
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
-    seen that all it owned is gone.
+    seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
     """
 
     name: str
@@ -34,6 +49,7 @@ class Kind:
     namespaced: bool = True
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()
+    referenced_by: tuple[Reference, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:

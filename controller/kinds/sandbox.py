@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Text, Whole
+from controller.kinds.base import Model, Name, Text, Whole
 from controller.kinds.meta import StoredObject
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
@@ -55,18 +55,6 @@ class TmpfsMount(Model):
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
 
 
-class Template(Model):
-    """What a running container cannot change: a new value makes a new container."""
-
-    image: ImageName
-    command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
-    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$", description="uid or uid:gid")] = None
-    working_dir: AbsolutePath | None = None
-    env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
-    tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
-    security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
-
-
 class ResourceLimits(Model):
     """Upper bounds, changed in place. What is left out is filled in by the security level."""
 
@@ -80,16 +68,47 @@ class Resources(Model):
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 
+class Template(Model):
+    """What a running container cannot change: a new value makes a new container.
+
+    But for `resources`: those are defaults for the sandbox's own, and are changed in place.
+    """
+
+    image: ImageName
+    command: Annotated[tuple[Argument, ...] | None, Field(min_length=1, max_length=1024)] = None
+    user: Annotated[Text | None, Field(pattern=r"^[0-9]{1,10}(:[0-9]{1,10})?$", description="uid or uid:gid")] = None
+    working_dir: AbsolutePath | None = None
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
+    tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
+    security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    resources: Resources = Resources()
+
+
+class TemplateRef(Model):
+    """A SandboxTemplate of the same namespace."""
+
+    name: Name
+
+
 class Lifecycle(Model):
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
 
 
 class SandboxSpec(Model):
-    template: Template
+    """One of `template` and `templateRef` says what to run."""
+
+    template: Template | None = None
+    template_ref: TemplateRef | None = None
     resources: Resources = Resources()
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
+
+    @model_validator(mode="after")
+    def _one_template(self) -> "SandboxSpec":
+        if (self.template is None) == (self.template_ref is None):
+            raise ValueError("needs one of `template:` and `templateRef:`, and not both")
+        return self
 
 
 def status_word(obj: StoredObject) -> str:
@@ -110,6 +129,12 @@ def status_word(obj: StoredObject) -> str:
 def _ready(obj: StoredObject, _now: float) -> str:
     conditions = obj.status.get("conditions", ())
     return next((str(each["status"]) for each in conditions if each["type"] == "Ready"), "Unknown")
+
+
+def _image(obj: StoredObject) -> str:
+    """The image's name, or the template that has it."""
+    inline, ref = obj.spec.get("template"), obj.spec.get("templateRef")
+    return str(inline["image"]) if inline else f"(template {ref['name']})" if ref else "-"
 
 
 def _limit(name: str) -> Any:
@@ -143,7 +168,7 @@ KIND = Kind(
         Column("MEMORY", _limit("memory")),
         Column("PIDS", _limit("pids")),
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
-        Column("IMAGE", lambda obj, _now: str(obj.spec.get("template", {}).get("image", "")), wide=True),
+        Column("IMAGE", lambda obj, _now: _image(obj), wide=True),
         Column("CONTAINER", lambda obj, _now: str(obj.status.get("instanceRef", {}).get("name", "-")), wide=True),
     ),
 )

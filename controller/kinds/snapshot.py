@@ -9,15 +9,20 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandbox import SandboxSpec, Template
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A stored Sandbox with its spec parsed. `broken` is why the stored spec cannot be read by this version."""
+    """A stored Sandbox with its spec parsed, and the template that it names or holds (None: it is not there).
+
+    `broken` is why the stored spec cannot be read by this version. A spec with fields that it does not know is one:
+    run without them, the sandbox could be weaker than was asked.
+    """
 
     obj: StoredObject
     spec: SandboxSpec | None
+    template: Template | None = None
     broken: str = ""
 
 

@@ -1,17 +1,18 @@
 """The desired side, kept as the observed one is: an immutable map, brought up to date from the store's changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Sandbox
-from controller.ports import ChangesGone, Store
+from controller.ports import Change, ChangesGone, Store
 
-_KIND = "Sandbox"
 _BATCH = 5000
+_Key = tuple[str, str]  # namespace and name
 
 
 class Desired:
@@ -21,6 +22,7 @@ class Desired:
         self._store = store
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
+        self._templates: dict[_Key, Template | None] = {}
 
     def refresh(self) -> Mapping[str, Sandbox]:
         """The sandboxes as of now, by uid. StoreError leaves what was known before in place for the next try."""
@@ -31,39 +33,68 @@ class Desired:
         return MappingProxyType(self._sandboxes)
 
     def _relist(self) -> None:
-        objects, revision = self._store.list(_KIND)
-        known = self._sandboxes
-        self._sandboxes = {obj.uid: _read(obj, known.get(obj.uid)) for obj in objects}
+        # Templates first, and their revision: what changes in between is read again as a change.
+        templates, revision = self._store.list("SandboxTemplate")
+        objects, _ = self._store.list("Sandbox")
+        self._templates = {(each.namespace, each.name): _template(each) for each in templates}
+        self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
         self._revision = revision
 
     def _follow(self, since: int) -> None:
         try:
             changes = self._store.changes(since, limit=_BATCH)
             while changes:
-                fresh = dict(self._sandboxes)
-                for change in changes:
-                    if change.obj.kind != _KIND:
-                        continue
-                    if change.type == "DELETED":
-                        fresh.pop(change.obj.uid, None)
-                    else:
-                        fresh[change.obj.uid] = _read(change.obj, fresh.get(change.obj.uid))
-                self._sandboxes = fresh
+                self._take_in(changes)
                 self._revision = since = changes[-1].revision
                 changes = self._store.changes(since, limit=_BATCH)
         except ChangesGone:
             self._relist()
 
+    def _take_in(self, changes: Sequence[Change]) -> None:
+        touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
+        fresh = dict(self._sandboxes)
+        for each in changes:
+            if each.obj.kind == "Sandbox" and each.type == "DELETED":
+                fresh.pop(each.obj.uid, None)
+            elif each.obj.kind == "Sandbox":
+                fresh[each.obj.uid] = self._read(each.obj, fresh.get(each.obj.uid))
+        if touched:
+            fresh = {uid: self._with_template(box) if _refers(box) in touched else box for uid, box in fresh.items()}
+        self._sandboxes = fresh
 
-def _read(obj: StoredObject, known: Sandbox | None) -> Sandbox:
-    """The object with its spec parsed; an unchanged generation is not parsed again."""
-    if known is not None and known.obj.resource_version == obj.resource_version:
-        return known
-    if known is not None and known.obj.generation == obj.generation:
-        return Sandbox(obj, known.spec, known.broken)
+    def _take_in_templates(self, changes: Sequence[Change]) -> set[_Key]:
+        for each in changes:
+            key = (each.obj.namespace, each.obj.name)
+            self._templates[key] = None if each.type == "DELETED" else _template(each.obj)
+        return {(each.obj.namespace, each.obj.name) for each in changes}
+
+    def _read(self, obj: StoredObject, known: Sandbox | None) -> Sandbox:
+        """The object with its spec parsed; an unchanged generation is not parsed again."""
+        if known is not None and known.obj.resource_version == obj.resource_version:
+            return known
+        if known is not None and known.obj.generation == obj.generation:
+            return Sandbox(obj, known.spec, known.template, known.broken)
+        try:
+            return self._with_template(Sandbox(obj, SandboxSpec.model_validate(obj.spec)))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            return Sandbox(obj, None, broken=f"this version cannot read the stored spec: {where}: {first['msg']}")
+
+    def _with_template(self, box: Sandbox) -> Sandbox:
+        template = box.spec.template if box.spec else None
+        return Sandbox(box.obj, box.spec, template or self._templates.get(_refers(box)), box.broken)
+
+
+def _refers(box: Sandbox) -> _Key:
+    """The template that a sandbox names; its name is empty when it names none."""
+    ref = box.spec.template_ref if box.spec else None
+    return box.obj.namespace, ref.name if ref else ""
+
+
+def _template(obj: StoredObject) -> Template | None:
+    """What a stored template says. One that this version cannot read is as good as none: nothing runs with it."""
     try:
-        return Sandbox(obj, SandboxSpec.model_validate(obj.spec))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return Sandbox(obj, None, f"this version cannot read the stored spec: {where}: {first['msg']}")
+        return SandboxTemplateSpec.model_validate(obj.spec)
+    except ValidationError:
+        return None

@@ -164,7 +164,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
     runtime = snapshot.observed.facts.default_runtime
 
     def labels(row: Row) -> Labels:
-        container, spec = row.container, snapshot.sandboxes[row.container.uid].spec
+        container, template = row.container, snapshot.sandboxes[row.container.uid].template
         return Labels(
             {
                 **row.labels,
@@ -173,7 +173,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
                 "image_id": container.image_id,
                 "runtime": runtime,
                 "network": ",".join(container.networks),
-                "security_level": spec.template.security_level if spec else "",
+                "security_level": template.security_level if template else "",
                 "pool": "",
             }
         )

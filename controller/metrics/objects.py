@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.snapshot import Snapshot
 from controller.metrics.catalogue import OBJECTS
 from controller.metrics.catalogue.family import OTHER
@@ -26,6 +26,7 @@ class Row:
     labels: Labels
     obj: StoredObject
     spec: SandboxSpec | None
+    template: Template | None
     instance: Instance | None
     containers: tuple[Container, ...]
 
@@ -59,7 +60,7 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
     sandbox = snapshot.sandboxes[uid]
     labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
     seen = snapshot.observed.containers.get(uid, ())
-    return Row(labels, sandbox.obj, sandbox.spec, snapshot.instances.get(uid), seen)
+    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen)
 
 
 def _desired(rows: list[Row]) -> Iterator[Metric]:
@@ -85,7 +86,7 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
 
 def _info(row: Row) -> Labels:
     """The spec's facts. `network` and `pool` are empty until a spec can name one."""
-    template = row.spec.template if row.spec else None
+    template = row.template
     facts = {
         "uid": row.obj.uid,
         "image": template.image if template else "",

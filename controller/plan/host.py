@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
-from controller.kinds.meta import Event
+from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
 from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
-from controller.kinds.sandbox import FINALIZER
+from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
@@ -22,7 +22,7 @@ from controller.plan.sandbox import decide
 from controller.plan.status import status
 from controller.policy.admission import Refusal
 from controller.policy.levels import Policy
-from controller.policy.sandbox import Rendered, admit, render
+from controller.policy.sandbox import Rendered, admit_with, render
 
 _NO_LIMITS = Limits(0, 0, 0)
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
@@ -33,7 +33,7 @@ class Memo:
     """What need not be worked out again. Dropping it at any time changes no plan, only its price."""
 
     policy: str = ""
-    rendered: dict[str, tuple[int, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    rendered: dict[str, tuple[int, Template | None, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     def fit(self, policy: str) -> None:
@@ -59,7 +59,7 @@ class _Draft:
     statuses: list[StatusWrite] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    finalized: list[Sandbox] = field(default_factory=list)
+    finalized: list[ObjectRef] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
 
@@ -156,22 +156,31 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
 def _rendered(sandbox: Sandbox, policy: Policy, memo: Memo) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
-    if known is not None and known[0] == obj.generation:
-        return known[1], known[2]
+    if known is not None and known[0] == obj.generation and known[1] is sandbox.template:
+        return known[2], known[3]
+    made: Rendered | None = None
     if sandbox.spec is None:
-        made: Rendered | None = None
         refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
+    elif sandbox.template is None:
+        refusals = (_no_template(sandbox.spec, obj.namespace),)
     else:
-        refusals = admit(sandbox.spec, policy)
-        made = None if refusals else render(sandbox.spec, name=obj.name, uid=obj.uid, policy=policy)
-    memo.rendered[obj.uid] = (obj.generation, made, refusals)
+        refusals = admit_with(sandbox.spec, sandbox.template, policy)
+        if not refusals:
+            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy)
+    memo.rendered[obj.uid] = (obj.generation, sandbox.template, made, refusals)
     return made, refusals
+
+
+def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
+    name = spec.template_ref.name if spec.template_ref else ""
+    words = f"there is no SandboxTemplate `{name}` in namespace `{namespace}` (or it can't be read); apply it"
+    return Refusal("spec.templateRef.name", words)
 
 
 def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | None) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
     if decision.finalize:
-        draft.finalized.append(Sandbox(case.obj, case.spec))
+        draft.finalized.append(case.obj.ref)
         return False
     draft.events += decision.events
     draft.drift += [(case.obj.uid, field) for field in decision.drift]
@@ -213,7 +222,7 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             statuses=tuple(draft.statuses),
             instances=tuple(draft.instances),
             events=tuple(draft.events),
-            finalized=tuple((each.obj.ref, FINALIZER) for each in draft.finalized),
+            finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
         ),
         next_wake=min(draft.wakes, default=None),
         drift=tuple(draft.drift),

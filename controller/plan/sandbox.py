@@ -71,7 +71,8 @@ def _noticed(case: Case) -> Memory:
     memory = deaths.notice_run(container, memory)
     if container.state in deaths.ENDED and container.started_at:
         memory = deaths.notice(container, memory)
-    if case.rendered is not None and container.template_hash == case.rendered.template_hash:
+    made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
+    if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
         fields, template = case.rendered.template_fields, container.template_hash
         memory = replace(memory, image_id=container.image_id, template=template, made_from=fields)
     return memory
@@ -131,6 +132,7 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     """Create and start the container as rendered; the image is the one pinned for this template, if any is."""
     memory, uid, name = case.memory, case.obj.uid, rendered.config.name
     same = memory.template == rendered.template_hash
+    same_image = memory.made_from.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
         instance=case.instance_id,
         uid=uid,
@@ -145,12 +147,14 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     failure = memory.failure
     if failure and failure.reason == "ImageMissing" and held(failure, case.obj.generation, case.deleting):
         actions.append(PullImage(rendered.config.image, "not on this host"))
-    actions.append(CreateContainer(uid, rendered.config, labels, why, memory.image_id if same else ""))
+    actions.append(CreateContainer(uid, rendered.config, labels, why, memory.image_id if same and same_image else ""))
     actions.append(StartContainer(uid, name, why))
     if case.spec is not None and case.spec.run_state == "Paused":
         actions.append(PauseContainer(uid, name, "", "runState is Paused"))
+    if not (same and same_image):
+        memory = replace(memory, image_id="")
     if not same:
-        memory = replace(memory, image_id="", crashes=0, template=rendered.template_hash)
+        memory = replace(memory, crashes=0, template=rendered.template_hash)
     memory = replace(memory, finished="", made_from=rendered.template_fields)
     return Decision(memory, "Creating", why, tuple(actions))
 

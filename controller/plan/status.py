@@ -140,7 +140,7 @@ def _resized(case: Case, decision: Decision) -> Condition:
 def _outdated(case: Case) -> Condition:
     container, rendered = case.container, case.rendered
     old = container is not None and rendered is not None and drift.outdated(container, rendered)
-    message = "made by an older Paddock, policy or default; takes effect at its next start"
+    message = "its template, Paddock, a policy or a default changed since; takes effect at its next start"
     return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
 
 

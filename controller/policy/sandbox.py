@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
 from controller.kinds.labels import container_name
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandbox import Resources, SandboxSpec, Template
 from controller.policy.admission import Refusal
 from controller.policy.levels import Level, Policy
 
+NO_LIMITS = Limits(0, 0, 0)
 _SHM_BYTES = 16 << 20
 # Mounting over these would hide or fake what the kernel and the engine put there.
 _KERNEL_PATHS = ("/proc", "/sys", "/dev")
@@ -27,30 +28,41 @@ class Rendered:
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason why this spec can't run under this policy."""
-    level = policy.levels.get(spec.template.security_level)
+    """Every reason why this spec can't run. One that names a template is judged with it, when it is planned."""
+    if spec.template is None:
+        return tuple(too_many_cores("spec.", spec.resources.limits.cpu, policy))
+    return admit_with(spec, spec.template, policy)
+
+
+def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason why this spec can't run with this template under this policy."""
+    asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
+    cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
+    return (*judge(template, spec.resources, "spec.template.", policy), *cores)
+
+
+def judge(template: Template, resources: Resources, at: str, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason to refuse a template that stands at the path `at`, used with these resources."""
+    level = policy.levels.get(template.security_level)
     if level is None:
         known = ", ".join(sorted(policy.levels))
-        unknown = f"there is no security level `{spec.template.security_level}`; choose one of {known}"
-        return (Refusal("spec.template.securityLevel", unknown),)
-    return tuple(_refusals(spec, level, policy))
+        unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
+        return (Refusal(f"{at}securityLevel", unknown),)
+    found = [*_level(level), *_user(template, level), *_env(template), *_tmpfs(template, resources, level)]
+    return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
 
-def _refusals(spec: SandboxSpec, level: Level, policy: Policy) -> Iterator[Refusal]:
+def _level(level: Level) -> Iterator[Refusal]:
     if not level.offered:
-        yield Refusal(
-            "spec.template.securityLevel",
-            f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation",
-        )
-    yield from _user(spec.template, level)
-    yield from _env(spec.template)
-    yield from _tmpfs(spec, level)
-    limits = effective_limits(spec, level)
-    if policy.host_cpus and limits.cpu_millicores > policy.host_cpus * 1000:
-        yield Refusal(
-            "spec.resources.limits.cpu",
-            f"{format_cpu(limits.cpu_millicores)} can never fit: this host has {policy.host_cpus} cores",
-        )
+        words = f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation"
+        yield Refusal("securityLevel", words)
+
+
+def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[Refusal]:
+    """A refusal for more CPU than the host has, once that is known."""
+    if policy.host_cpus and millicores and millicores > policy.host_cpus * 1000:
+        words = f"{format_cpu(millicores)} can never fit: this host has {policy.host_cpus} cores"
+        yield Refusal(f"{at}resources.limits.cpu", words)
 
 
 def _user(template: Template, level: Level) -> Iterator[Refusal]:
@@ -59,10 +71,10 @@ def _user(template: Template, level: Level) -> Iterator[Refusal]:
     uid, _, gid = template.user.partition(":")
     for what, value in (("user", uid), ("group", gid)):
         if value == "" and what == "group":
-            yield Refusal("spec.template.user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
+            yield Refusal("user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
         elif not level.lowest_uid <= int(value) < 2**31:
             yield Refusal(
-                "spec.template.user",
+                "user",
                 f"{what} {value} is refused at level {level.name}: use an id from {level.lowest_uid} up, "
                 "one that no user of the host has",
             )
@@ -72,14 +84,14 @@ def _env(template: Template) -> Iterator[Refusal]:
     seen: set[str] = set()
     for index, each in enumerate(template.env):
         if each.name in seen:
-            yield Refusal(f"spec.template.env[{index}].name", f"`{each.name}` is set twice; keep one")
+            yield Refusal(f"env[{index}].name", f"`{each.name}` is set twice; keep one")
         seen.add(each.name)
 
 
-def _tmpfs(spec: SandboxSpec, level: Level) -> Iterator[Refusal]:
+def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
     seen: set[str] = set()
-    for index, mount in enumerate(spec.template.tmpfs):
-        field, path = f"spec.template.tmpfs[{index}].mountPath", mount.mount_path
+    for index, mount in enumerate(template.tmpfs):
+        field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if posixpath.normpath(path) != path or path == "/":
             yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
         elif any(path == each or path.startswith(each + "/") for each in _KERNEL_PATHS):
@@ -87,35 +99,38 @@ def _tmpfs(spec: SandboxSpec, level: Level) -> Iterator[Refusal]:
         if path in seen:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")
         seen.add(path)
-    asked = sum(mount.size for mount in spec.template.tmpfs) + _SHM_BYTES
-    memory = effective_limits(spec, level).memory_bytes
-    if spec.template.tmpfs and asked > memory:
+    asked = sum(mount.size for mount in template.tmpfs) + _SHM_BYTES
+    memory = effective_limits(resources, template, level.limits).memory_bytes
+    if template.tmpfs and asked > memory:
         yield Refusal(
-            "spec.template.tmpfs",
+            "tmpfs",
             f"{format_bytes(asked)} (with {format_bytes(_SHM_BYTES)} of shared memory) do not fit the memory limit of "
             f"{format_bytes(memory)}: what is written to a tmpfs counts as memory; shrink one or raise the other",
         )
 
 
-def effective_limits(spec: SandboxSpec, level: Level) -> Limits:
-    """The limits asked for, with the level's where nothing was asked."""
-    asked = spec.resources.limits
+def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
+    """The sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
+    own, shared = resources.limits, template.resources.limits
+
+    def first(*asked: int | None) -> int:
+        return next(each for each in asked if each is not None)
+
     return Limits(
-        cpu_millicores=level.limits.cpu_millicores if asked.cpu is None else asked.cpu,
-        memory_bytes=level.limits.memory_bytes if asked.memory is None else asked.memory,
-        pids=level.limits.pids if asked.pids is None else asked.pids,
-        cpu_shares=spec.resources.cpu_shares or 0,
+        cpu_millicores=first(own.cpu, shared.cpu, otherwise.cpu_millicores),
+        memory_bytes=first(own.memory, shared.memory, otherwise.memory_bytes),
+        pids=first(own.pids, shared.pids, otherwise.pids),
+        cpu_shares=first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
     )
 
 
-def render(spec: SandboxSpec, *, name: str, uid: str, policy: Policy) -> Rendered:
+def render(spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy) -> Rendered:
     """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused."""
-    template = spec.template
     level = policy.levels[template.security_level]
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
-        limits=effective_limits(spec, level),
+        limits=effective_limits(spec.resources, template, level.limits),
         hostname=name,
         command=template.command,
         user=template.user or level.default_user,
@@ -127,12 +142,14 @@ def render(spec: SandboxSpec, *, name: str, uid: str, policy: Policy) -> Rendere
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
     )
-    own = template.model_dump(mode="json", exclude_defaults=True)
+    fields = template.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
+    # A template of its own is part of the spec; one that is only named may change without a new generation.
+    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in own.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
     )
 
 

@@ -58,6 +58,7 @@ class Objects:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
+            _refuse_in_use(transaction, kind, [found])
             deleted = self._delete(transaction, found)
         self._told([deleted], deleted_by)
         return deleted
@@ -69,6 +70,7 @@ class Objects:
         wanted = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
+            _refuse_in_use(transaction, kind, found)
             deleted = [self._delete(transaction, each) for each in found]
         self._told(deleted, deleted_by)
         return deleted
@@ -99,3 +101,20 @@ class Objects:
             for each in found
             if (not kind or each.ref.kind.lower() == kind.lower()) and (not name or each.ref.name == name)
         ]
+
+
+def _refuse_in_use(transaction: Transaction, kind: Kind, going: Sequence[StoredObject]) -> None:
+    """Refuse to delete what others refer to: they could not be started any more. Raises Conflict, which names them."""
+    for reference in kind.referenced_by:
+        for obj in going:
+            users = [
+                each.name
+                for each in transaction.list(reference.kind, obj.namespace)
+                if reference.names(each) == obj.name and each.deleted_at is None
+            ]
+            if users:
+                names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+                word = f"{obj.kind.lower()} `{obj.name}`"
+                raise errors.Conflict(
+                    f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
+                )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.snapshot import Snapshot
 from controller.plan.host import Memo
 from tests.plan.case_file import container, decide, sandbox, snapshot
 
@@ -26,7 +26,7 @@ def settled_host(count: int) -> tuple[Snapshot, Memo]:
         host = replace(
             host,
             sandboxes={
-                uid: Sandbox(replace(box.obj, status=statuses[uid]), box.spec) if uid in statuses else box
+                uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
                 for uid, box in host.sandboxes.items()
             },
             instances={**host.instances, **{each.parent_uid: each for each in planned.writes.instances}},

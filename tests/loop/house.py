@@ -106,7 +106,6 @@ class House:
             new_uid=self._new_uid,
         )
         self.services = services
-        self.kind = discover().by_word("sandbox")
         self._workers: Workers | None = None
         self.daemon()
 
@@ -142,9 +141,30 @@ class House:
         }
         self.services.apply.apply([Source("test", json.dumps(document))])
 
-    def delete(self, name: str) -> None:
-        assert self.kind is not None
-        self.services.objects.delete(self.kind, "default", name)
+    def apply_template(self, name: str, **spec: Any) -> None:
+        """Apply a SandboxTemplate."""
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "SandboxTemplate",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self.services.apply.apply([Source("test", json.dumps(document))])
+
+    def refer(self, name: str, template: str, **spec: Any) -> None:
+        """Apply a Sandbox that names a template."""
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": name},
+            "spec": {"templateRef": {"name": template}, **spec},
+        }
+        self.services.apply.apply([Source("test", json.dumps(document))])
+
+    def delete(self, name: str, kind: str = "sandbox") -> None:
+        found = discover().by_word(kind)
+        assert found is not None
+        self.services.objects.delete(found, "default", name)
 
     def get(self, name: str) -> StoredObject | None:
         return self.store.get("Sandbox", "default", name)

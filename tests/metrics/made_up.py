@@ -87,7 +87,8 @@ def sandbox(name: str, spec: Mapping[str, Any] = SPEC, **changes: Any) -> Sandbo
         created_at=NOW - 100,
         status={"observedGeneration": 3, "conditions": conditions(**known)},
     )
-    return Sandbox(replace(obj, **changes), SandboxSpec.model_validate(spec))
+    read = SandboxSpec.model_validate(spec)
+    return Sandbox(replace(obj, **changes), read, read.template)
 
 
 def container(obj: StoredObject, **changes: Any) -> Container:

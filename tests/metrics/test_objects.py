@@ -94,7 +94,7 @@ def test_limits_left_to_the_level_are_those_reserved() -> None:
 
 
 def test_a_spec_that_cannot_be_read_still_shows_its_object() -> None:
-    shown = scraped(snapshot(Sandbox(BOX.obj, None, "written by a newer version")))
+    shown = scraped(snapshot(Sandbox(BOX.obj, None, broken="written by a newer version")))
     assert shown.value("paddock_sandbox_info", **HERE, image="", security_level="") == 1
     assert shown.value("paddock_sandbox_spec_running", **HERE) is None
 

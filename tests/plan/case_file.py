@@ -49,12 +49,14 @@ def sandbox(name: str, spec: dict[str, Any], *, generation: int = 1, deleted_at:
         deleted_at=deleted_at,
         finalizers=(FINALIZER,),
     )
-    return Sandbox(obj, SandboxSpec.model_validate(spec))
+    read = SandboxSpec.model_validate(spec)
+    return Sandbox(obj, read, read.template)
 
 
 def rendered(box: Sandbox) -> Rendered:
     assert box.spec is not None
-    return render(box.spec, name=box.obj.name, uid=box.obj.uid, policy=POLICY)
+    assert box.template is not None
+    return render(box.spec, box.template, name=box.obj.name, uid=box.obj.uid, policy=POLICY)
 
 
 def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:

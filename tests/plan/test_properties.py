@@ -181,7 +181,7 @@ def _remembered(host: Snapshot, planned: Plan) -> dict[str, Sandbox]:
     for uid, box in host.sandboxes.items():
         if uid not in gone:
             status = statuses.get(uid)
-            kept[uid] = box if status is None else Sandbox(replace(box.obj, status=status), box.spec)
+            kept[uid] = box if status is None else replace(box, obj=replace(box.obj, status=status))
     return kept
 
 

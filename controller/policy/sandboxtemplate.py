@@ -1,0 +1,12 @@
+"""What a SandboxTemplate may ask for: what a sandbox may that holds the same template and nothing else."""
+
+from controller.kinds.sandbox import Resources
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.policy.admission import Refusal
+from controller.policy.levels import Policy
+from controller.policy.sandbox import judge, too_many_cores
+
+
+def admit(spec: SandboxTemplateSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason why no sandbox could run with this template."""
+    return (*judge(spec, Resources(), "spec.", policy), *too_many_cores("spec.", spec.resources.limits.cpu, policy))

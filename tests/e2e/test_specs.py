@@ -1,0 +1,24 @@
+"""Every example under specs/ is applied to a real daemon, and every sandbox in it becomes Ready (or what it asks for)."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.daemon import ROOT, running
+
+pytestmark = pytest.mark.docker
+SPECS = sorted(each for each in (ROOT / "specs").rglob("*.yaml") if "schema" not in each.parts)
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.relative_to(ROOT / "specs")))
+def test_an_example_runs(tmp_path: Path, path: Path) -> None:
+    documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
+    with running(tmp_path) as daemon:
+        said = daemon.paddock("apply", "-f", str(path)).stdout.splitlines()
+        assert [line.rsplit(" ", 1)[1] for line in said] == ["created"] * len(documents)
+        for each in documents:
+            if each["kind"] == "Sandbox":
+                wanted = {"Suspended": "Suspended"}.get(each["spec"].get("runState", "Running"), "Ready")
+                name = f"sandbox/{each['metadata']['name']}"
+                daemon.paddock("wait", f"--for=condition={wanted}", "--timeout=60s", name)

@@ -1,0 +1,103 @@
+"""Sandboxes that name a SandboxTemplate: found, missing, changed, in use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.service import errors
+from tests.loop.house import TINY, House
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.close()
+
+
+def limits(house: House, name: str) -> tuple[int, int]:
+    held = house.engine.box(house.container_name(name)).limits
+    return held.cpu_millicores, held.memory_bytes >> 20
+
+
+def test_a_template_says_what_runs_and_its_resources_are_defaults(house: House) -> None:
+    house.apply_template("tiny", image=TINY, resources={"limits": {"cpu": "250m", "memory": "64Mi"}})
+    house.refer("a", "tiny")
+    house.refer("b", "tiny", resources={"limits": {"memory": "128Mi"}})
+    house.settle()
+    assert house.condition("a", "Ready") == house.condition("b", "Ready") == "True Running"
+    assert (limits(house, "a"), limits(house, "b")) == ((250, 64), (250, 128))
+
+
+def test_a_missing_template_is_waited_for(house: House) -> None:
+    house.refer("a", "tiny")
+    house.settle()
+    assert house.condition("a", "Accepted") == "False Refused"
+    assert house.ours() == {}
+    house.apply_template("tiny", image=TINY)
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+
+
+def test_a_changed_template_recreates_nothing_until_the_next_start(house: House) -> None:
+    house.apply_template("tiny", image=TINY)
+    house.refer("a", "tiny")
+    house.settle()
+    name = house.container_name("a")
+    before = house.engine.box(name).id
+    house.apply_template("tiny", image="other:1", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    assert house.condition("a", "Outdated") == "True RenderedDifferently"
+    assert house.engine.box(name).id == before
+    assert limits(house, "a")[1] == 64, "resources are changed in place"
+    house.refer("a", "tiny", resources={"limits": {"memory": "96Mi"}})
+    house.settle()
+    assert house.engine.box(name).id == before, "a new generation for other reasons does not recreate it either"
+    house.engine.kill(name)
+    house.settle()
+    assert house.engine.box(name).image_id == house.engine.images["other:1"]
+    assert house.condition("a", "Outdated") == "False UpToDate"
+
+
+def test_another_template_is_a_new_container(house: House) -> None:
+    house.apply_template("one", image=TINY)
+    house.apply_template("two", image="other:1")
+    house.refer("a", "one")
+    house.settle()
+    house.refer("a", "two")
+    house.settle()
+    assert house.engine.box(house.container_name("a")).image_id == house.engine.images["other:1"]
+
+
+def test_from_a_template_of_its_own_to_a_named_one_and_back(house: House) -> None:
+    house.apply("a")
+    house.settle()
+    house.apply_template("other", image="other:1")
+    house.refer("a", "other")
+    house.settle()
+    assert house.engine.box(house.container_name("a")).image_id == house.engine.images["other:1"]
+    house.apply("a")
+    house.settle()
+    assert house.engine.box(house.container_name("a")).image_id == house.engine.images[TINY]
+
+
+def test_a_template_in_use_is_not_deleted(house: House) -> None:
+    house.apply_template("tiny", image=TINY)
+    house.refer("a", "tiny")
+    with pytest.raises(errors.Conflict, match="used by sandbox a"):
+        house.delete("tiny", "sandboxtemplate")
+    house.delete("a")
+    house.settle()
+    house.delete("tiny", "sandboxtemplate")
+    assert house.store.get("SandboxTemplate", "default", "tiny") is None
+
+
+def test_a_template_that_would_never_run_is_refused(house: House) -> None:
+    with pytest.raises(errors.Invalid, match=r"spec\.user"):
+        house.apply_template("root", image=TINY, user="0:0")
+    house.apply_template("files", image=TINY, tmpfs=[{"mountPath": "/data", "size": "256Mi"}])
+    house.refer("a", "files", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    assert house.condition("a", "Accepted") == "False Refused"
+    assert house.ours() == {}

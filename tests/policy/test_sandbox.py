@@ -1,0 +1,114 @@
+"""Admission says every reason at once; rendering gives the level and nothing wider, whatever was asked."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.kinds.container import ContainerConfig, Tmpfs
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.levels import FULL_ISOLATION, Policy
+from controller.policy.sandbox import admit, render
+
+POLICY = Policy(host_cpus=2)
+
+
+def spec(**template: Any) -> SandboxSpec:
+    resources = template.pop("resources", {})
+    return SandboxSpec.model_validate({"template": {"image": "a:1", **template}, "resources": resources})
+
+
+def rendered(asked: SandboxSpec) -> ContainerConfig:
+    assert asked.template is not None
+    assert admit(asked, POLICY) == ()
+    return render(asked, asked.template, name="box", uid="0123456789ab", policy=POLICY).config
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "words"),
+    [
+        ({"securityLevel": "none"}, "spec.template.securityLevel", "there is no security level"),
+        ({"securityLevel": "development"}, "spec.template.securityLevel", "can't be enforced here"),
+        ({"securityLevel": "production"}, "spec.template.securityLevel", "can't be enforced here"),
+        ({"user": "0:0"}, "spec.template.user", "user 0 is refused"),
+        ({"user": "20000"}, "spec.template.user", "gets group 0"),
+        ({"user": "20000:0"}, "spec.template.user", "group 0 is refused"),
+        ({"user": "1000:1000"}, "spec.template.user", "from 10000 up"),
+        ({"env": [{"name": "A"}, {"name": "A"}]}, "spec.template.env[1].name", "set twice"),
+        ({"tmpfs": [{"mountPath": "/a/../etc", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "plain absolute"),
+        ({"tmpfs": [{"mountPath": "/proc/x", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "kernel"),
+        ({"tmpfs": [{"mountPath": "/dev", "size": "1Mi"}]}, "spec.template.tmpfs[0].mountPath", "kernel"),
+        ({"tmpfs": [{"mountPath": "/a", "size": "600Mi"}]}, "spec.template.tmpfs", "counts as memory"),
+        ({"resources": {"limits": {"cpu": 3}}}, "spec.resources.limits.cpu", "this host has 2 cores"),
+    ],
+)
+def test_what_can_not_be_enforced_is_refused_in_words(asked: dict[str, Any], field: str, words: str) -> None:
+    refusal = admit(spec(**asked), POLICY)[0]
+    assert refusal.field == field
+    assert words in refusal.message
+
+
+def test_every_reason_is_told_at_once() -> None:
+    asked = spec(user="0:0", env=[{"name": "A"}, {"name": "A"}], securityLevel="build")
+    assert len(admit(asked, POLICY)) == 4
+
+
+ASKED = st.fixed_dictionaries(
+    {},
+    optional={
+        "command": st.lists(st.text(st.characters(exclude_characters="\x00"), max_size=20), min_size=1, max_size=3),
+        "user": st.tuples(st.integers(10_000, 2**31 - 1), st.integers(10_000, 2**31 - 1)).map(
+            lambda p: f"{p[0]}:{p[1]}"
+        ),
+        "env": st.lists(st.sampled_from("ABC"), unique=True).map(
+            lambda names: [{"name": n, "value": n} for n in names]
+        ),
+        "tmpfs": st.lists(st.sampled_from(["/tmp", "/workspace", "/data"]), unique=True).map(
+            lambda paths: [{"mountPath": path, "size": "8Mi"} for path in paths]
+        ),
+        "resources": st.fixed_dictionaries(
+            {
+                "limits": st.fixed_dictionaries(
+                    {}, optional={"memory": st.sampled_from(["64Mi", "1Gi"]), "pids": st.just(9)}
+                )
+            }
+        ),
+    },
+)
+
+
+@given(ASKED)
+def test_nothing_that_is_asked_widens_the_level(asked: dict[str, Any]) -> None:
+    config = rendered(spec(**asked))
+    assert config.network_mode == "none"
+    assert config.dns == ("127.0.0.1",)
+    assert config.read_only_root
+    assert config.capabilities == ()
+    assert config.security_options == ("no-new-privileges:true",)
+    uid, gid = config.user.split(":")
+    assert min(int(uid), int(gid)) >= FULL_ISOLATION.lowest_uid
+    assert {"/tmp", "/workspace"} <= {each.path for each in config.tmpfs}
+    assert all(each.size_bytes for each in config.tmpfs)
+    assert min(config.limits.cpu_millicores, config.limits.memory_bytes, config.limits.pids) > 0
+
+
+def test_the_hash_is_over_what_a_running_container_can_not_change() -> None:
+    base = rendered(spec())
+    assert rendered(spec(resources={"limits": {"memory": "1Gi", "cpu": 2, "pids": 9}})).hash() == base.hash()
+    for other in ({"image": "b:1"}, {"command": ["x"]}, {"env": [{"name": "A"}]}, {"user": "30000:30000"}):
+        assert rendered(spec(**other)).hash() != base.hash()
+
+
+def test_the_hash_stays_the_same_from_version_to_version() -> None:
+    """A change here makes every running sandbox Outdated: raise HASH_SCHEMA when that is meant."""
+    config = ContainerConfig(image="a:1", name="n", limits=rendered(spec()).limits, hostname="h", nofile=1)
+    assert config.hash() == STABLE
+
+
+STABLE = "7d28d33df7ff7bda"
+
+
+def test_a_folder_of_the_spec_takes_the_place_of_the_levels_own() -> None:
+    folders = {each.path: each for each in rendered(spec(tmpfs=[{"mountPath": "/tmp", "size": "8Mi"}])).tmpfs}
+    assert folders["/tmp"] == Tmpfs("/tmp", 8 << 20, noexec=True)
