@@ -7,7 +7,6 @@ effect; `House.daemon()` then makes the next daemon over the same store and the 
 import json
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from controller.kinds.action import Action
@@ -87,10 +86,10 @@ class FusedStore:
 class House:
     """A store and an engine that outlive daemons, and the daemon of the moment."""
 
-    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+    def __init__(self, store: SqlStore, *, threads: int = 1) -> None:
+        """`store` is open, and the caller's to close."""
         self.clock = HandClock()
-        self.store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
-        self.store.open()
+        self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
         self.engine.open(lambda: None)
         self._threads = threads
@@ -128,7 +127,6 @@ class House:
     def close(self) -> None:
         if self._workers is not None:
             self._workers.stop()
-        self.store.close()
 
     def apply(self, name: str, **spec: Any) -> None:
         """Apply a Sandbox; `spec` is laid over one that sleeps."""

@@ -4,7 +4,6 @@ A hypothesis state machine over the real store and the fake engine (which passes
 """
 
 import tempfile
-from pathlib import Path
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -13,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from controller.kinds.container import Limits
 from controller.kinds.observed import State
 from controller.kinds.sandbox import SandboxSpec
+from controller.store.sql_store import SqlStore
 from tests.loop.house import Crash, House
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -31,7 +31,9 @@ class Life(RuleBasedStateMachine):
     @initialize()
     def move_in(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.house = House(Path(self.folder.name))
+        self.store = SqlStore(f"sqlite:///{self.folder.name}/paddock.db")
+        self.store.open()
+        self.house = House(self.store)
         self.foreign = "not-ours"
         self.house.engine.add_foreign(self.foreign)
         self.down = False
@@ -44,6 +46,7 @@ class Life(RuleBasedStateMachine):
             self.quiet()
         finally:
             self.house.close()
+            self.store.close()
             self.folder.cleanup()
 
     def _running(self) -> list[str]:

@@ -1,17 +1,17 @@
 """Sandboxes that name a SandboxTemplate: found, missing, changed, in use."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from controller.service import errors
+from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path)
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
     yield made
     made.close()
 

@@ -1,7 +1,6 @@
 """Turns over a real store and the fake engine: what becomes of a sandbox, and of a daemon that dies at any step."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,12 +8,13 @@ from controller.kinds.action import CreateContainer, StartContainer, UpdateLimit
 from controller.kinds.observed import State
 from controller.kinds.outcome import Transient, Waiting
 from controller.ports import StoreError
+from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path)
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
     yield made
     made.close()
 
@@ -197,8 +197,8 @@ def scenario(house: House, step: int) -> None:
             house.apply("two")
 
 
-def steps_of_a_life(folder: Path) -> int:
-    house = House(folder)
+def steps_of_a_life(world: World) -> int:
+    house = House(world.store())
     try:
         for step in range(5):
             scenario(house, step)
@@ -206,19 +206,28 @@ def steps_of_a_life(folder: Path) -> int:
         return house.fuse.steps
     finally:
         house.close()
+        empty(house)
 
 
+def empty(house: House) -> None:
+    """Make the store as good as new for another life in it."""
+    for name in house.names():
+        house.delete(name)
+    house.daemon()
+    house.settle()
+    house.close()
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(tmp_path: Path, after: bool) -> None:
-    (tmp_path / "count").mkdir()
-    total = steps_of_a_life(tmp_path / "count")
+def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: World, after: bool) -> None:
+    total = steps_of_a_life(world)
     assert total > 15
+    store = world.store()
     for crash_at in range(1, total + 1):
-        folder = tmp_path / f"crash-{crash_at}"
-        folder.mkdir()
-        house = House(folder)
+        house = House(store)
         house.fuse.blow_at, house.fuse.after = crash_at, after
-        foreign = house.engine.add_foreign("somebody-elses")
+        house.engine.add_foreign("somebody-elses")
         for step in range(5):
             scenario(house, step)
             try:
@@ -233,12 +242,11 @@ def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(tmp_path: 
         assert house.ours() == {found.uid: [house.container_name("two")]}, f"step {crash_at}"
         assert [each.parent_uid for each in house.store.instances()] == [found.uid]
         assert house.engine.exists("somebody-elses")
-        assert foreign
-        house.close()
+        empty(house)
 
 
-def test_creates_run_in_parallel_but_never_two_for_one_object(tmp_path: Path) -> None:
-    house = House(tmp_path, threads=4)
+def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> None:
+    house = House(world.store(), threads=4)
     try:
         for index in range(12):
             house.apply(f"box-{index}")
