@@ -6,6 +6,7 @@ is inspected, and if it is as the action wants it, the action is done.
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from controller.engine.cgroups import Cgroups
@@ -41,7 +42,10 @@ OnContainer = PauseContainer | UnpauseContainer | SignalContainer | UpdateLimits
 
 
 class Actor:
-    """Carries out actions, from any number of threads. `before_end` is called before a container is killed."""
+    """Carries out actions, from any number of threads.
+
+    `before_end` is called before a container is killed; `holding` keeps events from reading what is read here anyway.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Actor:
         background: BackgroundLook,
         cgroups: Cgroups,
         before_end: Callable[[str], None],
+        holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
@@ -61,6 +66,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_end = before_end
+        self._holding = holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
             CreateContainer: self._create,
@@ -76,7 +82,8 @@ class Actor:
     def act(self, action: Action) -> Outcome:
         """Carry out one action. Never raises for what the engine answered."""
         try:
-            return self._do[type(action)](action)
+            with self._holding(_name_of(action)):
+                return self._do[type(action)](action)
         except Foreign as foreign:
             return Transient("ForeignContainer", f"{foreign}: it is not touched")
         except Fault as fault:
@@ -298,6 +305,13 @@ def _of_object(uid: str, container: Container) -> Container:
 
 def _gone(container_id: str) -> Fault:
     return Fault("4xx", f"no such container: {container_id[:12]}", status=404)
+
+
+def _name_of(action: Action) -> str:
+    """The name of the container that an action is about."""
+    if isinstance(action, PullImage):
+        return ""
+    return action.config.name if isinstance(action, CreateContainer) else action.name
 
 
 def _name_conflict(name: str, holder: str) -> Outcome:

@@ -62,6 +62,7 @@ class DockerEngine:
             background=self._background,
             cgroups=cgroups,
             before_end=self._streams.cut_stalled,
+            holding=self._inspector.holding,
         )
         self._closing = threading.Lock()
 

@@ -8,7 +8,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from controller.engine.client import Client
@@ -37,17 +38,40 @@ class Inspector:
         self._same_clock = same_clock
         self._changed = threading.Condition()
         self._dirty: dict[str, int] = {}
+        self._held: dict[str, int] = {}  # names of containers that are being acted on, and by how many
+        self._parked: dict[str, dict[str, int]] = {}  # by name: what events said of them meanwhile
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine-inspect", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def mark(self, container_id: str, at_ns: int) -> None:
+    def mark(self, container_id: str, name: str, at_ns: int) -> None:
         """This container changed at `at_ns` (the engine's clock)."""
         with self._changed:
+            if name in self._held:
+                self._parked.setdefault(name, {})[container_id] = at_ns
+                return
             self._dirty[container_id] = at_ns
             self._changed.notify()
+
+    @contextmanager
+    def holding(self, name: str) -> Iterator[None]:
+        """While this lasts the caller acts on the container of that name, and inspects it itself at the end.
+
+        What events say of it meanwhile is looked into afterwards, if that inspect did not come later anyway.
+        """
+        with self._changed:
+            self._held[name] = self._held.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held[name] -= 1
+                if not self._held[name]:
+                    del self._held[name]
+                    self._dirty.update(self._parked.pop(name, {}))
+                    self._changed.notify()
 
     def stop(self) -> None:
         """Ends the thread after the call it is in."""
@@ -192,7 +216,8 @@ class EventStream:
         if action == "destroy":
             self._view.gone(container_id)
         elif action in _TELLING:
-            self._inspector.mark(container_id, at_ns)
+            name = str(event.get("Actor", {}).get("Attributes", {}).get("name", ""))
+            self._inspector.mark(container_id, name, at_ns)
 
 
 def _read_lines(wire: Wire, take: Callable[[bytes], None]) -> None:
