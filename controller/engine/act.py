@@ -13,6 +13,7 @@ from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.config import create_body, limits_body
 from controller.engine.errors import Fault, outcome_of
+from controller.engine.images import refusal, uncovered_volumes
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
@@ -110,6 +111,9 @@ class Actor:
         image = action.image_id or action.config.image
         body = create_body(action.config, action.labels, image)
         try:
+            volumes = uncovered_volumes(self._client, image, action.config)
+            if volumes:
+                return Transient("ImageRefused", refusal(action.config.image, volumes))
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )

@@ -140,6 +140,26 @@ def test_an_image_that_can_not_be_pulled_says_what_to_do(world: World) -> None:
     assert "make images" in outcome.message
 
 
+def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None:
+    """It would be writable, and unlimited, under a read-only root."""
+    image = f"paddock/test-volume-{uid[:8]}"
+    recipe = b"FROM paddock/test-tiny:1\nVOLUME /data /more\n"
+    subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
+    try:
+        refused = world.engine.act(world.create(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20),)))
+        assert isinstance(refused, Transient)
+        assert refused.reason == "ImageRefused"
+        assert "VOLUME /more" in refused.message
+        assert world.engine.observe().containers == {}
+        covered = world.running(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20), Tmpfs("/more", 1 << 20)))
+        mounts = output(world, covered, "grep -E ' (/data|/more) ' /proc/mounts").splitlines()
+        assert [each.split()[2] for each in mounts] == ["tmpfs", "tmpfs"]
+        assert not hand(world).inspect(covered.id)["Mounts"]
+        world.engine.act(RemoveContainer(uid, covered.name, covered.id, "a test"))
+    finally:
+        subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
+
+
 # Looking
 
 

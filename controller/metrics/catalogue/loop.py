@@ -33,6 +33,7 @@ OUTCOMES = {
     "ForeignContainer": "conflict",
     "ImageMissing": "image",
     "ImagePullFailed": "image",
+    "ImageRefused": "image",
     "NameConflict": "conflict",
 }
 DRIFT = (

@@ -29,6 +29,7 @@ WAITING_REASONS = (
 WAITING_WORDS = {
     "EngineUnreachable": "DockerUnavailable",
     "ImageMissing": "ImagePullFailed",
+    "ImageRefused": "ConfigError",
     "InvalidConfig": "ConfigError",
     "Refused": "ConfigError",
 }
