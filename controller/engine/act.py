@@ -21,7 +21,9 @@ from controller.engine.resize import differences, in_use, shrinks, too_small
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
+    ConnectNetwork,
     CreateContainer,
+    DisconnectNetwork,
     PauseContainer,
     PullImage,
     RemoveContainer,
@@ -39,7 +41,16 @@ _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _LATE_WORD_SECONDS = 0.5
 
-OnContainer = PauseContainer | UnpauseContainer | SignalContainer | UpdateLimits | RenameContainer | RemoveContainer
+OnContainer = (
+    PauseContainer
+    | UnpauseContainer
+    | SignalContainer
+    | UpdateLimits
+    | RenameContainer
+    | DisconnectNetwork
+    | ConnectNetwork
+    | RemoveContainer
+)
 
 
 class Actor:
@@ -77,6 +88,8 @@ class Actor:
             UnpauseContainer: self._unpause,
             UpdateLimits: self._update,
             RenameContainer: self._rename,
+            DisconnectNetwork: self._disconnect,
+            ConnectNetwork: self._connect,
             RemoveContainer: self._remove,
         }
 
@@ -206,6 +219,22 @@ class Actor:
             if fault.status == 409:
                 return _name_conflict(action.name, "another container")
             raise
+
+    def _disconnect(self, action: DisconnectNetwork) -> Outcome:
+        return self._settle(
+            action,
+            "networks.disconnect",
+            lambda api: api.disconnect_container_from_network(action.container_id, action.network, force=True),
+            done=lambda now: now is None or action.network not in now.networks,
+        )
+
+    def _connect(self, action: ConnectNetwork) -> Outcome:
+        return self._settle(
+            action,
+            "networks.connect",
+            lambda api: api.connect_container_to_network(action.container_id, action.network),
+            done=lambda now: now is not None and action.network in now.networks,
+        )
 
     def _remove(self, action: RemoveContainer) -> Outcome:
         try:

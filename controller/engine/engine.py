@@ -6,7 +6,7 @@ from controller.engine.act import Actor
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.errors import Fault
-from controller.engine.events import EventStream, Inspector
+from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.look import BackgroundLook, Looker
 from controller.engine.observe import View
 from controller.engine.streams import DockerStreams
@@ -44,15 +44,18 @@ class DockerEngine:
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
-        self._events = EventStream(
-            instance_id,
-            self._client,
-            self._view,
-            background=self._background,
-            inspector=self._inspector,
-            meter=meter,
-            pauses_seconds=pauses_seconds,
-        )
+        self._events = [
+            EventStream(
+                filters,
+                self._client,
+                self._view,
+                background=self._background,
+                inspector=self._inspector,
+                meter=meter,
+                pauses_seconds=pauses_seconds,
+            )
+            for filters in (container_events(instance_id), NETWORK_EVENTS)
+        ]
         self._streams = DockerStreams(instance_id, self._client)
         self._actor = Actor(
             instance_id,
@@ -75,11 +78,13 @@ class DockerEngine:
         self._view.on_change(wake)
         self._background.start()
         self._inspector.start()
-        self._events.start()
+        for events in self._events:
+            events.start()
 
     def close(self) -> None:
         with self._closing:
-            self._events.stop()
+            for events in self._events:
+                events.stop()
             self._inspector.stop()
             self._background.stop()
             self._streams.close()

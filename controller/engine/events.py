@@ -116,11 +116,15 @@ class Inspector:
 
 
 class EventStream:
-    """The thread that reads the engine's events of our containers, and connects again for ever."""
+    """The thread that reads one stream of the engine's events, and connects again for ever.
+
+    Events of containers are picked by our label; those of networks bear no label of a container, so they make a
+    stream of their own, in which only containers that are known count.
+    """
 
     def __init__(
         self,
-        instance_id: str,
+        filters: Mapping[str, list[str]],
         client: Client,
         view: View,
         *,
@@ -129,7 +133,7 @@ class EventStream:
         meter: Meter,
         pauses_seconds: tuple[float, float],
     ) -> None:
-        self._instance_id = instance_id
+        self._filters = filters
         self._client = client
         self._view = view
         self._background = background
@@ -189,8 +193,7 @@ class EventStream:
             wire.release()
 
     def _connect(self) -> Wire:
-        kept = {"type": ["container"], "label": [f"{own.INSTANCE}={self._instance_id}"]}
-        wire = self._client.stream("events", "GET", "/events", params={"filters": json.dumps(kept)})
+        wire = self._client.stream("events", "GET", "/events", params={"filters": json.dumps(self._filters)})
         # Silence is normal here; a dead engine closes its socket.
         wire.wait_at_most(None)
         with self._lock:
@@ -208,6 +211,9 @@ class EventStream:
 
     def _take(self, line: bytes) -> None:
         event: dict[str, Any] = json.loads(line)
+        if event.get("Type") == "network":
+            self._take_network(event)
+            return
         action = str(event.get("Action", "")).partition(":")[0]
         container_id = str(event.get("Actor", {}).get("ID", ""))
         at_ns = int(event.get("timeNano") or 0)
@@ -218,6 +224,21 @@ class EventStream:
         elif action in _TELLING:
             name = str(event.get("Actor", {}).get("Attributes", {}).get("name", ""))
             self._inspector.mark(container_id, name, at_ns)
+
+    def _take_network(self, event: Mapping[str, Any]) -> None:
+        """Somebody attached or detached a container: look at it, if it is one of ours."""
+        attributes = event.get("Actor", {}).get("Attributes", {})
+        seen = self._view.seen(str(attributes.get("container", "")))
+        if seen is not None:
+            self._inspector.mark(seen.container.id, seen.container.name, int(event.get("timeNano") or 0))
+
+
+def container_events(instance_id: str) -> Mapping[str, list[str]]:
+    """The filters for events of the containers of one instance id."""
+    return {"type": ["container"], "label": [f"{own.INSTANCE}={instance_id}"]}
+
+
+NETWORK_EVENTS: Mapping[str, list[str]] = {"type": ["network"], "event": ["connect", "disconnect"]}
 
 
 def _read_lines(wire: Wire, take: Callable[[bytes], None]) -> None:

@@ -108,6 +108,32 @@ class RenameContainer:
 
 
 @dataclass(frozen=True, slots=True)
+class DisconnectNetwork:
+    """Take a container off a network that nobody asked for."""
+
+    uid: str
+    name: str
+    container_id: str
+    network: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"disconnect {self.name} from {self.network}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectNetwork:
+    uid: str
+    name: str
+    container_id: str
+    network: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"connect {self.name} to {self.network}"
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveContainer:
     """Remove by id, running or not, with its anonymous volumes. Gone already is success."""
 
@@ -129,5 +155,7 @@ Action = (
     | UnpauseContainer
     | UpdateLimits
     | RenameContainer
+    | DisconnectNetwork
+    | ConnectNetwork
     | RemoveContainer
 )

@@ -24,6 +24,11 @@ def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str,
         yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares)
 
 
+def network_differences(wanted: str, found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The networks to be taken off, and those to be put back on. A container in two worlds is taken off first."""
+    return tuple(each for each in found if each != wanted), () if wanted in found else (wanted,)
+
+
 def needs_new_container(case: Case, container: Container, rendered: Rendered) -> str:
     """Why this container has to be replaced now, "" when it has not. Only a new spec generation does that."""
     if container.template_hash == rendered.template_hash or container.generation == case.obj.generation:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from controller.kinds.action import (
     Action,
+    ConnectNetwork,
     CreateContainer,
+    DisconnectNetwork,
     PauseContainer,
     PullImage,
     RemoveContainer,
@@ -27,6 +29,8 @@ REASONS: dict[type[Action], str] = {
     UnpauseContainer: "Unpaused",
     UpdateLimits: "Resized",
     RenameContainer: "Renamed",
+    DisconnectNetwork: "Disconnected",
+    ConnectNetwork: "Connected",
     RemoveContainer: "Removed",
 }
 

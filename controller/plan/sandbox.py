@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from controller.kinds.action import (
     Action,
+    ConnectNetwork,
     CreateContainer,
+    DisconnectNetwork,
     PauseContainer,
     PullImage,
     RemoveContainer,
@@ -187,9 +189,11 @@ def _replace(case: Case, container: Container, rendered: Rendered, why: str) -> 
 
 
 def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
-    """What is changed in a container as it stands, running or not: its name and its limits."""
-    uid, actions, fields = case.obj.uid, [], []
-    wanted = rendered.config
+    """What is changed in a container as it stands, running or not: its networks first, its name, its limits."""
+    uid, wanted, fields = case.obj.uid, rendered.config, []
+    actions = _networks(case, container, rendered)
+    if actions:
+        fields.append("network")
     if container.name != wanted.name:
         why = f"name found {container.name}, wanted {wanted.name}"
         actions.append(RenameContainer(uid, wanted.name, container.id, container.name, why))
@@ -197,6 +201,17 @@ def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
     resize, until, differing = _resize(case, container, rendered)
     memory = case.memory if differing else replace(case.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
+
+
+def _networks(case: Case, container: Container, rendered: Rendered) -> list[Action]:
+    """What brings a container back to its network. One attached by hand opens at once what the level closes."""
+    wanted = rendered.config.network_mode
+    off, on = drift.network_differences(wanted, container.networks)
+    why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {wanted}"
+    uid, name, id_ = case.obj.uid, container.name, container.id
+    actions: list[Action] = [DisconnectNetwork(uid, name, id_, each, why) for each in off]
+    actions += [ConnectNetwork(uid, name, id_, each, why) for each in on]
+    return actions
 
 
 def _resize(

@@ -293,3 +293,22 @@ def test_sigterm_ends_it_cleanly_with_work_in_flight(tmp_path: Path) -> None:
                 ready(second, f"flight-{index}")
     finally:
         daemon.stop()
+
+
+def test_a_network_attached_by_hand_is_taken_away_again(daemon: RunningDaemon) -> None:
+    """Attaching the bridge would open the Internet, the host and every neighbour to a box that has none of it."""
+    daemon.apply(box("sealed"))
+    ready(daemon, "sealed")
+    held = container(daemon, "sealed")["Id"]
+    daemon.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command
+    docker("network", "disconnect", "none", held)
+    docker("network", "connect", "bridge", held)
+    daemon.process.send_signal(signal.SIGCONT)
+    wait_for("it is on no network", lambda: networks(held) == ["none"], seconds=5)
+    wait_for("it says so", lambda: "Disconnected" in daemon.paddock("events", "sandbox/sealed").stdout)
+    assert named("sealed") == "running"
+
+
+def networks(container_id: str) -> list[str]:
+    listed = docker("inspect", "-f", "{{json .NetworkSettings.Networks}}", container_id)
+    return sorted(json.loads(listed))

@@ -23,7 +23,9 @@ from types import MappingProxyType
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
+    ConnectNetwork,
     CreateContainer,
+    DisconnectNetwork,
     PauseContainer,
     PullImage,
     RemoveContainer,
@@ -172,6 +174,8 @@ class FakeEngine:
             UnpauseContainer: self._unpause,
             UpdateLimits: self._update,
             RenameContainer: self._rename,
+            DisconnectNetwork: self._network,
+            ConnectNetwork: self._network,
             RemoveContainer: self._remove,
         }
 
@@ -472,6 +476,18 @@ class FakeEngine:
         if box.name != action.name and self.exists(action.name):
             return Transient("NameConflict", f"the name {action.name} is taken by another container")
         box.name = action.name
+        return Ok(box.id)
+
+    def _network(self, action: DisconnectNetwork | ConnectNetwork) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if box is None:
+            return Ok(action.container_id) if isinstance(action, DisconnectNetwork) else _gone(action.name)
+        if not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        others = set(box.networks) - {action.network}
+        if isinstance(action, ConnectNetwork) and "none" in others | {action.network} and others:
+            return Transient("Conflict", "a container on the network none is on no other")
+        box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
         return Ok(box.id)
 
     def _remove(self, action: RemoveContainer) -> Outcome:

@@ -67,7 +67,10 @@ class Life(RuleBasedStateMachine):
         if self.house.get(name) is not None:
             self.house.delete(name)
 
-    @rule(pick=st.randoms(use_true_random=False), what=st.sampled_from(["kill", "remove", "pause", "rename", "limits"]))
+    @rule(
+        pick=st.randoms(use_true_random=False),
+        what=st.sampled_from(["kill", "remove", "pause", "rename", "limits", "network"]),
+    )
     @precondition(lambda self: not self.down)
     def meddle(self, pick: object, what: str) -> None:
         own = self._running()
@@ -83,6 +86,8 @@ class Life(RuleBasedStateMachine):
             engine.pause(name)
         elif what == "rename" and not engine.exists("moved"):
             engine.rename(name, "moved")
+        elif what == "network":
+            engine.connect(name, "bridge", "other")
         elif what == "limits":
             engine.update_limits(name, Limits(500, 32 << 20, 10))
 
@@ -144,6 +149,7 @@ class Life(RuleBasedStateMachine):
             return
         box = self.house.engine.box(container)
         assert box.state is wanted
+        assert box.networks == ("none",)
         assert box.image_id == self.house.engine.images[spec.template.image]
         assert box.limits.memory_bytes == spec.resources.limits.memory
 

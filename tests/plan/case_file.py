@@ -85,6 +85,7 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         finished_at=now + said.pop("finished") if "finished" in said else 0.0,
         exit_code=said.pop("exit_code", 0),
         oom_killed=said.pop("oom_killed", False),
+        networks=tuple(said.pop("networks", ["none"])),
         **said,
     )
 

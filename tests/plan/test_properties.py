@@ -7,7 +7,9 @@ from hypothesis import given, settings
 
 from controller.kinds.action import (
     Action,
+    ConnectNetwork,
     CreateContainer,
+    DisconnectNetwork,
     PauseContainer,
     RemoveContainer,
     RenameContainer,
@@ -63,6 +65,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
                     generation=draw(st.integers(1, 2)),
                     exit_code=draw(st.sampled_from([0, 1, 137])),
                     limits=draw(st.sampled_from([{}, {"memory": "32Mi"}])),
+                    networks=draw(st.sampled_from([("none",), ("bridge",), ("bridge", "mine"), ()])),
                     **ended,
                 )
             )
@@ -205,6 +208,7 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
                 template_hash=labels["paddock.template-hash"],
                 image_id="sha256:1",
                 limits=action.config.limits,
+                networks=(action.config.network_mode,),
             )
             return (*held, made)
         case StartContainer() | UnpauseContainer():
@@ -219,6 +223,10 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
             return change(limits=action.limits)
         case RenameContainer():
             return change(name=action.name)
+        case DisconnectNetwork():
+            return tuple(replace(c, networks=tuple(n for n in c.networks if n != action.network)) for c in held)
+        case ConnectNetwork():
+            return tuple(replace(c, networks=(*c.networks, action.network)) for c in held)
         case _:
             return held
 

@@ -15,6 +15,8 @@ ACTION = {
         "restart",
         "update",
         "rename",
+        "disconnect",
+        "connect",
         "recreate",
         "pause",
         "unpause",
