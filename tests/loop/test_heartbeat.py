@@ -1,0 +1,125 @@
+"""The thread that turns: it starts and stops cleanly, survives a lost store and a bug, and does what falls due."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from controller.kinds.plan import Plan
+from controller.kinds.snapshot import Snapshot
+from controller.loop.alarm import Alarm
+from controller.loop.heartbeat import Heartbeat
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.policy.levels import Policy
+from controller.ports import NullMeter, StoreError
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.contract.store_worlds import World
+from tests.daemon import wait_for
+from tests.fakes.engine import FakeEngine
+
+
+@dataclass
+class MarkedJobs:
+    """ports.Jobs whose time comes when the test says so."""
+
+    marks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    running: bool = False
+
+    def every(self, job_id: str, seconds: float, jitter_seconds: float, mark: Callable[[], None]) -> None:
+        self.marks[job_id] = mark
+
+    def start(self) -> None:
+        self.running = True
+
+    def stop(self) -> None:
+        self.running = False
+
+
+class Troubled:
+    """A turn that fails as it is told, and otherwise does what the real one does."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.fails: list[Exception] = []
+        self.turns = 0
+
+    def run(self) -> Plan:
+        self.turns += 1
+        if self.fails:
+            raise self.fails.pop(0)
+        return self._turn.run()
+
+    @property
+    def last(self) -> Snapshot | None:
+        return self._turn.last
+
+
+@dataclass
+class Body:
+    heart: Heartbeat
+    turn: Troubled
+    jobs: MarkedJobs
+    engine: FakeEngine
+    store: SqlStore
+    alarm: Alarm
+
+
+@pytest.fixture
+def body(world: World) -> Iterator[Body]:
+    store, clock, alarm, jobs = world.store(), HandClock(), Alarm(), MarkedJobs()
+    engine = FakeEngine(store.instance_id, clock=clock)
+    workers = Workers(engine, NullMeter(), threads=2, wake=alarm.wake)
+    turn = Troubled(Turn(store=store, engine=engine, workers=workers, clock=clock, meter=NullMeter(), policy=Policy()))
+    heart = Heartbeat(
+        turn=turn,  # type: ignore[arg-type]
+        alarm=alarm,
+        workers=workers,
+        engine=engine,
+        store=store,
+        jobs=jobs,
+        clock=clock,
+        meter=NullMeter(),
+        resync_seconds=30,
+    )
+    yield Body(heart, turn, jobs, engine, store, alarm)
+    heart.stop()
+
+
+def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
+    assert body.heart.trouble
+    body.heart.start()
+    wait_for("the first turn", lambda: not body.heart.trouble)
+    assert body.jobs.running
+    body.heart.stop()
+    assert not body.jobs.running
+    assert "heartbeat" not in {each.name for each in threading.enumerate()}
+
+
+def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
+    body.turn.fails = [StoreError("disk full")]
+    body.heart.start()
+    wait_for("it says so", lambda: body.heart.trouble == "disk full")
+    wait_for("it is over", lambda: not body.heart.trouble)
+
+
+def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
+    body.heart.start()
+    wait_for("the first turn", lambda: not body.heart.trouble)
+    body.turn.fails = [ZeroDivisionError("oops")]
+    body.alarm.wake()
+    wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.heart.trouble)
+    wait_for("it goes on", lambda: not body.heart.trouble)
+
+
+def test_what_falls_due_is_done(body: Body) -> None:
+    body.heart.start()
+    wait_for("the first turn", lambda: not body.heart.trouble)
+    looks = len(body.engine.looks)
+    body.jobs.marks["resync"]()
+    wait_for("a look", lambda: len(body.engine.looks) > looks)
+    assert body.engine.looks[-1] is False
+    body.jobs.marks["prune"]()
+    assert body.store.ping() == ""
