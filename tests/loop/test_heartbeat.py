@@ -43,13 +43,13 @@ class Troubled:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self.fails: list[Exception] = []
+        self.broken: Exception | None = None
         self.turns = 0
 
     def run(self) -> Plan:
         self.turns += 1
-        if self.fails:
-            raise self.fails.pop(0)
+        if self.broken is not None:
+            raise self.broken
         return self._turn.run()
 
     @property
@@ -99,18 +99,20 @@ def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
 
 
 def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
-    body.turn.fails = [StoreError("disk full")]
+    body.turn.broken = StoreError("disk full")
     body.heart.start()
     wait_for("it says so", lambda: body.heart.trouble == "disk full")
+    body.turn.broken = None
     wait_for("it is over", lambda: not body.heart.trouble)
 
 
 def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
     body.heart.start()
     wait_for("the first turn", lambda: not body.heart.trouble)
-    body.turn.fails = [ZeroDivisionError("oops")]
+    body.turn.broken = ZeroDivisionError("oops")
     body.alarm.wake()
     wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.heart.trouble)
+    body.turn.broken = None
     wait_for("it goes on", lambda: not body.heart.trouble)
 
 
