@@ -47,7 +47,7 @@ class Memory:
     `failure` holds up every engine call for the object, `resize` only changes of limits.
     `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
     field of the container made last, so that a recreation can name what changed.
-    `asked_to_stop` is the container that was sent TERM at `asked_to_stop_at`.
+    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`.
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start.
     """
@@ -60,7 +60,7 @@ class Memory:
     image_id: str = ""
     template: str = ""
     made_from: Mapping[str, str] = field(default_factory=dict)
-    asked_to_stop: str = ""
+    asked_to_stop: tuple[str, float] = ("", 0.0)
     asked_to_stop_at: float = 0.0
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
@@ -94,8 +94,9 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = {name: value for name, value in data.items() if name in known}
     if kept.get("last_end") is not None:
         kept["last_end"] = Termination(**kept["last_end"])
-    if "run" in kept:
-        kept["run"] = tuple(kept["run"])
+    for name in ("run", "asked_to_stop"):
+        if name in kept:
+            kept[name] = tuple(kept[name])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**kept[name])

@@ -30,6 +30,11 @@ def call_delay_seconds(failures: int) -> float:
     return float(min(CALL_FIRST_SECONDS * 2 ** min(failures - 1, 20), CALL_LONGEST_SECONDS))
 
 
+def waits(now: float, until: float, longest_seconds: float) -> bool:
+    """Whether to wait until then. What is further off than any wait can be tells that the clock was set back."""
+    return now < until <= now + longest_seconds
+
+
 def fold(memory: Memory, result: Result, now: float) -> Memory:
     """The memory after a group of actions came back. Success forgets the failures of the same sort."""
     for action, outcome in result.done:

@@ -32,7 +32,7 @@ def _reason(container: Container, memory: Memory) -> str:
 
 def was_asked_to_stop(container: Container, memory: Memory) -> bool:
     """Whether Paddock itself told this run of the container to stop (not an earlier run of the same container)."""
-    return memory.asked_to_stop == container.id and container.started_at <= memory.asked_to_stop_at
+    return memory.asked_to_stop == (container.id, container.started_at)
 
 
 def notice_run(container: Container, memory: Memory) -> Memory:
@@ -40,8 +40,7 @@ def notice_run(container: Container, memory: Memory) -> Memory:
     run = (container.id, container.started_at)
     if not container.started_at or run == memory.run:
         return memory
-    before, started = memory.run
-    ours = not before or (memory.asked_to_stop == before and started <= memory.asked_to_stop_at)
+    ours = not memory.run[0] or memory.asked_to_stop == memory.run
     return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
 
 

@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.plan import deaths, drift
-from controller.plan.backoff import held
+from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
@@ -87,7 +87,7 @@ def _failed_call(case: Case) -> Decision | None:
         return None
     if failure.terminal:
         return Decision(case.memory, failure.reason, f"{failure.message} (waits for a change of the spec)")
-    if case.now < failure.retry_at:
+    if waits(case.now, failure.retry_at, CALL_LONGEST_SECONDS):
         return Decision(case.memory, failure.reason, failure.message, until=failure.retry_at)
     return None
 
@@ -227,7 +227,7 @@ def _resize(
     if failure is not None and held(failure, case.obj.generation, case.deleting):
         if failure.terminal:
             return (), None, fields
-        if case.now < failure.retry_at:
+        if waits(case.now, failure.retry_at, CALL_LONGEST_SECONDS):
             return (), failure.retry_at if differences else None, fields
     if not differences:
         return (), None, ()
@@ -276,7 +276,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
             memory = replace(memory, finished=rendered.template_hash)
             return Decision(memory, end.reason, _ended(memory), finished=True)
         due = deaths.start_due(end, memory.crashes)
-        if case.now < due:
+        if waits(case.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
         why = "resumed" if end.reason == "Stopped" else _ended(memory)
         if end.reason != "Stopped":

@@ -5,6 +5,7 @@ from dataclasses import replace
 from controller.kinds.action import Action, SignalContainer, UnpauseContainer
 from controller.kinds.instance import Memory
 from controller.kinds.observed import Container, State
+from controller.plan.backoff import waits
 from controller.plan.case import Case, Decision
 from controller.plan.deaths import was_asked_to_stop
 
@@ -15,8 +16,8 @@ def stop(case: Case, container: Container, why: str, reason: str) -> Decision | 
     """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force."""
     grace = case.spec.lifecycle.shutdown_grace_period_seconds if case.spec else 10
     asked = was_asked_to_stop(container, case.memory)
-    if asked and case.now < case.memory.asked_to_stop_at + grace:
-        until = case.memory.asked_to_stop_at + grace
+    until = case.memory.asked_to_stop_at + grace
+    if asked and waits(case.now, until, grace):
         return Decision(case.memory, reason, f"asked to stop ({why}); killed if still there by then", until=until)
     if asked or grace == 0:
         return None
@@ -30,4 +31,4 @@ def stop(case: Case, container: Container, why: str, reason: str) -> Decision | 
 
 def asked_to_stop(memory: Memory, container: Container, now: float) -> Memory:
     """The memory that this container's end will be our own doing."""
-    return replace(memory, asked_to_stop=container.id, asked_to_stop_at=now)
+    return replace(memory, asked_to_stop=(container.id, container.started_at), asked_to_stop_at=now)

@@ -97,8 +97,8 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
     failure = said.pop("failure", None)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
-    if "run" in said:
-        said["run"] = (said["run"][0], now + said["run"][1])
+    for run in said.keys() & {"run", "asked_to_stop"}:
+        said[run] = (said[run][0], now + said[run][1])
     if said.get("finished") == "now":
         said["finished"] = made.template_hash
     if end is not None:
