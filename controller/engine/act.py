@@ -132,7 +132,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", _no_image(action.config.image, fault.words))
+                return Transient("ImageMissing", _image_missing(action, fault.words))
             if fault.status == 409:
                 return self._name_taken(action)
             raise
@@ -351,6 +351,15 @@ def _name_conflict(name: str, holder: str) -> Outcome:
     return Transient(
         "NameConflict",
         f"the name {name} is taken by {holder}; rename or remove that one (`docker rename {name} <other>`)",
+    )
+
+
+def _image_missing(action: CreateContainer, words: str) -> str:
+    if not action.image_id:
+        return _no_image(action.config.image, words)
+    return (
+        f"the image that {action.config.image} was when this sandbox was made is not on this host any more ({words}); "
+        "load it again, or change spec.template to take the image of that name as it is now"
     )
 
 

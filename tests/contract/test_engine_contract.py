@@ -181,6 +181,13 @@ def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
     assert "make images" in outcome.message
 
 
+def test_a_pinned_image_that_is_gone_says_what_to_do(world: World, uid: str) -> None:
+    outcome = world.engine.act(replace(world.create(uid), image_id=f"sha256:{'0' * 64}"))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "ImageMissing"
+    assert "change spec.template" in outcome.message
+
+
 def test_pulling_an_image_that_is_here_does_nothing(world: World) -> None:
     assert world.engine.act(PullImage(TINY, "a test")) == Ok()
 

@@ -288,6 +288,10 @@ class FakeEngine:
         """The box uses so many bytes from now on."""
         self.box(name).memory_used_bytes = count
 
+    def add_image(self, name: str) -> None:
+        """`docker build`; an image that had that name is another one, and gone."""
+        self.images[name] = _digest("image", name, self.images.get(name, ""))
+
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
         with self._by_hand():
@@ -401,7 +405,8 @@ class FakeEngine:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
         image_id = self._image_id(action)
         if image_id is None:
-            return Transient("ImageMissing", f"{config.image} is not on this host; build it (`make images`)")
+            advice = "change spec.template" if action.image_id else "build it (`make images`)"
+            return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:

@@ -98,6 +98,20 @@ def test_failed_calls_back_off_and_are_forgotten(house: House) -> None:
     assert house.store.instances()[0].memory.failure is None
 
 
+def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_the_new_one(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    house.engine.add_image(house.engine.box(house.container_name("web")).image)
+    house.engine.remove(house.container_name("web"))
+    before = len(house.engine.calls)
+    house.settle(seconds=120)
+    assert house.condition("web", "Degraded") == "True ImageMissing"
+    assert len(house.engine.calls) - before < 20
+    house.apply("web", template={"env": [{"name": "A", "value": "1"}]})
+    house.settle()
+    assert house.condition("web", "Ready") == "True Running"
+
+
 def test_a_resize_that_has_to_wait_says_for_what(house: House) -> None:
     house.apply("web", resources={"limits": {"memory": "256Mi"}})
     house.settle()
