@@ -2,7 +2,7 @@
 
 Binary frames; the first byte is the channel: 0 stdin, 1 stdout, 2 stderr, 3 the end as a Status in JSON (with the
 cause ExitCode where it was not 0). The client sends 255 and a channel number to close its stdin. A client that goes
-away, or does not read, ends the stream; how long the command may run is in `timeoutSeconds`.
+away, or does not read, ends the command; how long it may run otherwise is in `timeoutSeconds`.
 """
 
 import asyncio

@@ -152,7 +152,7 @@ class DockerStreams:
         wire = self._start("containers.logs", "GET", f"/containers/{container_id}/logs", params=params)
         stream = self._register(_Stream(container_id, wire))
         # A reader of logs holds up nobody: its pump waits for it.
-        _pump(wire, stream.queue, patience_seconds=None, last=lambda: None)
+        _pump(wire, stream.queue, patience_seconds=None, last=lambda: None, left=lambda: None)
         return stream
 
     def exec(
@@ -184,7 +184,7 @@ class DockerStreams:
         stream = self._register(_Stream(container_id, wire))
         running = _Exec(self._client, container_id, exec_id, wire)
         running.expire_after(timeout_seconds)
-        _pump(wire, stream.queue, patience_seconds=_STALL_SECONDS, last=running.exit_chunk)
+        _pump(wire, stream.queue, patience_seconds=_STALL_SECONDS, last=running.exit_chunk, left=running.abandon)
         if stdin is not None:
             threading.Thread(target=_feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
         return stream
@@ -269,14 +269,25 @@ class _Exec:
             raise StreamError("the connection to the command was lost; it may still run in the sandbox")
         return int(code)
 
-    def _expire(self) -> None:
+    def abandon(self) -> None:
+        """Its reader has left: a command that nobody hears would use up the box's processes, one call after another."""
+        self._kill()
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _kill(self, *, late: bool = False) -> None:
+        """Kill it, unless it has ended already; `late` because its time is over."""
         try:
             state = self._started()
         except StreamError:
             state = {}
         if state.get("ExitCode") is None:
-            self._timed_out = True
+            self._timed_out = late
             kill_group(int(state.get("Pid") or 0), self._container_id)
+
+    def _expire(self) -> None:
+        self._kill(late=True)
         # What the dead had written is still read; a child that left the group may hold the pipe open for ever.
         self._ended.wait(_LAST_WORDS_SECONDS)
         self._wire.cut()
@@ -311,16 +322,28 @@ def kill_group(pid: int, container_id: str) -> bool:
     return True
 
 
-def _pump(wire: Wire, queue: ByteQueue, *, patience_seconds: float | None, last: Callable[[], Chunk | None]) -> None:
-    """Start the thread that empties the connection into the queue, and closes both."""
+def _pump(
+    wire: Wire,
+    queue: ByteQueue,
+    *,
+    patience_seconds: float | None,
+    last: Callable[[], Chunk | None],
+    left: Callable[[], None],
+) -> None:
+    """Start the thread that empties the connection into the queue, and closes both.
+
+    `last` gives the last chunk; `left` is called instead when the reader went before the end.
+    """
 
     def run() -> None:
         try:
             for chunk in frames(wire.read):
                 if not queue.put(chunk, patience_seconds):
-                    queue.end(error=StreamError(f"the output was not read for {patience_seconds:g} s; ask again"))
-                    return
-            if not queue.ended:
+                    queue.end(error=StreamError(f"the output was not read for {patience_seconds} s; ask again"))
+                    break
+            if queue.ended:
+                left()
+            else:
                 queue.end(last())
         except StreamError as error:
             queue.end(error=error)

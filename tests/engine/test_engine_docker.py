@@ -1,6 +1,7 @@
 """What only a real engine can show: the config as applied, calls counted, figures under load, stalled readers."""
 
 import contextlib
+import re
 import subprocess
 import threading
 import time
@@ -355,6 +356,16 @@ def test_closing_frees_the_connection(world: World, uid: str) -> None:
     for each in opened:
         each.close()
     holds(lambda: not stream_threads())
+
+
+def test_a_command_ends_with_its_reader(world: World, uid: str) -> None:
+    box = world.running(uid)
+    quiet = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
+    loud = world.streams.exec(box.id, ["yes"])
+    for each in (quiet, loud):
+        next(each)
+        each.close()
+    holds(lambda: not re.search("yes|sleep 4000", str(hand(world).api.top(box.id))))
 
 
 def test_dropping_a_stream_frees_it_too(world: World, uid: str) -> None:
