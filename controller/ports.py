@@ -215,8 +215,16 @@ class Store(Protocol):
         """
         ...
 
-    def events(self, *, namespace: str | None = None, uid: str | None = None, limit: int = 500) -> Sequence[Event]:
-        """Newest last."""
+    def events(
+        self,
+        *,
+        namespace: str | None = None,
+        kind: str | None = None,
+        name: str | None = None,
+        uid: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Event]:
+        """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float) -> int:

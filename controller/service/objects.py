@@ -95,12 +95,9 @@ class Objects:
     ) -> Sequence[Event]:
         """Events, newest last; of one object (also one that is gone) when its kind and name, or its uid, are given."""
         with errors.store_in_words():
-            found = self._store.events(namespace=namespace, uid=uid or None, limit=limit)
-        return [
-            each
-            for each in found
-            if (not kind or each.ref.kind.lower() == kind.lower()) and (not name or each.ref.name == name)
-        ]
+            return self._store.events(
+                namespace=namespace, kind=kind or None, name=name or None, uid=uid or None, limit=limit
+            )
 
 
 def _refuse_in_use(transaction: Transaction, kind: Kind, going: Sequence[StoredObject]) -> None:

@@ -158,13 +158,21 @@ class SqlStore:
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
             return {each.parent_uid: each for each in transaction.write_instances(wanted)}
 
-    def events(self, *, namespace: str | None = None, uid: str | None = None, limit: int = 500) -> Sequence[Event]:
-        """Newest last."""
+    def events(
+        self,
+        *,
+        namespace: str | None = None,
+        kind: str | None = None,
+        name: str | None = None,
+        uid: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Event]:
+        """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
         query = select(events).order_by(events.c.last_at.desc(), events.c.id.desc())
-        if namespace is not None:
-            query = query.where(events.c.namespace == rows.clean(namespace))
-        if uid is not None:
-            query = query.where(events.c.uid == rows.clean(uid))
+        wanted = {events.c.namespace: namespace, events.c.name: name, events.c.uid: uid}
+        query = query.where(*(column == rows.clean(value) for column, value in wanted.items() if value is not None))
+        if kind is not None:
+            query = query.where(func.lower(events.c.kind) == rows.clean(kind).lower())
         query = query.limit(min(max(0, limit), _MOST_ROWS))
         with self._reading("events") as connection:
             found = [rows.event_from_row(dict(row)) for row in connection.execute(query).mappings()]

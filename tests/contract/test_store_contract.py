@@ -513,6 +513,8 @@ class TestEvents:
         assert [each.ref.name for each in store.events(namespace="other")] == ["b"]
         assert len(store.events(uid=a.uid)) == 3
         assert len(store.events(namespace="other", uid=a.uid)) == 0
+        assert len(store.events(kind="sandbox", name="a", limit=2)) == 2
+        assert len(store.events(kind="Pool", name="a")) == 0
 
     def test_the_newest_ones_come_last(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5))))

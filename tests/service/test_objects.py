@@ -75,6 +75,7 @@ def test_events_are_of_a_namespace_a_name_or_a_uid(world: World) -> None:
     assert [(each.reason, each.count) for each in events] == [("Created", 1), ("Failed", 2)]
     assert [each.reason for each in world.services.objects.events(kind="sandbox", name="a")] == ["Created"]
     assert [each.reason for each in world.services.objects.events(uid=world.sandbox("b").uid)] == ["Failed"]
+    assert [each.reason for each in world.services.objects.events(kind="sandbox", name="a", limit=1)] == ["Created"]
     assert not world.services.objects.events("team")
     rows = [row["cells"] for row in event_table(events, world.clock.now() + 60)["rows"]]
     assert rows[1] == ["60s (x2)", "Warning", "Failed", "sandbox/b", "no image"]
