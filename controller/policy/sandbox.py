@@ -13,6 +13,10 @@ from controller.policy.levels import Level, Policy
 
 NO_LIMITS = Limits(0, 0, 0)
 _SHM_BYTES = 16 << 20
+# What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
+# usual 8 MiB of stack, less a page for what the engine adds). Beyond that a box would die at each start without a word.
+_ONE_STRING_BYTES = 128 << 10
+_ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
 _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 
@@ -48,7 +52,13 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         known = ", ".join(sorted(policy.levels))
         unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
         return (Refusal(f"{at}securityLevel", unknown),)
-    found = [*_level(level), *_user(template, level), *_env(template), *_tmpfs(template, resources, level)]
+    found = [
+        *_level(level),
+        *_user(template, level),
+        *_env(template),
+        *_exec(template),
+        *_tmpfs(template, resources, level),
+    ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
 
@@ -86,6 +96,20 @@ def _env(template: Template) -> Iterator[Refusal]:
         if each.name in seen:
             yield Refusal(f"env[{index}].name", f"`{each.name}` is set twice; keep one")
         seen.add(each.name)
+
+
+def _exec(template: Template) -> Iterator[Refusal]:
+    """What the kernel would not take to start a process with."""
+    strings = {f"env[{index}].value": f"{each.name}={each.value}" for index, each in enumerate(template.env)}
+    strings |= {f"command[{index}]": each for index, each in enumerate(template.command or ())}
+    sizes = {field: len(each.encode(errors="surrogatepass")) + 1 for field, each in strings.items()}
+    for field, size in sizes.items():
+        if size > _ONE_STRING_BYTES:
+            yield Refusal(
+                field, f"the kernel takes less than {_ONE_STRING_BYTES} bytes here, name included; use a file"
+            )
+    if sum(sizes.values()) + 8 * len(sizes) > _ALL_STRINGS_BYTES:
+        yield Refusal("env", "with the command it is more than the 2Mi the kernel takes; use a file")
 
 
 def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
