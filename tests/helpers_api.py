@@ -10,6 +10,7 @@ from typing import Any
 from controller.api.app import create_app
 from controller.api.server import ApiServer
 from controller.kinds.base import Model
+from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
@@ -60,7 +61,7 @@ class View:
         return self.seen
 
     def show(self, obj: StoredObject, state: State = State.RUNNING) -> Container:
-        container = Container(id=f"c-{obj.name}", name=f"pdk-{obj.name}", uid=obj.uid, state=state)
+        container = Container(id=f"c-{obj.name}", name=container_name(obj.name, obj.uid), uid=obj.uid, state=state)
         self.seen = replace(self.seen, containers={**self.seen.containers, obj.uid: (container,)})
         return container
 

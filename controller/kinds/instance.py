@@ -49,7 +49,8 @@ class Memory:
     field of the container made last, so that a recreation can name what changed.
     `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`.
     `finished` is the template hash whose run is over for good ("" while none is).
-    `run` is the run seen last: container id and time of start.
+    `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
+    labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
     """
 
     restarts: int = 0
@@ -64,6 +65,7 @@ class Memory:
     asked_to_stop_at: float = 0.0
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ def fold(memory: Memory, result: Result, now: float) -> Memory:
             memory = replace(memory, resize=_after(memory.resize, action, outcome, result, now))
         else:
             memory = replace(memory, failure=_after(memory.failure, action, outcome, result, now))
+        if isinstance(action, CreateContainer) and isinstance(outcome, Ok):
+            memory = replace(memory, container=outcome.container_id)
     return memory
 
 

@@ -110,10 +110,11 @@ def _consider(
 ) -> None:
     instance = snapshot.instances.get(uid)
     result = snapshot.results.get(uid)
-    case = _case(snapshot, sandbox, policy, memo, instance)
+    memory = instance.memory if instance else Memory()
     if result is not None:
-        case = replace(case, memory=fold(case.memory, result, snapshot.now))
+        memory = fold(memory, result, snapshot.now)
         draft.events += of_result(sandbox.obj, result, snapshot.now)
+    case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
     quiet = not (decision.actions or decision.finalize or decision.until is not None)
     quiet = _write(draft, case, decision, instance) and quiet and result is None
@@ -129,11 +130,12 @@ def _consider(
         draft.wakes.append(decision.until)
 
 
-def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, instance: Instance | None) -> Case:
+def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
     rendered, refusals = _rendered(sandbox, policy, memo)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    ranked = sorted(snapshot.observed.containers.get(uid, ()), key=lambda each: _rank(each, wanted))
+    own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
+    ranked = sorted(own, key=lambda each: _rank(each, wanted))
     return Case(
         now=snapshot.now,
         obj=sandbox.obj,
@@ -142,10 +144,15 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, inst
         refusals=refusals,
         container=ranked[0] if ranked else None,
         extra=tuple(ranked[1:]),
-        memory=instance.memory if instance else Memory(),
+        memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
     )
+
+
+def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
+    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
+    return container.name == wanted_name or container.id in (memory.container, memory.run[0])
 
 
 def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:

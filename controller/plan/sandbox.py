@@ -70,7 +70,7 @@ def _noticed(case: Case) -> Memory:
     memory, container = case.memory, case.container
     if container is None:
         return memory
-    memory = deaths.notice_run(container, memory)
+    memory = deaths.notice_run(container, replace(memory, container=container.id))
     if container.state in deaths.ENDED and container.started_at:
         memory = deaths.notice(container, memory)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
@@ -151,8 +151,6 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
         actions.append(PullImage(rendered.config.image, "not on this host"))
     actions.append(CreateContainer(uid, rendered.config, labels, why, memory.image_id if same and same_image else ""))
     actions.append(StartContainer(uid, name, why))
-    if case.spec is not None and case.spec.run_state == "Paused":
-        actions.append(PauseContainer(uid, name, "", "runState is Paused"))
     if not (same and same_image):
         memory = replace(memory, image_id="")
     if not same:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from controller.kinds.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.kinds.registry import Kind
@@ -69,9 +70,14 @@ class IntoBox:
         )
 
     def _container(self, obj: StoredObject) -> Container:
-        """The container that is this sandbox now: a running one before others, the newest before older ones."""
+        """The container that is this sandbox now: the one of its derived name, or that its status names.
+
+        Others may bear its labels: `docker commit` hands them on to an image, and to what runs from it.
+        """
         seen = self._engine.observe()
-        own = [each for each in seen.containers.get(obj.uid, ()) if each.role == "sandbox"]
+        named = str(obj.status.get("instanceRef", {}).get("containerID", ""))
+        derived = container_name(obj.name, obj.uid)
+        own = [each for each in seen.containers.get(obj.uid, ()) if each.name == derived or each.id == named]
         if own:
             return max(own, key=lambda each: (each.state is State.RUNNING, each.created_at))
         if seen.blind:

@@ -173,6 +173,26 @@ def test_what_is_not_ours_is_not_touched(daemon: RunningDaemon) -> None:
         docker("rm", "-f", taken, check=False)
 
 
+def test_a_copy_of_a_box_is_not_the_box(daemon: RunningDaemon) -> None:
+    """What `docker commit` makes of it inherits every label; whoever runs that made a container of his own."""
+    daemon.apply(box("original"))
+    ready(daemon, "original")
+    held = container(daemon, "original")["Id"]
+    image = f"paddock/test-copy:{held[:8]}"
+    docker("commit", held, image)
+    copy = docker("run", "-d", "--network", "none", "--name", f"copy-{held[:8]}", image)
+    try:
+        docker("kill", held)
+        wait_for("the box is back", lambda: container_started(held))
+        ready(daemon, "original")
+        assert daemon.get("original")["status"]["instanceRef"]["containerID"] == held
+        daemon.paddock("delete", "sandbox", "original", "--timeout=30s")
+        assert docker("inspect", "-f", "{{.State.Running}}", copy) == "true"
+    finally:
+        docker("rm", "-f", copy)
+        docker("rmi", image, check=False)
+
+
 def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
     daemon.apply(box("napping"))
     ready(daemon, "napping")

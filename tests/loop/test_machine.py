@@ -54,6 +54,11 @@ class Life(RuleBasedStateMachine):
         names = [self.house.container_name(name) for name in self.house.names()]
         return [name for name in names if self.house.engine.exists(name)]
 
+    def _remembered(self, name: str) -> bool:
+        """Whether the store knows this container as made by us; only its name tells that of one just made."""
+        known = {each.memory.container for each in self.house.store.instances()}
+        return self.house.engine.box(name).id in known
+
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())
     def apply(self, name: str, spec: dict[str, object], patient: bool) -> None:
         found = self.house.get(name)
@@ -84,7 +89,7 @@ class Life(RuleBasedStateMachine):
             engine.remove(name)
         elif what == "pause" and running:
             engine.pause(name)
-        elif what == "rename" and not engine.exists("moved"):
+        elif what == "rename" and not engine.exists("moved") and self._remembered(name):
             engine.rename(name, "moved")
         elif what == "network":
             engine.connect(name, "bridge", "other")

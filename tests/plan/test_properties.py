@@ -18,13 +18,13 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.instance import Instance
+from controller.kinds.instance import Instance, Memory
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
 from controller.kinds.plan import Plan
 from controller.kinds.snapshot import Result, Sandbox, Snapshot
 from controller.plan.host import Memo
-from tests.plan.case_file import NOW, container, decide, rendered, sandbox, snapshot, uid_of
+from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
 
 NAMES = ("a", "b", "c")
 SPECS = st.fixed_dictionaries(
@@ -69,10 +69,20 @@ def hosts(draw: st.DrawFn) -> Snapshot:
                     **ended,
                 )
             )
+    instances = {
+        box.obj.uid: instance(box, Memory(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}")) for box in boxes
+    }
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
     if draw(st.booleans()):
         seen.append(container(strange))
-    return snapshot(boxes, seen)
+    return snapshot(boxes, seen, instances=instances)
+
+
+def own(host: Snapshot, uid: str) -> list[Container]:
+    """The containers that are the object's: by name, or by what is remembered."""
+    box, held = host.sandboxes[uid], host.instances[uid].memory
+    seen = host.observed.containers.get(uid, ())
+    return [c for c in seen if c.name == rendered(box).config.name or c.id in (held.container, held.run[0])]
 
 
 def actions(planned: Plan) -> list[Action]:
@@ -90,7 +100,7 @@ def test_a_blind_look_changes_nothing(host: Snapshot) -> None:
 @given(hosts())
 def test_what_could_not_be_read_is_left_alone(host: Snapshot) -> None:
     planned = decide(host)
-    unread = {uid for uid, seen in host.observed.containers.items() if any(c.state is State.UNKNOWN for c in seen)}
+    unread = {uid for uid in host.sandboxes if any(c.state is State.UNKNOWN for c in own(host, uid))}
     assert not unread & {group.ref.uid for group in planned.groups}
     assert not unread & {ref.uid for ref, _ in planned.writes.finalized}
 
@@ -98,10 +108,10 @@ def test_what_could_not_be_read_is_left_alone(host: Snapshot) -> None:
 @given(hosts())
 def test_no_action_names_what_is_not_the_objects_own(host: Snapshot) -> None:
     for group in decide(host).groups:
-        own = {each.id for each in host.observed.containers.get(group.ref.uid, ())} | {""}
+        mine = {each.id for each in own(host, group.ref.uid)} | {""}
         for action in group.actions:
             assert getattr(action, "uid", group.ref.uid) == group.ref.uid
-            assert getattr(action, "container_id", "") in own
+            assert getattr(action, "container_id", "") in mine
 
 
 @given(hosts(), st.permutations(NAMES))
@@ -140,7 +150,7 @@ def test_every_host_settles(host: Snapshot) -> None:
     assert not planned.groups, f"still busy: {planned}"
     assert not planned.writes, f"still writing: {planned.writes}"
     for uid, box in host.sandboxes.items():
-        held = host.observed.containers.get(uid, ())
+        held = own(host, uid)
         assert len(held) <= 1
         assert box.spec is not None
         if held and box.spec.run_state == "Running" and held[0].state is State.RUNNING:
