@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench lock images fmt
+.PHONY: help up down clean test check bench lock images schema fmt
 
 ARGS ?=
 
@@ -38,6 +38,9 @@ lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the n
 
 images: ## build the container images that are out of date (ARGS='--force python' to build again)
 	@images/build.sh $(or $(ARGS),all)
+
+schema: ## write specs/schema/paddock.schema.json anew, after a change of a spec's fields
+	@"$${PADDOCK_VENV:-.venv}/bin/python" -m controller.kinds.schema > specs/schema/paddock.schema.json
 
 fmt: ## format the code and repair what the linter can
 	@deploy/check.sh --fix

@@ -35,7 +35,9 @@ from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import StoreError
+from controller.service.announce import announcing
 from controller.service.services import make_services
+from controller.service.watch import Watches
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 from controller.version import VERSION
@@ -87,7 +89,9 @@ class Daemon:
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
-        turn = Turn(store=store, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        watches = Watches(store, clock)
+        announced = announcing(store, watches.notify)
+        turn = Turn(store=announced, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -129,10 +133,13 @@ class Daemon:
             admit=admit,
             clock=clock,
             wake=alarm.wake,
+            snapshot=lambda: turn.last,
+            watches=watches,
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
         _start_doors(undo, api, metrics)
+        undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
         heart.start()

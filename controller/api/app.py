@@ -4,8 +4,19 @@ from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
-from controller.api import apply_routes, box_routes, errors, event_routes, health_routes, kind_routes
+from controller.api import (
+    apply_routes,
+    box_routes,
+    diff_routes,
+    errors,
+    event_routes,
+    health_routes,
+    kind_routes,
+    openapi,
+    patch_routes,
+)
 from controller.api.middleware import BodyLimit, RequestMetrics
+from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
@@ -14,18 +25,24 @@ from controller.version import VERSION
 Ready = Callable[[], Sequence[tuple[str, str]]]
 
 
-def create_app(services: Services, *, ready: Ready, meter: Meter) -> FastAPI:
+def create_app(
+    services: Services, *, ready: Ready, meter: Meter, longest_watch_seconds: float = LONGEST_SECONDS
+) -> FastAPI:
     """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz."""
+    streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False)
     errors.install(app)
     app.include_router(health_routes.router(ready))
     app.include_router(apply_routes.router(services))
+    app.include_router(diff_routes.router(services))
     app.include_router(event_routes.router(services))
     app.include_router(kind_routes.discovery(services))
     for kind in services.registry:
-        app.include_router(kind_routes.router(kind, services))
+        app.include_router(kind_routes.router(kind, services, streams))
+        app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+    openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)
     app.add_middleware(RequestMetrics, meter=meter)

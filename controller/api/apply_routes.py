@@ -1,13 +1,14 @@
 """POST apply: files of documents, all or nothing."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from controller.api import models
 from controller.api.paths import PREFIX
-from controller.service import wire
+from controller.service import errors, wire
 from controller.service.apply import Source
 from controller.service.services import Services
 from controller.version import API_VERSION
@@ -30,12 +31,18 @@ class ApplyRequest(BaseModel):
     dryRun: bool = False
 
 
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": models.ApplyResult},
+    **models.failures(errors.BadRequest, errors.Conflict, errors.Invalid, errors.ServiceUnavailable),
+}
+
+
 def router(services: Services) -> APIRouter:
     """The route."""
     routes = APIRouter(prefix=PREFIX, tags=["apply"])
 
-    @routes.post("/apply", operation_id="apply", responses={409: {}, 422: {}, 503: {}})
-    def apply(request: ApplyRequest, user_agent: Annotated[str, Header()] = "") -> JSONResponse:
+    @routes.post("/apply", operation_id="apply", responses=_ANSWERS)
+    def apply(request: ApplyRequest, user_agent: Annotated[str, Header(include_in_schema=False)] = "") -> JSONResponse:
         """Create or change the objects of all these documents in one transaction, or say all that is wrong."""
         applied = services.apply.apply(
             [Source(each.file, each.text) for each in request.documents],

@@ -4,20 +4,21 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, WebSocket
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from controller.api import errors
+from controller.api import errors, models
 from controller.api.exec_socket import ExecRequest, serve
 from controller.api.paths import PREFIX
 from controller.api.pump import Pump
 from controller.kinds.registry import Kind
 from controller.ports import Chunk, StreamError
-from controller.service.errors import ServiceError, ServiceUnavailable
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
 from controller.service.services import Services
 
 # An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
 _FIRST_WORDS_SECONDS = 0.25
+_LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
 
 def router(kind: Kind, services: Services) -> APIRouter:
@@ -25,7 +26,9 @@ def router(kind: Kind, services: Services) -> APIRouter:
     routes = APIRouter(prefix=PREFIX, tags=[kind.name])
     one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
 
-    @routes.get(f"{one}/logs", operation_id=f"read{kind.name}Logs", responses={404: {}, 409: {}, 503: {}})
+    @routes.get(
+        f"{one}/logs", operation_id=f"read{kind.name}Logs", response_class=PlainTextResponse, responses=_LOG_FAILURES
+    )
     async def logs(
         namespace: str,
         name: str,

@@ -2,11 +2,17 @@
 
 import platform
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from controller.api.models import VersionInfo
 from controller.version import API_VERSION, VERSION
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Something fails; it is named."}
+}
 
 
 def router(ready: Callable[[], Sequence[tuple[str, str]]]) -> APIRouter:
@@ -18,7 +24,7 @@ def router(ready: Callable[[], Sequence[tuple[str, str]]]) -> APIRouter:
         """The process is alive."""
         return "ok"
 
-    @routes.get("/readyz", response_class=PlainTextResponse)
+    @routes.get("/readyz", response_class=PlainTextResponse, responses=_NOT_READY)
     def readyz() -> PlainTextResponse:
         """Each thing the daemon needs, by name; 503 when one of them fails, with the reason."""
         checks = ready()
@@ -27,10 +33,10 @@ def router(ready: Callable[[], Sequence[tuple[str, str]]]) -> APIRouter:
         lines.append(f"not ready: {', '.join(failed)}" if failed else "ready")
         return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if failed else 200)
 
-    @routes.get("/version")
-    async def version() -> dict[str, str]:
+    @routes.get("/version", responses={200: {"model": VersionInfo}})
+    async def version() -> JSONResponse:
         """Which Paddock answers, and the API version it speaks."""
-        return {"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()}
+        return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})
 
     @routes.get("/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> JSONResponse:

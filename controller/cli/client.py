@@ -1,5 +1,6 @@
 """Speaks HTTP with the daemon. What it can't do becomes a CliError that says what to do next."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,10 @@ from controller.version import API_VERSION, VERSION
 PREFIX = f"/apis/{API_VERSION}"
 TABLE = {"Accept": "application/json;as=Table"}
 _AGENT = f"paddock/{VERSION}"
+
+
+class TimeIsOver(CliError):
+    """Nothing came for as long as was to be waited."""
 
 
 class Client:
@@ -38,10 +43,12 @@ class Client:
         params: Mapping[str, str] | None = None,
         json: Any = None,
         table: bool = False,
+        content_type: str = "",
     ) -> Any:
-        """The JSON of the answer. Refused when the daemon says no."""
+        """The JSON of the answer. Refused when the daemon says no. `content_type` is the body's, if not plain JSON."""
+        headers = {**(TABLE if table else {}), **({"Content-Type": content_type} if content_type else {})}
         with self._in_words():
-            answer = self._http.request(method, _full(path), params=params, json=json, headers=TABLE if table else None)
+            answer = self._http.request(method, _full(path), params=params, json=json, headers=headers)
             body = _json(answer)
         if answer.is_error or body is None:
             raise refusal(body, answer.status_code)
@@ -59,6 +66,27 @@ class Client:
                 answer.read()
                 raise refusal(_json(answer), answer.status_code)
             yield answer.iter_bytes()
+
+    @contextmanager
+    def lines(
+        self, path: str, params: Mapping[str, str], *, table: bool = False, seconds: float = math.inf
+    ) -> Iterator[Iterator[str]]:
+        """The lines of an answer as they come. TimeIsOver when none has come for `seconds`."""
+        limits = httpx.Timeout(10.0, read=None if math.isinf(seconds) else seconds)
+        headers = TABLE if table else None
+        try:
+            with (
+                self._in_words(),
+                self._http.stream("GET", _full(path), params=params, headers=headers, timeout=limits) as answer,
+            ):
+                if answer.is_error:
+                    answer.read()
+                    raise refusal(_json(answer), answer.status_code)
+                yield answer.iter_lines()
+        except CliError as error:
+            if isinstance(error.__cause__, httpx.ReadTimeout):
+                raise TimeIsOver(str(error)) from error
+            raise
 
     def close(self) -> None:
         """Free the connection."""

@@ -7,13 +7,21 @@ import click
 # Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
     "apply": "Create or change objects as spec files say.",
+    "diff": "Show what applying spec files would change, and do.",
     "get": "Show objects, as a table or as they are.",
     "describe": "Show an object with its conditions and events.",
     "delete": "Delete objects, and wait until they are gone.",
+    "edit": "Change an object in your editor.",
+    "patch": "Change parts of an object.",
+    "set": "Set an image, limits, a command, variables or the run state.",
+    "label": "Set or remove labels.",
+    "annotate": "Set or remove annotations.",
     "wait": "Wait for a condition, or until an object is gone.",
     "events": "Show what happened, newest last.",
     "logs": "Show the log of a sandbox.",
     "exec": "Run a command in a sandbox.",
+    "explain": "Show what the fields of a kind mean.",
+    "completion": "Print the script that completes words in your shell.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",
 }

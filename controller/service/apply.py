@@ -1,5 +1,6 @@
 """Apply: every document is checked, merged and admitted before the first write; one transaction, all or nothing."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -23,6 +24,7 @@ Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
 Result = Literal["created", "configured", "unchanged"]
 
 _log = structlog.get_logger("paddock.apply")
+_MANY = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class Apply:
         problems: list[Problem] = []
         conflicts: list[Problem] = []
         applied: list[Applied] = []
+        for place, count in Counter(each.key[:2] for each in documents).items():
+            if count >= _MANY:
+                transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
         for each in documents:
             current = transaction.get(*each.key)
             refused = _conflicts(each, current)

@@ -52,6 +52,12 @@ class Invalid(ServiceError):
     reason, code = "Invalid", 422
 
 
+class TooManyRequests(ServiceError):
+    """The daemon serves only so many of these at a time."""
+
+    reason, code = "TooManyRequests", 429
+
+
 class ServiceUnavailable(ServiceError):
     """The store or the engine can't be used now."""
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 from controller.kinds.registry import Registry
 from controller.ports import Clock, Engine, Store, Streams, Wake
+from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
+from controller.service.patch import Patch
 from controller.service.streams import IntoBox
+from controller.service.watch import Watches
+from controller.service.write import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class Services:
     apply: Apply
     objects: Objects
     into_box: IntoBox
+    diff: Diff
+    patch: Patch
+    write: Write
+    watches: Watches
 
 
 def make_services(
@@ -31,12 +40,25 @@ def make_services(
     clock: Clock,
     wake: Wake,
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    snapshot: LastSnapshot = lambda: None,
+    watches: Watches | None = None,
 ) -> Services:
-    """Build the use-cases. Does no work; `wake` is called after each write that the loop should see."""
+    """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
+
+    `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
+    `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
+    """
+    watches = watches or Watches(store, clock)
+    store = announcing(store, watches.notify)
     objects = Objects(store=store, wake=wake, clock=clock)
+    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid)
     return Services(
         registry=registry,
-        apply=Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid),
+        apply=apply,
         objects=objects,
         into_box=IntoBox(objects=objects, engine=engine, streams=streams),
+        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
+        patch=Patch(store=store, admit=admit, wake=wake, clock=clock),
+        write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid),
+        watches=watches,
     )

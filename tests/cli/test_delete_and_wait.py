@@ -6,10 +6,23 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.conftest import Run
+from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
 Spec = Callable[..., str]
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
+
+
+def once_watched(world: World, action: Callable[[], object]) -> threading.Thread:
+    """Do this as soon as the command watches; join what it gives."""
+
+    def run() -> None:
+        wait_for("it watches", lambda: world.services.watches.count)
+        action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
 
 
 @pytest.fixture
@@ -19,8 +32,7 @@ def one(served: World) -> World:
 
 
 def test_delete_waits_until_it_is_gone(paddock: Run, one: World) -> None:
-    waiting = threading.Timer(0.3, one.finish_deletion)
-    waiting.start()
+    waiting = once_watched(one, one.finish_deletion)
     done = paddock("delete", "sandbox", "quickstart")
     waiting.join()
     assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
@@ -38,8 +50,7 @@ def test_delete_is_done_when_another_of_the_name_is_there(paddock: Run, one: Wor
         one.finish_deletion()
         one.apply()
 
-    waiting = threading.Timer(0.3, replace)
-    waiting.start()
+    waiting = once_watched(one, replace)
     assert paddock("delete", "sb", "quickstart").exit_code == 0
     waiting.join()
 
@@ -76,8 +87,7 @@ def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[st
 
 
 def test_wait_for_a_condition_that_holds_or_comes(paddock: Run, one: World) -> None:
-    waiting = threading.Timer(0.3, one.set_ready)
-    waiting.start()
+    waiting = once_watched(one, one.set_ready)
     done = paddock("wait", "--for=condition=Ready", "sandbox/quickstart", "--timeout=20s")
     waiting.join()
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
@@ -113,3 +123,45 @@ def test_wait_for_what_is_not_there_is_an_error_at_once(paddock: Run, served: Wo
     assert (done.exit_code, "`nope` not found" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=Ready", "sb", "--all").exit_code == 1
     assert paddock("wait", "--for=readiness", "sb/nope").exit_code == 2
+
+
+def test_wait_for_creation(paddock: Run, served: World) -> None:
+    waiting = once_watched(served, served.apply)
+    done = paddock("wait", "--for=create", "sb/quickstart", "--timeout=20s")
+    waiting.join()
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart created\n")
+    late = paddock("wait", "--for=create", "sb/nope", "--timeout=0")
+    assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: is not there\n")
+
+
+def test_wait_for_a_value(paddock: Run, one: World) -> None:
+    goal = "--for=jsonpath={.status.restartCount}"
+    waiting = once_watched(one, one.set_ready)
+    done = paddock("wait", f"{goal}=2", "sb", "quickstart", "--timeout=20s")
+    waiting.join()
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
+    assert paddock("wait", goal, "sb/quickstart", "--timeout=0").exit_code == 0
+    late = paddock("wait", f"{goal}=3", "sb/quickstart", "--timeout=200ms")
+    assert late.stderr.endswith("sandbox.paddock/quickstart: {.status.restartCount} is 2\n")
+    assert paddock("wait", "--for=jsonpath={.a[}=1", "sb/quickstart").exit_code == 2
+
+
+def test_wait_for_several_that_come_one_after_the_other(paddock: Run, one: World) -> None:
+    one.apply(OTHER)
+    ready = {"type": "Ready", "status": "True", "reason": "Running", "observedGeneration": 1}
+
+    def later() -> None:
+        for name in ("other", "quickstart"):
+            one.change(name, status={"conditions": [ready]})
+
+    waiting = once_watched(one, later)
+    done = paddock("wait", "--for=condition=Ready", "sb", "quickstart", "other", "--timeout=20s")
+    waiting.join()
+    assert sorted(done.stdout.split()[::3]) == ["sandbox.paddock/other", "sandbox.paddock/quickstart"]
+
+
+def test_an_object_that_goes_while_its_condition_is_waited_for(paddock: Run, one: World) -> None:
+    waiting = once_watched(one, one.finish_deletion)
+    done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=20s")
+    waiting.join()
+    assert (done.exit_code, "`quickstart` not found" in done.stderr) == (1, True)

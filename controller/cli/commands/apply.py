@@ -19,8 +19,9 @@ from controller.cli.output import say
     default="none",
     help="client: only check the files, without a daemon. server: check and merge, but write nothing.",
 )
+@click.option("--plan", is_flag=True, help="With --dry-run=server: also the engine calls that would follow.")
 @click.pass_context
-def apply_(ctx: click.Context, files_: Sequence[str], namespace: str | None, dry_run: str) -> None:
+def apply_(ctx: click.Context, files_: Sequence[str], namespace: str | None, dry_run: str, plan: bool) -> None:
     """Create or change objects as spec files say: all of them, or none and every reason.
 
     \b
@@ -29,12 +30,21 @@ def apply_(ctx: click.Context, files_: Sequence[str], namespace: str | None, dry
     """
     if not files_:
         raise click.UsageError("name what to apply with -f FILE, -f FOLDER or -f -")
+    if plan and dry_run != "server":
+        raise click.UsageError("--plan writes nothing: say --dry-run=server with it, or use `paddock diff --plan`")
     documents = files.read(files_)
     if dry_run == "client":
         _check(documents, namespace)
         return
     from controller.cli.client import connect
 
+    if plan:
+        from controller.cli.plan_text import plan_text
+
+        body = {"documents": documents, "namespace": namespace, "plan": True}
+        for each in connect(ctx).request("POST", "diff", json=body)["items"]:
+            say(plan_text(each))
+        return
     body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server"}
     suffix = " (server dry run)" if dry_run == "server" else ""
     for each in connect(ctx).request("POST", "apply", json=body)["items"]:

@@ -1,7 +1,9 @@
 """`paddock delete`."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import click
 
@@ -11,7 +13,8 @@ from controller.cli.errors import CliError, Refused
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
-from controller.cli.polling import until
+from controller.cli.progress import waiting_for
+from controller.cli.watching import Object, until
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +119,19 @@ def _delete(
 
 
 def _wait(client: Client, doomed: Sequence[_Doomed], timeout: float) -> None:
-    left = list(doomed)
-
-    def gone() -> bool:
-        while left and _is_gone(client, left[0]):
-            left.pop(0)
-        return not left
-
-    if not until(gone, timeout, f"{len(left)} deletion(s)"):
-        names = ", ".join(each.resource.word(each.name) for each in left)
+    deadline = time.monotonic() + timeout
+    groups: dict[tuple[Resource, str], dict[str, str]] = {}
+    for each in doomed:
+        groups.setdefault((each.resource, each.namespace), {})[each.name] = each.uid
+    left: list[str] = []
+    with waiting_for(f"{len(doomed)} deletion(s)"):
+        for (resource, place), uids in groups.items():
+            gone = partial(_is_gone, uids)
+            left += [resource.word(name) for name in until(client, resource, place, uids, gone, deadline)]
+    if left:
+        names = ", ".join(left)
         raise CliError(f"timed out after {timeout:g} s; still there: {names}; `paddock describe` says what holds them")
 
 
-def _is_gone(client: Client, each: _Doomed) -> bool:
-    try:
-        found = client.get(each.resource.path(each.namespace, each.name))
-    except Refused as error:
-        if error.reason == "NotFound":
-            return True
-        raise
-    return bool(found["metadata"]["uid"] != each.uid)
+def _is_gone(uids: Mapping[str, str], name: str, found: Object | None) -> bool:
+    return found is None or bool(found["metadata"]["uid"] != uids[name])

@@ -1,15 +1,39 @@
 """`paddock get`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import Refused
-from controller.cli.kinds import Kinds, Target
+from controller.cli.formats import FORMS, made, reads, sort_key
+from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import json_text, many, note, say, table, yaml_text
+from controller.cli.output import note, say, table
+from controller.cli.watching import follow, name_params
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be shown, and how. `refused` gathers the names that are not there."""
+
+    client: Client
+    targets: Sequence[Target]
+    place: str | None
+    selector: str
+    output: str | None
+    header: bool
+    sort: Callable[[Any], Any] | None
+    refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def of_all(self) -> bool:
+        """Whether no object is named."""
+        return not any(each.names for each in self.targets)
 
 
 @click.command("get")
@@ -17,8 +41,11 @@ from controller.cli.output import json_text, many, note, say, table, yaml_text
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
 @selector_option
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml", "name"]), help="Another form than a table.")
+@click.option("-o", "--output", metavar="FORM", help=f"Another form than a table: {FORMS}.")
 @click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("--sort-by", metavar="JSONPATH", help="The order of the rows, such as .metadata.creationTimestamp.")
+@click.option("-w", "--watch", is_flag=True, help="Go on showing objects as they change.")
+@click.option("--watch-only", is_flag=True, help="The same, without those that are there already.")
 @click.pass_context
 def get_(
     ctx: click.Context,
@@ -28,85 +55,153 @@ def get_(
     selector: str,
     output: str | None,
     no_headers: bool,
+    sort_by: str | None,
+    watch: bool,
+    watch_only: bool,
 ) -> None:
     """Show objects.
 
     \b
     paddock get sandboxes
     paddock get sb/quickstart -o yaml
+    paddock get sb -w -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.image
     """
+    if reads(output):
+        made(output or "")  # what can't be read is said before anybody is asked
+    sort = sort_key(sort_by) if sort_by else None
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
-    if any(each.names for each in targets) and (everywhere or selector):
+    asked = Asked(client, targets, place, selector, output, not no_headers, sort)
+    if not asked.of_all and (everywhere or selector):
         raise click.UsageError("a name can't be combined with -A or -l; leave one of them out")
-    refused: list[Refused] = []
-    if output in (None, "wide"):
-        _tables(client, targets, place, selector, refused, wide=output == "wide", header=not no_headers)
-    else:
-        _objects(client, targets, place, selector, refused, output or "")
-    for error in refused:
+    if watch or watch_only:
+        _watch(ctx, asked, only=watch_only)
+        return
+    (_objects if reads(output) else _tables)(asked)
+    for error in asked.refused:
         error.show()
-    ctx.exit(1 if refused else 0)
+    ctx.exit(1 if asked.refused else 0)
 
 
-def _fetch(
-    client: Client, target: Target, place: str | None, selector: str, refused: list[Refused], *, rows: bool
-) -> list[Any]:
+def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
     """The answers for a target: one for a whole kind, or one for each name that is found."""
     if not target.names:
-        return [client.get(target.resource.path(place), table=rows, labelSelector=selector)]
+        return [asked.client.get(target.resource.path(asked.place), table=rows, labelSelector=asked.selector)]
     found = []
     for name in target.names:
         try:
-            found.append(client.get(target.resource.path(place, name), table=rows))
+            found.append(asked.client.get(target.resource.path(asked.place, name), table=rows))
         except Refused as error:
             if error.reason != "NotFound":
                 raise
-            refused.append(error)
+            if error.message not in {each.message for each in asked.refused}:
+                asked.refused.append(error)
     return found
 
 
-def _tables(
-    client: Client,
-    targets: Sequence[Target],
-    place: str | None,
-    selector: str,
-    refused: list[Refused],
-    *,
-    wide: bool,
-    header: bool,
-) -> None:
+def _tables(asked: Asked) -> None:
     shown = []
-    for kind in dict.fromkeys(each.resource for each in targets):
-        answers = [
-            answer
-            for target in targets
-            if target.resource == kind
-            for answer in _fetch(client, target, place, selector, refused, rows=True)
-        ]
+    for kind in dict.fromkeys(each.resource for each in asked.targets):
+        targets = [each for each in asked.targets if each.resource == kind]
+        answers = [answer for target in targets for answer in _fetch(asked, target, rows=True)]
         rows = [row for answer in answers for row in answer["rows"]]
         if rows:
-            whole = {**answers[0], "rows": rows}
-            shown.append(table(whole, wide=wide, header=header, namespaces=place is None and kind.namespaced))
+            whole = {**answers[0], "rows": _sorted(asked, targets, rows)}
+            shown.append(_text(asked, kind, whole, header=asked.header))
     if shown:
         say("\n\n".join(shown))
-    elif not refused:
-        where = f" in {place} namespace" if place and any(each.resource.namespaced for each in targets) else ""
-        note(f"No resources found{where}.")
+    elif not asked.refused:
+        _nothing(asked)
 
 
-def _objects(
-    client: Client, targets: Sequence[Target], place: str | None, selector: str, refused: list[Refused], output: str
-) -> None:
-    found: list[Any] = []
-    for target in targets:
-        for answer in _fetch(client, target, place, selector, refused, rows=False):
-            found += answer.get("items", [answer])
-    if output == "name":
-        for each in found:
-            say(f"{each['kind'].lower()}.paddock/{each['metadata']['name']}")
-        return
-    single = len(found) == 1 and any(each.names for each in targets)
-    if found or not refused:
-        say((json_text if output == "json" else yaml_text)(found[0] if single else many(found)))
+def _text(asked: Asked, kind: Resource, found: dict[str, Any], *, header: bool) -> str:
+    return table(
+        found, wide=asked.output == "wide", header=header, namespaces=asked.place is None and kind.namespaced
+    )  # fmt: skip
+
+
+def _nothing(asked: Asked) -> None:
+    namespaced = any(each.resource.namespaced for each in asked.targets)
+    note("No resources found" + (f" in {asked.place} namespace." if asked.place and namespaced else "."))
+
+
+def _sorted(asked: Asked, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
+    """The rows in the order asked for, which only whole objects can tell."""
+    if asked.sort is None:
+        return rows
+    found = [obj for target in targets for answer in _fetch(asked, target, rows=False) for obj in _items(answer)]
+    keys = {obj["metadata"]["uid"]: asked.sort(obj) for obj in found}
+    return sorted(rows, key=lambda row: keys.get(row["object"]["metadata"]["uid"], (0,)))
+
+
+def _items(answer: Any) -> list[Any]:
+    return list(answer.get("items", [answer]))
+
+
+def _objects(asked: Asked) -> None:
+    found = [obj for each in asked.targets for answer in _fetch(asked, each, rows=False) for obj in _items(answer)]
+    if asked.sort is not None:
+        found.sort(key=asked.sort)
+    single = len(found) == 1 and not asked.of_all
+    if found or not asked.refused:
+        text = made(asked.output or "", header=asked.header)(found, single)
+        if text or asked.output != "name":
+            say(text)
+
+
+def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
+    """Show what is there (unless `only` changes are wanted), and every change after it, until interrupted."""
+    kinds = list(dict.fromkeys(each.resource for each in asked.targets))
+    if len(kinds) > 1:
+        raise click.UsageError("only one kind can be watched at a time; name one")
+    (kind,), names = kinds, {name for each in asked.targets for name in each.names}
+    params = {"labelSelector": asked.selector} if asked.selector else name_params(names)
+    path, rows = kind.path(asked.place), not reads(asked.output)
+    listed = asked.client.request("GET", path, params=params, table=rows)
+    revision = listed["metadata"].get("resourceVersion", "0")  # 0: of a store in which nothing was ever written
+    shown = _Shown(asked, kind, listed if rows and not only else None)
+    try:
+        if not only:
+            (_tables if rows else _objects)(asked)
+            for error in asked.refused:
+                error.show()
+        for event in follow(asked.client, path, revision, params, table=rows):
+            obj = event.obj["rows"][0]["object"] if rows else event.obj
+            if not names or obj["metadata"]["name"] in names:
+                shown.show(event.obj)
+    except KeyboardInterrupt:
+        ctx.exit(_INTERRUPTED)
+
+
+class _Shown:
+    """Prints one object after the other; rows stay aligned with those before, and have titles once."""
+
+    def __init__(self, asked: Asked, kind: Resource, listed: Any) -> None:
+        self._asked, self._kind = asked, kind
+        self._widest: Any = None
+        self._header = asked.header
+        for row in listed["rows"] if listed else ():
+            self._widen(row)
+            self._header = False
+        if listed is not None:
+            titles = [str(each["name"]) for each in listed["columnDefinitions"]]
+            self._widen({"cells": titles, "object": {"metadata": {"namespace": "NAMESPACE"}}})
+
+    def show(self, obj: Any) -> None:
+        if reads(self._asked.output):
+            say(made(self._asked.output or "", header=self._header)([obj], True))
+        else:
+            self._widen(obj["rows"][0])
+            lines = _text(self._asked, self._kind, {**obj, "rows": [self._widest, *obj["rows"]]}, header=True)
+            title, _, row = lines.split("\n")
+            say(f"{title}\n{row}" if self._header else row)
+        self._header = False
+
+    def _widen(self, row: Any) -> None:
+        """Remember the widest text of each column, in a row that is never shown."""
+        cells, namespace = row["cells"], row["object"]["metadata"].get("namespace", "")
+        known = self._widest or {"cells": cells, "object": {"metadata": {"namespace": namespace}}}
+        widest = [max(pair, key=len) for pair in zip(known["cells"], cells, strict=True)]
+        wider = max(known["object"]["metadata"]["namespace"], namespace, key=len)
+        self._widest = {"cells": widest, "object": {"metadata": {"namespace": wider}}}

@@ -1,0 +1,78 @@
+"""`paddock diff`."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli import files
+from controller.cli.errors import CliError, Misused
+from controller.cli.options import files_option, namespace_option
+from controller.cli.output import say
+
+
+@click.command("diff")
+@files_option
+@namespace_option
+@click.option("--plan", is_flag=True, help="How each change takes effect, and the engine calls to come.")
+@click.option("--delete", "deletion", is_flag=True, help="What deleting these objects would do, instead.")
+@click.pass_context
+def diff_(ctx: click.Context, files_: Sequence[str], namespace: str | None, plan: bool, deletion: bool) -> None:
+    """Show what applying spec files would change: exit code 0 nothing, 1 something, 2 or more an error.
+
+    \b
+    paddock diff -f specs/quickstart.yaml
+    paddock diff --plan -f specs/
+    """
+    if not files_:
+        raise click.UsageError("name what to compare with -f FILE, -f FOLDER or -f -")
+    try:
+        items = _ask(ctx, files_, namespace, plan=plan, delete=deletion)
+    except CliError as error:
+        raise Misused(error.message) from error  # 1 means that something differs
+    for each in items:
+        _show(each, plan=plan)
+    ctx.exit(1 if any(each["before"] != each["after"] for each in items) else 0)
+
+
+def _ask(ctx: click.Context, names: Sequence[str], namespace: str | None, **options: bool) -> list[dict[str, Any]]:
+    documents = files.read(names)
+    from controller.cli.client import connect
+
+    body = {"documents": documents, "namespace": namespace, **options}
+    items: list[dict[str, Any]] = connect(ctx).request("POST", "diff", json=body)["items"]
+    return items
+
+
+def _show(item: Mapping[str, Any], *, plan: bool) -> None:
+    text = "".join(_unified(item))
+    if text:
+        say(text.rstrip("\n"))
+    if plan:
+        from controller.cli.plan_text import plan_text
+
+        say(plan_text(item))
+
+
+def _unified(item: Mapping[str, Any]) -> Iterator[str]:
+    metadata = item["metadata"]
+    words = (item["resource"], metadata.get("namespace", ""), metadata["name"])
+    name = ".".join(each for each in words if each)
+    return difflib.unified_diff(_lines(item["before"]), _lines(item["after"]), f"live/{name}", f"merged/{name}")
+
+
+def _lines(obj: Mapping[str, Any] | None) -> list[str]:
+    from controller.cli.output import yaml_text
+
+    if obj is None:
+        return []
+    shown = {part: _sorted(value) for part, value in obj.items()}
+    return [f"{line}\n" for line in yaml_text(shown).splitlines()]
+
+
+def _sorted(value: Any) -> Any:
+    """Fields in the order of their names: stores and models each have an order of their own."""
+    if isinstance(value, Mapping):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(each) for each in value] if isinstance(value, list) else value

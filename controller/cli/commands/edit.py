@@ -1,0 +1,157 @@
+"""`paddock edit`."""
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from controller.cli.client import Client, connect
+from controller.cli.errors import CliError, Refused
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import note, say, yaml_text
+from controller.cli.patching import Meant, the_one, told, with_version
+
+_HEAD = """\
+# Change what you like below and save; lines that start with # are left out.
+# Nothing happens if you save it as it is, or empty.
+#
+"""
+_SAVED = "a copy of your changes is in {path}"
+
+
+@click.command("edit")
+@click.argument("what", nargs=-1, metavar="KIND NAME | KIND/NAME")
+@namespace_option
+@click.pass_context
+def edit_(ctx: click.Context, what: Sequence[str], namespace: str | None) -> None:
+    """Change an object in your editor ($VISUAL, else $EDITOR, else vi); it opens again with what was refused."""
+    client = connect(ctx)
+    one = the_one(client, what, namespace or DEFAULT_NAMESPACE)
+    folder = Path(tempfile.mkdtemp(prefix="paddock-edit-"))
+    path = folder / f"{one.name}.yaml"
+    keep = True
+    try:
+        keep = not _edit(client, one, path)
+    finally:
+        if not keep or not path.exists():
+            path.unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _edit(client: Client, one: Meant, path: Path) -> bool:
+    """Edit until the change is taken or given up. True when the file with it is of no more use."""
+    base = one.read(client)
+    text, complaint = yaml_text(_editable(base)) + "\n", ""
+    while True:
+        edited = _in_editor(path, text, complaint)
+        if not edited.strip():
+            note("Edit cancelled, saved file was empty.")
+            return True
+        if edited == text:
+            if not complaint:
+                note("Edit cancelled, no changes made.")
+                return True
+            raise CliError(f"{complaint}\nedit cancelled, nothing was changed; {_SAVED.format(path=path)}")
+        text = edited
+        try:
+            said = _send(client, one, base, path.name, edited)
+        except Refused as error:
+            if error.reason not in ("Invalid", "Conflict", "BadRequest"):
+                raise CliError(f"{error.message}\n{_SAVED.format(path=path)}") from error
+            base, complaint = _again(client, one, base, error)
+        except CliError as error:
+            complaint = error.message
+        else:
+            say(said)
+            return True
+
+
+def _again(client: Client, one: Meant, base: Mapping[str, Any], error: Refused) -> tuple[dict[str, Any], str]:
+    """What to compare with from now on, and what to tell the editor."""
+    if error.reason != "Conflict":
+        return dict(base), error.message
+    live = one.read(client)
+    if live["metadata"]["uid"] != base["metadata"]["uid"] or "deletionTimestamp" in live["metadata"]:
+        return dict(base), error.message
+    words = (
+        f"{error.message}\nOthers changed it while you edited. Your own changes are kept: change anything (also a "
+        "comment) and save, and they are laid over the object as it is now."
+    )
+    moved = {**base, "metadata": {**base["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}}
+    return moved, words
+
+
+def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person may look at and change; the status is Paddock's."""
+    metadata = {
+        key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels", "annotations")
+    }
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata, "spec": obj["spec"]}
+
+
+def _in_editor(path: Path, text: str, complaint: str) -> str:
+    """What the file holds once the editor is closed, without the lines that start with #."""
+    told = "".join(f"# {line}\n" for line in complaint.splitlines())
+    path.write_text(_HEAD + (f"{told}#\n" if told else "") + text)
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+    except OSError as error:
+        raise CliError(
+            f"can't start the editor `{editor}`: {error.strerror}; set EDITOR to one that is here"
+        ) from error
+    if done.returncode != 0:
+        raise CliError(f"the editor `{editor}` ended with exit code {done.returncode}; nothing was changed")
+    try:
+        written = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"can't read {path}: {error}; nothing was changed") from error
+    return _without_head(written)
+
+
+def _without_head(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    while lines and lines[0].startswith("#"):
+        lines.pop(0)
+    return "".join(lines)
+
+
+def _send(client: Client, one: Meant, base: Mapping[str, Any], file: str, edited: str) -> str:
+    """Send what was changed; the line that says so. CliError with every problem of the text."""
+    from controller.service.json_patch import merge_patch_between
+
+    before = _editable(base)
+    after = _read(before, file, edited)
+    patch = merge_patch_between(before, after)
+    changed = one.patch(client, with_version(patch, base))
+    return told(one, "edited", base, changed, dry_run=False)
+
+
+def _read(before: Mapping[str, Any], file: str, text: str) -> dict[str, Any]:
+    from controller.kinds.document import parse, without_nulls
+    from controller.kinds.registry import discover
+
+    documents, problems = parse(file, text, discover())
+    if problems:
+        raise CliError("\n".join(map(str, problems)))
+    if len(documents) != 1:
+        raise CliError(f"{file} must hold one document, not {len(documents)}")
+    (document,) = documents
+    after: dict[str, Any] = without_nulls(document.tree.root.plain())
+    for name in ("apiVersion", "kind"):
+        if after[name] != before[name]:
+            raise CliError(f"{name} can't be changed; it was `{before[name]}`")
+    kept = {key: value for key, value in after["metadata"].items() if key in before["metadata"] or key in _FREE}
+    if {**kept, "labels": 0, "annotations": 0} != {**before["metadata"], "labels": 0, "annotations": 0}:
+        raise CliError(
+            "a name or namespace can't be changed; apply a file with the new one, then delete the old object"
+        )
+    return {"apiVersion": after["apiVersion"], "kind": after["kind"], "metadata": kept, "spec": after["spec"]}
+
+
+_FREE = ("labels", "annotations")

@@ -1,0 +1,40 @@
+"""`paddock label`."""
+
+from collections.abc import Sequence
+
+import click
+
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
+from controller.cli.patching import dry_run_option
+
+
+@click.command("label")
+@click.argument("what", nargs=-1, metavar="KIND NAME ... KEY=VALUE|KEY- ...")
+@namespace_option
+@selector_option
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option("--overwrite", is_flag=True, help="Also where another value is there already.")
+@click.option("--list", "listing", is_flag=True, help="Show the labels (after the change, if there is one).")
+@dry_run_option
+@click.pass_context
+def label_(
+    ctx: click.Context,
+    what: Sequence[str],
+    namespace: str | None,
+    selector: str,
+    everything: bool,
+    overwrite: bool,
+    listing: bool,
+    dry_run: str,
+) -> None:
+    """Set labels of objects (KEY=VALUE), or remove them (KEY-).
+
+    \b
+    paddock label sb quickstart tier=db old-
+    paddock label sandboxes -l app=web tier=web --overwrite
+    """
+    from controller.cli.marking import Asked, Marks, run
+
+    marks = Marks("labels", "labeled", "unlabeled")
+    place = namespace or DEFAULT_NAMESPACE
+    run(ctx, marks, Asked(what, place, selector, everything, overwrite, listing, dry_run == "server"))

@@ -1,0 +1,170 @@
+"""`paddock set`: the changes that people make most, without a file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
+from controller.cli.output import say
+from controller.cli.patching import dry_run_option, meant, told, with_version
+
+# From an object to the merge patch of its spec.
+Change = Callable[[Mapping[str, Any]], dict[str, Any]]
+_LIMITS = ("cpu", "memory", "pids")
+
+
+@click.group("set")
+def set_() -> None:
+    """Set an image, limits, a command, variables or the run state of sandboxes and templates."""
+
+
+def _run(ctx: click.Context, words: Sequence[str], options: Mapping[str, Any], what: str, change: Change) -> None:
+    """Read each object, change it, and say so; an object that was changed meanwhile is refused."""
+    from controller.cli.client import connect
+
+    client, trial = connect(ctx), options["dry_run"] == "server"
+    place = options["namespace"] or DEFAULT_NAMESPACE
+    found = meant(client, words, place, selector=options["selector"], everything=options["everything"])
+    read = [(each, each.read(client)) for each in found]
+    patches = [change(before) for _, before in read]
+    for (each, before), spec in zip(read, patches, strict=True):
+        after = each.patch(client, with_version({"spec": spec}, before), dry_run=trial)
+        say(told(each, f"{what} updated", before, after, dry_run=trial))
+
+
+def _options(command: Any) -> Any:
+    everything = click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+    return namespace_option(selector_option(everything(dry_run_option(command))))
+
+
+def _in_template(obj: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """A patch of what a container is made from: a template's spec, or a sandbox's own template."""
+    if obj["kind"] == "SandboxTemplate":
+        return dict(part)
+    if obj["kind"] != "Sandbox":
+        raise CliError(f"a {obj['kind']} has none of this; name sandboxes or sandboxtemplates")
+    if "template" not in obj["spec"]:
+        name = obj["spec"].get("templateRef", {}).get("name", "")
+        field, label = ", ".join(part), f"sandbox/{obj['metadata']['name']}"
+        raise CliError(f"{label} takes its {field} from the SandboxTemplate `{name}`; change sandboxtemplate/{name}")
+    return {"template": dict(part)}
+
+
+def _split(words: Sequence[str], what: str) -> tuple[Sequence[str], str]:
+    """The objects, and the last word."""
+    if len(words) < 2:
+        raise click.UsageError(f"write KIND/NAME {what}")
+    return words[:-1], words[-1]
+
+
+@set_.command("image")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ... IMAGE")
+@_options
+@click.pass_context
+def image(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
+    """Run another image. A running container is stopped in its own time and made anew.
+
+    \b
+    paddock set image sandbox/quickstart paddock/python:2
+    """
+    words, name = _split(what, "IMAGE")
+    _run(ctx, words, options, "image", lambda obj: _in_template(obj, {"image": name}))
+
+
+@set_.command("resources")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ...")
+@click.option("--limits", metavar="cpu=1,memory=1Gi,pids=64", help="Upper bounds; cpu= (nothing) takes one away.")
+@click.option("--cpu-shares", type=int, metavar="N", help="Weight when the processors are all busy.")
+@_options
+@click.pass_context
+def resources(
+    ctx: click.Context, /, what: Sequence[str], limits: str | None, cpu_shares: int | None, **options: Any
+) -> None:
+    """Change limits in place, without a restart.
+
+    \b
+    paddock set resources sandbox/quickstart --limits=cpu=1,memory=1Gi,pids=64
+    """
+    asked: dict[str, Any] = {"limits": _limits(limits)} if limits is not None else {}
+    asked |= {"cpuShares": cpu_shares} if cpu_shares is not None else {}
+    if not asked:
+        raise click.UsageError("say what to change, such as --limits=cpu=1,memory=1Gi")
+    _run(ctx, what, options, "resource requirements", lambda _obj: {"resources": asked})
+
+
+def _limits(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in text.split(","):
+        name, equals, value = each.strip().partition("=")
+        if not equals or name not in _LIMITS:
+            raise click.UsageError(f"`{each}`: write NAME=VALUE, with a name of {', '.join(_LIMITS)}")
+        number = name == "pids" and value.isdigit()
+        found[name] = (int(value) if number else value) if value else None
+    return found
+
+
+@set_.command("command")
+@click.argument("what", metavar="KIND/NAME")
+@click.argument("command", nargs=-1, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
+@click.option("--default", "default", is_flag=True, help="The image's own command again.")
+@_options
+@click.pass_context
+def command_(ctx: click.Context, /, what: str, command: Sequence[str], default: bool, **options: Any) -> None:
+    """Run another command. A running container is stopped in its own time and made anew.
+
+    \b
+    paddock set command sandbox/quickstart -- sleep infinity
+    """
+    if bool(command) == default:
+        raise click.UsageError("write the command after `--`, or --default for the image's own")
+    wanted = list(command) or None
+    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": wanted}))
+
+
+@set_.command("env")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ... NAME=VALUE|NAME- ...")
+@_options
+@click.pass_context
+def env(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
+    """Set variables of the environment, or remove them (NAME-). No secrets: anyone who may look can read them.
+
+    \b
+    paddock set env sandbox/quickstart LANG=C.UTF-8 DEBUG-
+    """
+    changes = [each for each in what if "=" in each or each.endswith("-")]
+    if not changes:
+        raise click.UsageError("say what to change: NAME=VALUE, or NAME- to remove it")
+    words = [each for each in what if each not in changes]
+
+    def change(obj: Mapping[str, Any]) -> dict[str, Any]:
+        holder = obj["spec"] if obj["kind"] == "SandboxTemplate" else obj["spec"].get("template", {})
+        return _in_template(obj, {"env": _environment(holder.get("env", ()), changes)})
+
+    _run(ctx, words, options, "env", change)
+
+
+def _environment(held: Sequence[Mapping[str, str]], changes: Sequence[str]) -> list[dict[str, str]]:
+    found = {each["name"]: each["value"] for each in held}
+    for word in changes:
+        name, equals, value = word.partition("=")
+        if equals:
+            found[name] = value
+        else:
+            found.pop(word.removesuffix("-"), None)
+    return [{"name": name, "value": value} for name, value in found.items()]
+
+
+@set_.command("run-state")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ... Running|Suspended|Paused")
+@_options
+@click.pass_context
+def run_state(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
+    """Run, suspend (stop, and start again later) or pause (freeze) sandboxes.
+
+    \b
+    paddock set run-state sandbox/quickstart Suspended
+    """
+    words, state = _split(what, "Running|Suspended|Paused")
+    _run(ctx, words, options, "run state", lambda _obj: {"runState": state})

@@ -1,0 +1,133 @@
+"""What `paddock wait` can wait for, and how it says what stands in the way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import click
+
+Object = Mapping[str, Any]
+_HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=value, create or delete"
+
+
+class Goal(Protocol):
+    """`reached` is said of the object as it is now (None: not there)."""
+
+    said: str  # what is printed once it is reached
+    may_be_missing: bool
+
+    def reached(self, obj: Object | None) -> bool: ...
+    def why_not(self, obj: Object) -> str:
+        """What stands in the way, in the object's own words."""
+        ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of that status, stated of the newest generation."""
+
+    name: str
+    status: str = "True"
+    said = "condition met"
+    may_be_missing = False
+
+    def reached(self, obj: Object | None) -> bool:
+        found = self._of(obj) if obj is not None else None
+        if obj is None or found is None:
+            return False
+        current = int(found.get("observedGeneration", 0)) >= int(obj["metadata"].get("generation", 0))
+        return current and str(found["status"]).lower() == self.status.lower()
+
+    def why_not(self, obj: Object) -> str:
+        found = self._of(obj)
+        if found is None:
+            return f"has no condition {self.name} yet"
+        return f"{found['type']}={found['status']} {found['reason']}: {found.get('message', '')}"
+
+    def _of(self, obj: Object) -> Mapping[str, Any] | None:
+        conditions = obj.get("status", {}).get("conditions", [])
+        return next((each for each in conditions if str(each["type"]).lower() == self.name.lower()), None)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The object is gone."""
+
+    said = "deleted"
+    may_be_missing = True
+
+    def reached(self, obj: Object | None) -> bool:
+        return obj is None
+
+    def why_not(self, obj: Object) -> str:
+        holders = ", ".join(obj["metadata"].get("finalizers", [])) or "nothing"
+        asked = "is being deleted" if "deletionTimestamp" in obj["metadata"] else "was not asked to be deleted"
+        return f"{asked}; held by {holders}"
+
+    def __str__(self) -> str:
+        return "deletion of"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The object is there."""
+
+    said = "created"
+    may_be_missing = True
+
+    def reached(self, obj: Object | None) -> bool:
+        return obj is not None
+
+    def why_not(self, obj: Object) -> str:  # noqa: ARG002 - a Goal
+        return "is there just now"
+
+    def __str__(self) -> str:
+        return "creation of"
+
+
+@dataclass(frozen=True, slots=True)
+class PathHolds:
+    """A JSONPath leads to that value (None: to anything)."""
+
+    path: str
+    value: str | None
+    said = "condition met"
+    may_be_missing = False
+
+    def reached(self, obj: Object | None) -> bool:
+        found = [] if obj is None else self._found(obj)
+        return bool(found) if self.value is None else self.value in found
+
+    def why_not(self, obj: Object) -> str:
+        return f"{self.path} is {' '.join(self._found(obj)) or 'not there'}"
+
+    def _found(self, obj: Object) -> list[str]:
+        from controller.cli.jsonpath import compile_path, text_of, values
+
+        return [text_of(each) for each in values(compile_path(self.path), obj)]
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal:
+    """The goal of --for=TEXT."""
+    if text in ("delete", "create"):
+        return Gone() if text == "delete" else Created()
+    word, _, rest = text.partition("=")
+    if word == "condition" and rest:
+        name, _, status = rest.partition("=")
+        return Condition(name, status or "True")
+    if word == "jsonpath" and rest.startswith("{"):
+        path, brace, value = rest.rpartition("}")
+        if brace and value[:1] in ("", "="):
+            from controller.cli.jsonpath import compile_path
+
+            compile_path(path + brace)
+            return PathHolds(path + brace, value[1:] if value else None)
+    raise click.BadParameter(_HELP)

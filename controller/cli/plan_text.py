@@ -1,0 +1,43 @@
+"""A plan as text: for each object what changes, how it takes effect, and the engine calls to come."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_SHOWN = 72
+
+
+def plan_text(item: Mapping[str, Any]) -> str:
+    """One item of the daemon's answer to `diff` with a plan."""
+    return "\n".join((f"{item['resource']}/{item['metadata']['name']} {item['result']}", *_lines(item)))
+
+
+def _lines(item: Mapping[str, Any]) -> Iterator[str]:
+    for each in item["changes"]:
+        yield f"  {each['field']}: {_value(each['before'])} -> {_value(each['after'])}"
+        yield f"    {each['effect']}: {each['why']}"
+    single = len(item["plans"]) == 1 and item["kind"] == "Sandbox"
+    if not item["plans"]:
+        yield "  engine calls: none"
+    for plan in item["plans"]:
+        yield from _plan(plan, "" if single else f" for {plan['object']}")
+
+
+def _plan(plan: Mapping[str, Any], whose: str) -> Iterator[str]:
+    calls = plan["calls"]
+    yield f"  engine calls{whose}:" + ("" if calls else " none")
+    for each in calls:
+        yield f"    {each['call']}  # {each['why']}"
+    if plan["gone"]:
+        yield "  then it is gone"
+    elif plan["reason"]:
+        wait = "" if plan["waitSeconds"] is None else f", for {plan['waitSeconds']:.0f} s at most"
+        yield f"  then {plan['reason']}: {plan['message']}{wait}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "(not set)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

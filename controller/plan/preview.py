@@ -1,0 +1,173 @@
+"""What will be done, step by step, were the host left to itself: the planner over an engine that is imagined.
+
+Plan, carry the actions out in memory as an engine would that does all it is asked to, plan again, until nothing is
+left to do or something has to be waited for. Nothing is decided here: every step is plan/host.py's own.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from controller.kinds import labels as own
+from controller.kinds.action import (
+    Action,
+    ConnectNetwork,
+    CreateContainer,
+    DisconnectNetwork,
+    PauseContainer,
+    PullImage,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.container import Limits
+from controller.kinds.meta import ObjectRef
+from controller.kinds.observed import Container, State
+from controller.kinds.outcome import Ok
+from controller.kinds.plan import Deferral, Plan
+from controller.kinds.snapshot import Result, Snapshot
+from controller.plan.host import Memo, plan
+from controller.policy.levels import Policy
+
+_ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
+_TICK_SECONDS = 0.001
+_SIGNALLED = {"TERM": 143, "KILL": 137}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The engine calls to come for one object, in order, and how it stands after them.
+
+    `reason` and `message` are those it waits for or rests with ("" when it is as asked), `wait_seconds` how long
+    it waits at most, None where no time is known. `gone`: nothing is left of it.
+    """
+
+    ref: ObjectRef
+    actions: tuple[Action, ...] = ()
+    reason: str = ""
+    message: str = ""
+    wait_seconds: float | None = None
+    gone: bool = False
+
+
+def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
+    """What comes for these objects of the snapshot, by uid. Calls that are in flight for them are told again."""
+    world = replace(snapshot, in_flight=snapshot.in_flight - uids, results=MappingProxyType({}))
+    found = {uid: Forecast(world.sandboxes[uid].obj.ref) for uid in uids if uid in world.sandboxes}
+    memo, version, ids = Memo(), policy.version(), itertools.count(1)
+    for _ in range(_ROUNDS):
+        decided = plan(world, policy, version, memo)
+        _note(found, decided)
+        if not any(each.ref.uid in found for each in decided.groups):
+            break
+        world = _after(world, decided, ids)
+    return found
+
+
+def _note(found: dict[str, Forecast], decided: Plan) -> None:
+    for group in decided.groups:
+        if (known := found.get(group.ref.uid)) is not None:
+            found[group.ref.uid] = Forecast(known.ref, (*known.actions, *group.actions))
+    for each in decided.deferrals:
+        if (known := found.get(each.ref.uid)) is not None:
+            found[each.ref.uid] = _resting(known, each, decided.now)
+    for ref, _ in decided.writes.finalized:
+        if (known := found.get(ref.uid)) is not None:
+            found[ref.uid] = replace(known, gone=True)
+
+
+def _resting(known: Forecast, each: Deferral, now: float) -> Forecast:
+    wait = None if each.until is None else max(0.0, each.until - now)
+    return replace(known, reason=each.reason, message=each.message, wait_seconds=wait)
+
+
+def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
+    """The snapshot of the next pass, were everything done that was decided."""
+    now = world.now + _TICK_SECONDS
+    containers, results = dict(world.observed.containers), {}
+    for group in decided.groups:
+        uid, done = group.ref.uid, []
+        for action in group.actions:
+            containers[uid] = _imagine(containers.get(uid, ()), action, now, ids)
+            made = containers[uid][-1].id if isinstance(action, CreateContainer) else ""
+            done.append((action, Ok(made)))
+        results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
+    gone = {ref.uid for ref, _ in decided.writes.finalized}
+    instances = {**world.instances, **{each.parent_uid: each for each in decided.writes.instances}}
+    return replace(
+        world,
+        now=now,
+        sandboxes={uid: each for uid, each in world.sandboxes.items() if uid not in gone},
+        observed=replace(world.observed, revision=world.observed.revision + 1, containers=containers),
+        instances=instances,
+        results=results,
+    )
+
+
+def _imagine(
+    containers: tuple[Container, ...], action: Action, now: float, ids: Iterator[int]
+) -> tuple[Container, ...]:
+    """One object's containers after an action that worked. A process that is sent TERM ends by it."""
+    match action:
+        case PullImage():
+            return containers
+        case CreateContainer():
+            return (*containers, _created(action, f"imagined-{next(ids)}", now))
+        case RemoveContainer():
+            return tuple(each for each in containers if each.id != action.container_id)
+    return tuple(_changed(each, action, now) if _is_meant(each, action) else each for each in containers)
+
+
+def _is_meant(container: Container, action: Action) -> bool:
+    wanted = getattr(action, "container_id", "")
+    return bool(container.id == wanted) if wanted else container.name == getattr(action, "name", "")
+
+
+def _changed(container: Container, action: Action, now: float) -> Container:
+    match action:
+        case StartContainer():
+            return replace(container, state=State.RUNNING, started_at=now, finished_at=0.0, exit_code=0)
+        case SignalContainer():
+            code = _SIGNALLED.get(action.signal, 143)
+            return replace(container, state=State.EXITED, finished_at=now, exit_code=code)
+        case PauseContainer():
+            return replace(container, state=State.PAUSED)
+        case UnpauseContainer():
+            return replace(container, state=State.RUNNING)
+        case RenameContainer():
+            return replace(container, name=action.name)
+        case ConnectNetwork():
+            return replace(container, networks=tuple(sorted({*container.networks, action.network})))
+        case DisconnectNetwork():
+            return replace(container, networks=tuple(each for each in container.networks if each != action.network))
+        case UpdateLimits():
+            return replace(container, limits=_in_force(action.limits, container.limits))
+    return container
+
+
+def _in_force(asked: Limits, before: Limits | None) -> Limits:
+    """Zero shares mean "leave them"."""
+    return replace(asked, cpu_shares=asked.cpu_shares or (before.cpu_shares if before else 0))
+
+
+def _created(action: CreateContainer, id_: str, now: float) -> Container:
+    labels = action.labels
+    return Container(
+        id=id_,
+        name=action.config.name,
+        uid=action.uid,
+        state=State.CREATED,
+        role=labels[own.ROLE],
+        generation=int(labels[own.GENERATION]),
+        config_hash=labels[own.CONFIG_HASH],
+        template_hash=labels[own.TEMPLATE_HASH],
+        image=action.config.image,
+        image_id=action.image_id,
+        limits=action.config.limits,
+        networks=(action.config.network_mode,),
+        created_at=now,
+    )

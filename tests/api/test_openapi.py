@@ -1,0 +1,175 @@
+"""/openapi.json describes what is served: by itself, and as a fuzzer finds it on a running server."""
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from controller.api.app import create_app
+from tests.conftest import HandClock
+from tests.daemon import wait_for
+from tests.fakes.engine import FakeEngine
+from tests.helpers_api import World, make_world
+
+EXAMPLES, OF_OTHERS = 8, 1  # of each operation; the routes of all kinds are the same code
+SECONDS = 20  # after that, kinds whose routes were not asked yet are left out
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+API = "/apis/paddock/v1alpha1"
+
+
+@pytest.fixture
+def description(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.app.openapi()
+    return found
+
+
+def refs(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for each in value.values():
+            yield from refs(each)
+    for each in value if isinstance(value, list) else ():
+        yield from refs(each)
+
+
+def test_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
+    known = description["components"]["schemas"]
+    assert {each.removeprefix("#/components/schemas/") for each in refs(description)} <= set(known)
+
+
+def test_every_kind_has_typed_routes(description: dict[str, Any], world: World) -> None:
+    for kind in world.services.registry:
+        many = f"{API}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{API}/{kind.plural}"
+        listed = description["paths"][many]["get"]["responses"]["200"]["content"]
+        shapes = [each["$ref"].rpartition("/")[2] for each in listed["application/json"]["schema"]["anyOf"]]
+        assert shapes == [f"{kind.name}List", "Table"]
+        watch = listed["application/json;stream=watch"]["schema"]["$ref"]
+        assert watch.endswith(f"/{kind.name}WatchEvent")
+        spec = description["components"]["schemas"][kind.name]["properties"]["spec"]["$ref"]
+        assert spec.endswith(f"/{kind.spec.__name__}")
+
+
+def test_every_operation_has_a_name_words_and_an_error_body(description: dict[str, Any]) -> None:
+    names = []
+    for path, operations in description["paths"].items():
+        for method, found in operations.items():
+            names.append(found["operationId"])
+            assert found.get("description") or found.get("summary"), (method, path)
+            if path.startswith(API):
+                error = found["responses"]["default"]["content"]["application/json"]["schema"]["$ref"]
+                assert error.endswith("/Status"), (method, path)
+    assert len(names) == len(set(names))
+
+
+def test_every_parameter_says_what_it_is(description: dict[str, Any]) -> None:
+    (listed,) = [
+        each["get"]
+        for path, each in description["paths"].items()
+        if path == f"{API}/namespaces/{{namespace}}/sandboxes"
+    ]
+    named = {each["name"]: each for each in listed["parameters"]}
+    wanted = {"labelSelector", "fieldSelector", "watch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds"}
+    assert wanted <= set(named)
+    assert all(named[each].get("description") for each in wanted)
+
+
+class Loopback:
+    """The whole API over a real store and the fake engine, on a TCP port of this host."""
+
+    def __init__(self, world: World) -> None:
+        app = create_app(world.services, ready=lambda: world.checks, meter=world.meter, longest_watch_seconds=0.05)
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        self._server, self._socket = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+
+    def __enter__(self) -> "Loopback":
+        self._thread.start()
+        wait_for("the server answers", lambda: self._server.started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+
+@pytest.fixture
+def loopback(tmp_path: Path, quiet: None) -> Iterator[Loopback]:
+    world = make_world(tmp_path, engine=FakeEngine("fuzz", clock=HandClock()))
+    with Loopback(world) as made:
+        yield made
+    world.services.watches.close()
+    world.store.close()
+
+
+def known_objects(_context: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Half of the requests are of one of few names: then objects are found, and replaced, and deleted."""
+    found = dict(parameters or {})
+    for name, few in (("namespace", ["default", "team"]), ("name", ["box", "crate"])):
+        if len(str(found.get(name, ""))) % 2:
+            found[name] = few[len(found[name]) % len(few)]
+    return found
+
+
+def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loopback) -> None:
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{loopback.url}/openapi.json").json())
+    schema.config.update(base_url=loopback.url)
+    schema.hook("map_path_parameters")(known_objects)
+    asked: Counter[int] = Counter()
+    bounded = partial(
+        settings,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+    enough = time.monotonic() + SECONDS
+    with requests.Session() as session:
+        for found in schema.get_all_operations():
+            operation = found.ok()
+            first = operation.path.startswith(f"{API}/namespaces/{{namespace}}/sandboxes") or "{" not in operation.path
+
+            using = modes if first else modes[:1]
+            if not first and time.monotonic() > enough:
+                continue
+
+            @bounded(max_examples=EXAMPLES if first else OF_OTHERS)
+            @given(case=st.one_of(*(operation.as_strategy(generation_mode=each) for each in using)))
+            def ask(case: schemathesis.Case) -> None:
+                answer = case.call(session=session, timeout=20)
+                asked[answer.status_code] += 1
+                case.validate_response(answer, checks=CHECKS)
+
+            ask()
+    print(f"\nfuzzed: {dict(sorted(asked.items()))}")
+    assert asked[200]
+    assert not [code for code in asked if code >= 500]

@@ -1,0 +1,83 @@
+"""The routes PATCH and diff: content types, codes, and bodies."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.helpers_api import QUICKSTART, World
+
+ONE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
+
+
+@pytest.fixture
+def http(served: World) -> Iterator[httpx.Client]:
+    served.apply()
+    transport = httpx.HTTPTransport(uds=str(served.socket))
+    with httpx.Client(base_url="http://paddock", transport=transport) as client:
+        yield client
+
+
+def patch(http: httpx.Client, body: str, type_: str = MERGE, **params: str) -> Any:
+    return http.patch(ONE, content=body, headers={"Content-Type": type_}, params=params)
+
+
+def test_both_types(http: httpx.Client, world: World) -> None:
+    answer = patch(http, '{"spec": {"runState": "Paused"}}', f"{MERGE}; charset=utf-8")
+    assert (answer.status_code, answer.json()["spec"]["runState"]) == (200, "Paused")
+    answer = patch(http, '[{"op": "replace", "path": "/spec/runState", "value": "Running"}]', JSON)
+    assert (answer.status_code, answer.json()["metadata"]["generation"]) == (200, 3)
+    assert patch(http, '{"spec": {"runState": "Paused"}}', dryRun="true").json()["spec"]["runState"] == "Paused"
+    assert world.sandbox().spec["runState"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("body", "type_", "code", "reason"),
+    [
+        ("{}", "application/strategic-merge-patch+json", 415, "UnsupportedMediaType"),
+        ("{}", "application/json", 415, "UnsupportedMediaType"),
+        ("{", MERGE, 400, "BadRequest"),
+        ("[" * 100_000, MERGE, 400, "BadRequest"),
+        ('{"spec": {"a": NaN}}', MERGE, 400, "BadRequest"),
+        ("\xff", MERGE, 400, "BadRequest"),
+        ("[]", MERGE, 400, "BadRequest"),
+        ("{}", JSON, 400, "BadRequest"),
+        ('{"spec": {"runState": "x"}}', MERGE, 422, "Invalid"),
+        ('{"metadata": {"resourceVersion": "999"}}', MERGE, 409, "Conflict"),
+        ('[{"op": "test", "path": "/spec/runState", "value": "Paused"}]', JSON, 409, "Conflict"),
+    ],
+)
+def test_refusals_are_status_bodies(http: httpx.Client, body: str, type_: str, code: int, reason: str) -> None:
+    answer = patch(http, body, type_)
+    assert (answer.status_code, answer.json()["kind"], answer.json()["reason"]) == (code, "Status", reason)
+
+
+def test_what_is_not_there_is_not_found(http: httpx.Client) -> None:
+    answer = http.patch(f"{ONE}x", content="{}", headers={"Content-Type": MERGE})
+    assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
+
+
+def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: World) -> None:
+    text = QUICKSTART.replace("512Mi", "1Gi") + "---\n" + QUICKSTART.replace("name: quickstart", "name: other")
+    answer = http.post("/apis/paddock/v1alpha1/diff", json={"documents": [{"text": text}]})
+    changed, created = answer.json()["items"]
+    assert (changed["result"], created["result"], created["before"]) == ("configured", "created", None)
+    assert changed["changes"] == [{"field": "spec.resources.limits.memory", "before": "512Mi", "after": "1Gi"}]
+    assert "uid" not in created["after"]["metadata"]
+    assert [changed[each]["spec"]["resources"]["limits"]["memory"] for each in ("before", "after")] == ["512Mi", "1Gi"]
+    assert len(world.store.list("Sandbox")[0]) == 1
+    assert world.woken == [1]
+
+
+def test_a_plan_needs_a_loop_that_has_looked(http: httpx.Client) -> None:
+    answer = http.post("/apis/paddock/v1alpha1/diff", json={"documents": [{"text": QUICKSTART}], "plan": True})
+    assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
+
+
+def test_they_are_in_the_description(http: httpx.Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+    one = paths["/apis/paddock/v1alpha1/namespaces/{namespace}/sandboxes/{name}"]["patch"]
+    assert set(one["requestBody"]["content"]) == {MERGE, JSON}
+    assert "/apis/paddock/v1alpha1/diff" in paths

@@ -1,0 +1,117 @@
+"""POST and PUT: one object, created or replaced by those who know what they replace."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.helpers_api import World
+
+SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
+BOX = f"{SANDBOXES}/box"
+Client = httpx.Client
+
+
+def body(name: str = "box", **parts: Any) -> dict[str, Any]:
+    made = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name, "labels": {"app": "a"}}}
+    return {**made, "spec": {"template": {"image": "paddock/python:1"}}, **parts}
+
+
+@pytest.fixture
+def client(served: World) -> Iterator[Client]:
+    with Client(transport=httpx.HTTPTransport(uds=str(served.socket)), base_url="http://paddock") as made:
+        yield made
+
+
+def test_create(client: Client, served: World) -> None:
+    answer = client.post(SANDBOXES, json=body(status={"restartCount": 7}))
+    assert (answer.status_code, answer.json()) == (201, client.get(BOX).json())
+    stored = served.sandbox("box")
+    assert (stored.generation, stored.finalizers, stored.last_applied) == (1, ("paddock/container",), None)
+    assert (stored.status, stored.spec["restartPolicy"], served.woken) == ({}, "Always", [1])
+
+
+def test_create_what_is_there_already(client: Client) -> None:
+    client.post(SANDBOXES, json=body())
+    answer = client.post(SANDBOXES, json=body())
+    assert (answer.status_code, answer.json()["reason"]) == (409, "AlreadyExists")
+    assert answer.json()["details"] == {"kind": "sandboxes", "name": "box"}
+
+
+def test_replace(client: Client, served: World) -> None:
+    client.post(SANDBOXES, json=body())
+    served.change("box", status={"restartCount": 2})
+    read = client.get(BOX).json()
+    read["spec"]["runState"] = "Suspended"
+    del read["metadata"]["labels"]
+    read["status"] = {"restartCount": 9}
+    answer = client.put(BOX, json=read)
+    assert answer.status_code == 200
+    stored = served.sandbox("box")
+    assert (stored.spec["runState"], stored.labels, stored.generation) == ("Suspended", {}, 2)
+    assert stored.status == {"restartCount": 2}
+    same = client.put(BOX, json=answer.json()).json()
+    assert same["metadata"]["resourceVersion"] == answer.json()["metadata"]["resourceVersion"]
+
+
+def test_replace_what_was_changed_since(client: Client, served: World) -> None:
+    read = client.post(SANDBOXES, json=body()).json()
+    served.change("box", labels={"app": "other"})
+    answer = client.put(BOX, json=read)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
+    assert "was changed since (it is at 2); read it again" in answer.json()["message"]
+    read["metadata"] |= {"resourceVersion": "2", "uid": "another"}
+    assert "was deleted and created anew" in client.put(BOX, json=read).json()["message"]
+    assert served.sandbox("box").labels == {"app": "other"}
+
+
+def test_of_two_writers_that_read_the_same_one_wins(client: Client) -> None:
+    read = client.post(SANDBOXES, json=body()).json()
+    codes = [client.put(BOX, json={**read, "spec": body()["spec"] | {"runState": each}}).status_code
+             for each in ("Suspended", "Paused")]  # fmt: skip
+    assert codes == [200, 409]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "code", "words"),
+    [
+        ("PUT", BOX, body(), 422, "is required to replace an object"),
+        ("PUT", BOX, body(metadata={"name": "box", "resourceVersion": "1"}), 404, "not found"),
+        ("PUT", BOX, body("other"), 400, "make them agree"),
+        ("POST", SANDBOXES, body(metadata={"name": "box", "resourceVersion": "1"}), 400, "leave them out"),
+        ("POST", SANDBOXES, body(metadata={"name": "box", "namespace": "team"}), 422, "metadata.namespace"),
+        ("POST", SANDBOXES, body(kind="Sandbix"), 422, "did you mean `Sandbox`?"),
+        ("POST", SANDBOXES, body(spec={"template": {"imgae": "x"}}), 422, "did you mean `image`?"),
+        ("POST", SANDBOXES, [], 422, "must be a mapping"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_words(
+    client: Client, method: str, path: str, sent: Any, code: int, words: str
+) -> None:
+    answer = client.request(method, path, json=sent)
+    assert (answer.status_code, answer.json()["kind"]) == (code, "Status")
+    assert words in answer.json()["message"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 5000, b"a: &a [*a]"])
+def test_a_body_that_cannot_be_read_is_no_defect(client: Client, content: bytes) -> None:
+    answer = client.post(SANDBOXES, content=content)
+    assert answer.status_code in (400, 422)
+
+
+def test_two_documents_are_too_many(client: Client) -> None:
+    text = "---\n".join(json.dumps(body(name)) + "\n" for name in ("a", "b"))
+    assert "must be one Sandbox, not 2" in client.post(SANDBOXES, content=text).json()["message"]
+
+
+def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: World) -> None:
+    read = client.post(SANDBOXES, json=body()).json()
+    served.refusals.append(("spec.template.user", "root is not allowed here"))
+    answer = client.put(BOX, json=read)
+    assert (answer.status_code, answer.json()["details"]["causes"][0]["field"]) == (422, "spec.template.user")
+    served.refusals.clear()
+    going = client.delete(BOX).json()
+    answer = client.put(BOX, json=going)
+    assert (answer.status_code, "is being deleted" in answer.json()["message"]) == (409, True)

@@ -1,0 +1,116 @@
+"""The API's figures over its socket: from a commit to a client's line, a list of 1,000, an apply of 1,000."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controller.kinds.document import parse
+from controller.kinds.registry import discover
+from controller.store import rows
+from controller.store.connect import connect
+from tests.contract.store_worlds import box
+from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_fixtures import quiet
+from tests.store.test_store_bench import bare_insert
+
+__all__ = ["quiet"]
+pytestmark = pytest.mark.bench
+COUNT, ROUNDS = 1000, 3
+API = "/apis/paddock/v1alpha1"
+SANDBOXES = f"{API}/namespaces/default/sandboxes"
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+    made = make_world(tmp_path)
+    server = made.server()
+    server.start()
+    yield made
+    made.services.watches.close()
+    server.stop()
+    made.store.close()
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://p", timeout=60) as made:
+        yield made
+
+
+def documents(prefix: str) -> str:
+    return "---\n".join(QUICKSTART.replace("name: quickstart", f"name: {prefix}-{each:04}") for each in range(COUNT))
+
+
+def best(action: Callable[[int], object]) -> float:
+    """Seconds of the quickest of some rounds."""
+    spent = []
+    for round_ in range(ROUNDS):
+        begun = time.perf_counter()
+        action(round_)
+        spent.append(time.perf_counter() - begun)
+    return min(spent)
+
+
+def test_from_a_commit_to_the_line_at_the_client(world: World, client: httpx.Client) -> None:
+    """From before the write is asked for: an upper bound of the time since its commit, which is amid it."""
+    world.apply()
+    asked, told, written = [], [], []
+    with client.stream("GET", SANDBOXES, params={"watch": "1", "resourceVersion": "1"}) as answer:
+        lines = answer.iter_lines()
+        for number in range(200):
+            changed = QUICKSTART.replace("demo", f"demo-{number}")
+            begun = time.perf_counter()
+            world.apply(changed)
+            applied = time.perf_counter()
+            next(lines)
+            told.append(time.perf_counter() - begun)
+            written.append(applied - begun)
+            begun = time.perf_counter()
+            client.get(f"{SANDBOXES}/quickstart")
+            asked.append(time.perf_counter() - begun)
+    ours, write, bare = statistics.median(told), statistics.median(written), statistics.median(asked)
+    worst = sorted(told)[int(len(told) * 0.99)]
+    print(
+        f"\ncommit to line, the commit's own {write * 1000:.1f} ms included: median {ours * 1000:.1f} ms, "
+        f"99 % {worst * 1000:.1f} ms; one GET: {bare * 1000:.1f} ms; ratio {ours / bare:.2f}"
+    )
+
+
+def test_list_a_thousand(world: World, client: httpx.Client) -> None:
+    world.apply(documents("box"))
+
+    def get(_: int) -> None:
+        assert len(client.get(SANDBOXES).json()["items"]) == COUNT
+
+    ours, bare = best(get), best(lambda _: world.store.list("Sandbox"))
+    print(
+        f"\nlist {COUNT} over the socket: {ours * 1000:.0f} ms; the store alone {bare * 1000:.0f} ms; {ours / bare:.1f}"
+    )
+
+
+def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Client, tmp_path: Path) -> None:
+    texts = [documents(f"ours{each}") for each in range(ROUNDS)]
+
+    def apply(round_: int) -> None:
+        answer = client.post(f"{API}/apply", json={"documents": [{"file": "app.yaml", "text": texts[round_]}]})
+        assert len(answer.json()["items"]) == COUNT
+
+    ours = best(apply)
+    parsed = best(lambda round_: parse("app.yaml", texts[round_], discover()))
+    database = connect(world.store._url)
+    spec = world.store.list("Sandbox")[0][0].spec
+
+    def bare_round(round_: int) -> None:
+        made = (box(f"bare{round_}-{each}", spec=spec, last_applied=spec) for each in range(COUNT))
+        bare_insert(database, [rows.object_row(each) for each in made])
+
+    bare = best(bare_round)
+    database.close()
+    print(
+        f"\napply {COUNT} over the socket: {ours:.2f} s; parsing {parsed:.2f} s, bare SQLAlchemy {bare:.2f} s; "
+        f"ratio {ours / (parsed + bare):.2f}"
+    )

@@ -1,0 +1,206 @@
+"""patch, label, annotate, set and edit: what they print, what they change, and what they refuse."""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("app: demo", "app: web")
+
+
+@pytest.fixture
+def two(served: World) -> World:
+    served.apply(f"{QUICKSTART}---\n{OTHER}")
+    return served
+
+
+def test_patch(paddock: Run, two: World, tmp_path: Path) -> None:
+    done = paddock("patch", "sb", "quickstart", "-p", "{spec: {runState: Suspended}}")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart patched\n")
+    again = paddock("patch", "sb/quickstart", "-p", '{"spec": {"runState": "Suspended"}}')
+    assert again.stdout == "sandbox.paddock/quickstart patched (no change)\n"
+    (tmp_path / "p.yaml").write_text("- {op: remove, path: /spec/resources/limits/cpu}")
+    words = ("patch", "sb/quickstart", "--type", "json", "--patch-file", str(tmp_path / "p.yaml"))
+    assert paddock(*words, "--dry-run=server").stdout == "sandbox.paddock/quickstart patched (server dry run)\n"
+    assert two.sandbox().spec["resources"]["limits"]["cpu"] == "500m"
+    assert json.loads(paddock(*words, "-o", "json").stdout)["spec"]["resources"]["limits"] == {"memory": "512Mi"}
+    assert two.sandbox().spec["runState"] == "Suspended"
+
+
+def test_label_and_annotate(paddock: Run, two: World) -> None:
+    done = paddock("label", "sb", "quickstart", "other", "tier=db", "example.org/x=")
+    assert done.stdout == "sandbox.paddock/quickstart labeled\nsandbox.paddock/other labeled\n"
+    assert two.sandbox().labels == {"app": "demo", "tier": "db", "example.org/x": ""}
+    refused = paddock("label", "sb", "--all", "tier=db", "app=demo")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; say --overwrite to make it `demo`\n"
+    )
+    assert paddock("label", "sb", "-l", "app=web", "app=demo", "--overwrite").stdout.count("labeled") == 1
+    assert paddock("label", "sb/other", "tier-").stdout == "sandbox.paddock/other unlabeled\n"
+    assert paddock("label", "sb/other", "tier-").stdout == "sandbox.paddock/other unlabeled (no change)\n"
+    assert paddock("label", "sb/other", "--list").stdout == "app=demo\nexample.org/x=\n"
+    assert paddock("annotate", "sb/other", "note=a b=c").stdout == "sandbox.paddock/other annotated\n"
+    assert two.sandbox("other").annotations == {"note": "a b=c"}
+    assert (
+        "Listing labels for sandbox.paddock/quickstart:\n app=demo\n"
+        in paddock("label", "sb", "--all", "--list").stdout
+    )
+
+
+def test_set(paddock: Run, two: World) -> None:
+    assert paddock("set", "image", "sb/quickstart", "sb/other", "other:2").stdout == (
+        "sandbox.paddock/quickstart image updated\nsandbox.paddock/other image updated\n"
+    )
+    words = ("set", "resources", "sb/quickstart", "--limits=cpu=1,memory=1Gi,pids=64", "--cpu-shares", "512")
+    assert paddock(*words).stdout == "sandbox.paddock/quickstart resource requirements updated\n"
+    assert two.sandbox().spec["resources"] == {
+        "limits": {"cpu": "1", "memory": "1Gi", "pids": 64},
+        "cpuShares": 512,
+    }
+    paddock("set", "resources", "sb/quickstart", "--limits=cpu=,pids=")
+    assert two.sandbox().spec["resources"]["limits"] == {"memory": "1Gi"}
+    assert paddock("set", "command", "sb/quickstart", "--", "sh", "-c", "sleep 1").exit_code == 0
+    assert two.sandbox().spec["template"]["command"] == ["sh", "-c", "sleep 1"]
+    assert paddock("set", "command", "sb/quickstart", "--default").exit_code == 0
+    assert "command" not in two.sandbox().spec["template"]
+    assert paddock("set", "env", "sb/quickstart", "A=1", "B=2").exit_code == 0
+    assert paddock("set", "env", "sb/quickstart", "A=3", "B-").exit_code == 0
+    assert two.sandbox().spec["template"]["env"] == [{"name": "A", "value": "3"}]
+    assert paddock("set", "run-state", "sb", "quickstart", "Suspended").stdout.endswith("run state updated\n")
+    assert two.sandbox().spec["template"]["image"] == "other:2"
+
+
+def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
+    two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))
+    box = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
+    two.apply(json.dumps(box))
+    done = paddock("set", "image", "sb/box", "b:1")
+    assert (
+        done.stderr == "error: sandbox/box takes its image from the SandboxTemplate `py`; change sandboxtemplate/py\n"
+    )
+    assert paddock("set", "image", "sbt/py", "b:1").stdout == "sandboxtemplate.paddock/py image updated\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["patch", "sb/quickstart"], 2, "one of -p and --patch-file"),
+        (["patch", "sb/quickstart", "-p", "{a: [}"], 1, "--patch:1:6: not YAML"),
+        (["patch", "sb/quickstart", "-p", ""], 1, "must hold one patch"),
+        (["patch", "sb", "quickstart", "other", "-p", "{}"], 2, "name one object"),
+        (["patch", "sb", "-p", "{}"], 2, "name the sandboxes to change"),
+        (["patch", "sb/nope", "-p", "{}"], 1, "`nope` not found"),
+        (["patch", "sb/quickstart", "-p", "{spec: {memroy: 1}}"], 1, "spec.memroy: unknown field"),
+        (["label", "sb/quickstart"], 2, "KEY=VALUE, or KEY-"),
+        (["label", "sb/quickstart", "a=1", "a-"], 2, "given twice"),
+        (["label", "sb/quickstart", "=1"], 2, "a key is missing"),
+        (["label", "sb", "quickstart", "--all", "a=1"], 2, "can't be combined"),
+        (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
+        (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
+        (["set", "resources", "sb/quickstart"], 2, "--limits="),
+        (["set", "resources", "sb/quickstart", "--limits=disk=1"], 2, "a name of cpu, memory, pids"),
+        (["set", "resources", "sb/quickstart", "--limits=memory=512m"], 1, "write `512Mi`"),
+        (["set", "command", "sb/quickstart"], 2, "after `--`"),
+        (["set", "env", "sb/quickstart"], 2, "NAME=VALUE"),
+        (["set", "run-state", "sb/quickstart", "Stopped"], 1, "must be Running, Suspended or Paused"),
+        (["edit", "sb", "quickstart", "other"], 2, "name one object"),
+    ],
+)
+def test_wrong_words(paddock: Run, two: World, words: list[str], code: int, said: str) -> None:
+    done = paddock(*words)
+    assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """An editor that carries out one shell line each time it is opened, and keeps what it was shown."""
+
+    def make(*lines: str) -> Path:
+        script, shown = tmp_path / "editor", tmp_path / "shown"
+        shown.mkdir()
+        cases = "\n".join(f"{at}) {line} ;;" for at, line in enumerate(lines))
+        script.write_text(f'#!/bin/sh\nn=$(ls "{shown}" | wc -l)\ncp "$1" "{shown}/$n"\ncase $n in\n{cases}\nesac\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setenv("VISUAL", str(script))
+        return shown
+
+    return make
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [each for each in os.listdir(folder) if each.startswith("paddock-edit-")]
+
+
+def test_edit(paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path) -> None:
+    shown = editor("sed -i 's/512Mi/1Gi/; s/app: demo/app: new/' \"$1\"")
+    done = paddock("edit", "sb/quickstart")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n")
+    stored = two.sandbox()
+    assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "new"})
+    assert "status" not in (shown / "0").read_text()
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(("line", "said"), [("true", "no changes made"), (': > "$1"', "saved file was empty")])
+def test_edit_is_cancelled(
+    paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path, line: str, said: str
+) -> None:
+    editor(line)
+    done = paddock("edit", "sb/quickstart")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"Edit cancelled, {said}.\n"
+    assert (two.sandbox().generation, left_behind(tmp_path)) == (1, [])
+
+
+def test_edit_opens_again_with_what_was_wrong(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+    shown = editor(
+        "sed -i 's/memory: 512Mi/memroy: 512Mi/' \"$1\"",
+        "sed -i 's/memroy: 512Mi/memory: 1Mi/' \"$1\"",
+        "sed -i 's/memory: 1Mi/memory: 1Gi/' \"$1\"",
+    )
+    done = paddock("edit", "sb/quickstart")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n")
+    assert "spec.resources.limits.memroy: unknown field; did you mean `memory`?" in (shown / "1").read_text()
+    assert "# quickstart.yaml:" in (shown / "1").read_text()
+    assert "must be at least 6Mi" in (shown / "2").read_text()
+    assert two.sandbox().spec["resources"]["limits"]["memory"] == "1Gi"
+
+
+def test_edit_given_up_after_an_error_keeps_a_copy(
+    paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path
+) -> None:
+    editor("sed -i 's/name: quickstart/name: other/' \"$1\"")
+    done = paddock("edit", "sb/quickstart")
+    assert done.exit_code == 1
+    assert "a name or namespace can't be changed" in done.stderr
+    assert f"a copy of your changes is in {tmp_path}/paddock-edit-" in done.stderr
+    assert len(left_behind(tmp_path)) == 1
+
+
+def test_edit_and_somebody_else_meanwhile(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+    command = f"{sys.executable} -m controller --server unix://{two.socket} label sb/quickstart by=them"
+    shown = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
+    done = paddock("edit", "sb/quickstart")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n"), done.stderr
+    assert "Others changed it while you edited" in (shown / "1").read_text()
+    stored = two.sandbox()
+    assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "demo", "by": "them"})
+
+
+def test_edit_without_an_editor(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "/nowhere/ed")
+    done = paddock("edit", "sb/quickstart")
+    assert (done.exit_code, "set EDITOR to one that is here" in done.stderr) == (1, True)
+    monkeypatch.setenv("VISUAL", "false")
+    assert "ended with exit code 1" in paddock("edit", "sb/quickstart").stderr

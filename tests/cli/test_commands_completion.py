@@ -1,0 +1,115 @@
+"""Completion, by real shells: each sources the script and completes, with a daemon and without one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from controller.cli.main import COMMANDS, cli
+from tests.helpers_api import QUICKSTART, World
+
+ROOT = Path(__file__).resolve().parents[2]
+Complete = Callable[..., list[str]]
+BASH = """
+source <(paddock completion bash)
+COMP_WORDS=("$@") COMP_CWORD=$(( $# - 1 ))
+_paddock_completion "$1" 2>&1
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the shell runs, with a `paddock` of its own."""
+    command = tmp_path / "bin" / "paddock"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m controller "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def complete(folder: Path, served: World) -> Complete:
+    """What bash offers for the last of these words."""
+    served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: quarry')}")
+    served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
+
+    def run(*words: str, server: str = f"unix://{served.socket}") -> list[str]:
+        path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", BASH, "bash", "paddock", *words],
+            env={"PATH": path, "PADDOCK_SERVER": server, "HOME": str(folder)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return [each for each in done.stdout.splitlines() if each]
+
+    return run
+
+
+def test_commands_and_options(complete: Complete) -> None:
+    assert complete("") == list(COMMANDS)
+    assert complete("de") == ["describe", "delete"]
+    assert complete("set", "r") == ["resources", "run-state"]
+    assert "--dry-run" in complete("apply", "--d")
+    assert complete("apply", "--dry-run", "s") == ["server"]
+    assert complete("apply", "--dry-run", "=", "cl") == ["client"]
+
+
+def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
+    assert complete("describe", "sandboxe") == ["sandboxes"]
+    assert complete("describe", "sb", "q") == ["quarry", "quickstart"]
+    assert complete("describe", "sandbox/qui") == ["sandbox/quickstart"]
+    assert complete("delete", "-n", "team", "sandbox", "") == ["far"]
+    assert complete("label", "sb/quarry", "sandboxe") == ["sandboxes/"]
+    assert complete("logs", "--tail", "3", "qua") == ["quarry"]
+    assert complete("set", "image", "sb/qua") == ["sb/quarry"]
+    assert complete("set", "run-state", "sb/quarry", "Su") == ["Suspended"]
+    assert complete("wait", "-n", "te") == ["team"]
+    assert complete("describe", "nothing", "") == []
+
+
+def test_files_fields_and_shells(complete: Complete, folder: Path) -> None:
+    (folder / "spec.yaml").touch()
+    assert complete("apply", "-f", "spe") == ["spec.yaml"]
+    assert complete("explain", "sandbox.spec.temp") == ["sandbox.spec.template", "sandbox.spec.templateRef"]
+    assert complete("completion", "f") == ["fish"]
+
+
+def test_without_a_daemon_it_is_silent(complete: Complete) -> None:
+    nowhere = "unix:///nowhere.sock"
+    assert complete("describe", "sb", "q", server=nowhere) == []
+    assert complete("describe", "", server=nowhere) == []
+    assert complete("desc", server=nowhere) == ["describe"]
+    assert complete("describe", "sb", "q", server="nonsense") == []
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes(folder: Path) -> None:
+    stubs = 'compadd() { print -r -- "$@" }; compdef() { : }; source <(paddock completion zsh); '
+    assert shell("zsh", ["-f", "-c", f"{stubs} words=(paddock des) CURRENT=2; _paddock"], folder) == "-- describe\n"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes(folder: Path) -> None:
+    script = "paddock completion fish | source; complete -C 'paddock des'"
+    assert shell("fish", ["--no-config", "-c", script], folder) == "describe\n"
+
+
+def shell(name: str, words: list[str], folder: Path) -> str:
+    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder)}
+    done = subprocess.run([name, *words], env=env, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_a_shell_that_is_not_known_is_refused() -> None:
+    done = CliRunner().invoke(cli, ["completion", "tcsh"])
+    assert (done.exit_code, "bash, zsh, fish" in done.stderr) == (2, True)

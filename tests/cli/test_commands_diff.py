@@ -1,0 +1,129 @@
+"""`paddock diff` and `apply --dry-run=server --plan`: the print, the exit codes, and what is asked of the engine."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.api.app import create_app
+from controller.api.server import ApiServer
+from controller.cli.main import cli
+from controller.ports import NullMeter
+from controller.service.diff import Diff
+from controller.store.sql_store import SqlStore
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+from tests.loop.house import TINY, House
+
+SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000000"')
+
+
+@pytest.fixture
+def house(tmp_path: Path, quiet: None) -> Iterator[House]:
+    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    store.open()
+    made = House(store)
+    yield made
+    made.close()
+    store.close()
+
+
+@pytest.fixture
+def live(house: House, tmp_path: Path) -> Iterator[Run]:
+    """The command line of a daemon whose loop is turned by hand."""
+    diff = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+    services = dataclasses.replace(house.services, diff=diff)
+    server = ApiServer(create_app(services, ready=list, meter=NullMeter()), tmp_path / "p.sock", grace_seconds=1)
+    server.start()
+
+    def run(*words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, ["--server", f"unix://{tmp_path / 'p.sock'}", *words], input=stdin)
+
+    yield run
+    server.stop()
+
+
+def test_the_same_is_exit_code_0_and_no_word(paddock: Run, spec: Callable[..., str], served: World) -> None:
+    served.apply()
+    done = paddock("diff", "-f", spec())
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Callable[..., str], served: World) -> None:
+    served.apply()
+    done = paddock("diff", "-f", spec(QUICKSTART.replace("512Mi", "1Gi")))
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["--- live/sandbox.paddock.default.quickstart", "+++ merged/sandbox.paddock.default.quickstart"]
+    assert [each for each in lines[2:] if each[0] in "+-"] == [
+        "-  generation: 1",
+        "+  generation: 2",
+        "-      memory: 512Mi",
+        "+      memory: 1Gi",
+    ]
+    new = paddock("diff", "-f", spec(QUICKSTART.replace("name: quickstart", "name: other")))
+    assert (new.exit_code, "+  name: other\n" in new.stdout) == (1, True)
+    gone = paddock("diff", "--delete", "-f", spec())
+    assert (gone.exit_code, "-  name: quickstart\n" in gone.stdout) == (1, True)
+
+
+def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
+    bad = paddock("diff", "-f", spec(QUICKSTART.replace("512Mi", "512m")))
+    assert (bad.exit_code, bad.stdout) == (2, "")
+    assert ":11:33: spec.resources.limits.memory: `512m` is 0.512 bytes" in bad.stderr
+    assert paddock("diff").exit_code == 2
+    assert paddock("diff", "-f", "/nowhere.yaml").exit_code == 2
+    assert paddock("--server", "unix:///nowhere.sock", "diff", "-f", spec()).exit_code == 2
+    early = paddock("diff", "--plan", "-f", spec())
+    assert (early.exit_code, "has not looked at the engine yet" in early.stderr) == (2, True)
+
+
+def test_a_plan_is_printed_and_not_carried_out(live: Run, house: House) -> None:
+    house.one_turn()
+    done = live("diff", "--plan", "-f", "-", stdin=SPEC)
+    assert done.exit_code == 1
+    assert done.stdout.endswith(
+        "sandbox.paddock/quickstart created\n"
+        "  engine calls:\n"
+        "    create pdk-quickstart-xxxxxxxx from paddock/test-tiny:1  # no container yet\n"
+        "    start pdk-quickstart-xxxxxxxx  # no container yet\n"
+    )
+    assert (house.engine.calls, house.names()) == ([], [])
+
+
+def test_fields_effects_and_calls(live: Run, house: House) -> None:
+    assert live("apply", "-f", "-", stdin=SPEC).exit_code == 0
+    house.settle()
+    calls = len(house.engine.calls)
+    name = house.container_name("quickstart")
+    changed = SPEC.replace("512Mi", "128Mi").replace(TINY, "other:1").replace("app: demo", "app: new")
+    expected = f"""\
+sandbox.paddock/quickstart configured
+  metadata.labels.app: demo -> new
+    live: changed in place, without a restart
+  spec.template.image: {TINY} -> other:1
+    recreate: spec.template.image changed from {TINY} to other:1
+  spec.resources.limits.memory: 512Mi -> 128Mi
+    live: changed in place, without a restart
+  engine calls:
+    signal TERM {name}  # spec.template.image changed from {TINY} to other:1
+    remove {name}  # spec.template.image changed from {TINY} to other:1
+    create {name} from other:1  # spec.template.image changed from {TINY} to other:1
+    start {name}  # spec.template.image changed from {TINY} to other:1
+"""
+    done = live("apply", "--dry-run=server", "--plan", "-f", "-", stdin=changed)
+    assert (done.exit_code, done.stdout) == (0, expected)
+    both = live("diff", "--plan", "-f", "-", stdin=changed)
+    assert (both.exit_code, both.stdout.endswith(expected)) == (1, True)
+    assert len(house.engine.calls) == calls
+    same = live("diff", "--plan", "-f", "-", stdin=SPEC)
+    assert (same.exit_code, same.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
+    gone = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
+    assert gone.stdout.endswith(f"    remove {name}  # deleted\n  then it is gone\n")
+
+
+def test_a_plan_without_a_dry_run_is_refused(paddock: Run, spec: Callable[..., str]) -> None:
+    done = paddock("apply", "--plan", "-f", spec())
+    assert (done.exit_code, "use `paddock diff --plan`" in done.stderr) == (2, True)

@@ -1,0 +1,94 @@
+"""`paddock get -o jsonpath=... | custom-columns=... --sort-by=...`, as kubectl reads and prints them."""
+
+import pytest
+
+from controller.cli.errors import Misused
+from controller.cli.jsonpath import Template
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+OBJECT = {
+    "metadata": {"name": "a", "labels": {"app.kubernetes.io/name": "x"}},
+    "spec": {"ports": [{"name": "web", "port": 80}, {"name": "api", "port": 443}], "on": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{.metadata.name}", "a"),
+        ("{$.metadata.name}", "a"),
+        ("name={.metadata.name}!", "name=a!"),
+        ("{.spec.ports[*].port}", "80 443"),
+        ("{.spec.ports[-1].name}", "api"),
+        ('{.spec.ports[?(@.name=="api")].port}', "443"),
+        ("{range .spec.ports[*]}{.name}:{.port}{'\\n'}{end}", "web:80\napi:443\n"),
+        ('{range .spec.ports[*]}{@.name}{"\\t"}{end}', "web\tapi\t"),
+        ("{.metadata.labels.app\\.kubernetes\\.io/name}", "x"),
+        ("{.metadata.labels['app.kubernetes.io/name']}", "x"),
+        ("{.spec.on}", "true"),
+        ("{.spec.ports[0]}", '{"name":"web","port":80}'),
+        ("{.nope.nothing}", ""),
+    ],
+)
+def test_templates(template: str, text: str) -> None:
+    assert Template(template).render(OBJECT) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{.a", "a brace is not closed"),
+        ("{range .a[*]}x", "without {end}"),
+        ("x{end}", "without {range}"),
+        ("{.a[}", "no JSONPath"),
+    ],
+)
+def test_templates_that_cannot_be_read(template: str, words: str) -> None:
+    with pytest.raises(Misused) as caught:
+        Template(template)
+    assert words in caught.value.message
+
+
+@pytest.fixture
+def three(served: World) -> World:
+    texts = [QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("a", "b", "c")]
+    served.apply("---\n".join(texts))
+    for name, count in (("a", 10), ("b", 9)):
+        served.change(name, status={"restartCount": count})
+    return served
+
+
+def test_one_object_and_many(paddock: Run, three: World) -> None:
+    assert paddock("get", "sb", "a", "-o", "jsonpath={.status.restartCount}").stdout == "10\n"
+    assert paddock("get", "sb", "-o", "jsonpath={.items[*].metadata.name}").stdout == "a b c\n"
+
+
+def test_custom_columns(paddock: Run, three: World) -> None:
+    columns = "custom-columns=NAME:.metadata.name,COUNT:{.status.restartCount}"
+    shown = paddock("get", "sb", "-o", columns, "--sort-by", ".status.restartCount").stdout
+    assert shown == "NAME   COUNT\nc      <none>\nb      9\na      10\n"
+    assert paddock("get", "sb", "c", "-o", columns, "--no-headers").stdout == "c   <none>\n"
+
+
+def test_tables_are_sorted_too(paddock: Run, three: World) -> None:
+    shown = paddock("get", "sb", "--sort-by={.status.restartCount}", "--no-headers").stdout
+    assert [line.split()[0] for line in shown.splitlines()] == ["c", "b", "a"]
+
+
+def test_several_names(paddock: Run, three: World) -> None:
+    assert paddock("get", "sb", "c", "a", "-o", "name").stdout == "sandbox.paddock/c\nsandbox.paddock/a\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("xml", "is no form; there are wide, json"),
+        ("jsonpath", "write jsonpath=..."),
+        ("jsonpath={.a[}", "no JSONPath"),
+        ("custom-columns=NAME", "write TITLE:PATH"),
+    ],
+)
+def test_a_form_that_there_is_not(paddock: Run, served: World, output: str, said: str) -> None:
+    done = paddock("get", "sb", "-o", output)
+    assert (done.exit_code, said in done.stderr) == (2, True)

@@ -1,0 +1,107 @@
+"""The published schema: up to date, one with the models, and true in what it says of effects."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.kinds import schema
+from controller.kinds.registry import Kind, discover
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.levels import Policy
+from controller.policy.sandbox import render
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "specs/schema/paddock.schema.json"
+EXAMPLES = sorted((ROOT / "specs").rglob("*.yaml"))
+
+
+def test_the_committed_file_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.kinds.schema"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    remedy = "run: python -m controller.kinds.schema > specs/schema/paddock.schema.json"
+    assert PUBLISHED.read_text() == done.stdout, remedy
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_names_the_schema_for_editors(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert (path.parent / first.partition("=")[2]).resolve() == PUBLISHED
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_use_fields_of_the_schema_only(path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        whole = schema.published(discover())["definitions"][document["kind"]]
+        assert unknown(whole, document, document["kind"]) == []
+
+
+def unknown(found: dict[str, Any], value: Any, at: str) -> list[str]:
+    if isinstance(value, list):
+        return [each for item in value for each in unknown(found["items"], item, f"{at}[]")]
+    if not isinstance(value, dict) or found.get("additionalProperties") is not False:
+        return []
+    known = found.get("properties", {})
+    wrong = [f"{at}.{name}" for name in value if name not in known]
+    missing = [f"{at}.{name} is missing" for name in found.get("required", ()) if name not in value]
+    return wrong + missing + [e for name, item in value.items() for e in unknown(known.get(name, {}), item, name)]
+
+
+def leaves(found: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    for name, each in schema.fields(found).items():
+        yield (*at, name), each
+        yield from leaves(each, (*at, name))
+
+
+@pytest.mark.parametrize("kind", [each for each in discover() if each.name.startswith("Sandbox")], ids=lambda k: k.name)
+def test_every_field_says_what_it_means(kind: Kind) -> None:
+    described = {".".join(path): each.get("description") for path, each in leaves(schema.document_schema(kind))}
+    assert [path for path, words in described.items() if not words] == []
+
+
+def spec(**changes: Any) -> SandboxSpec:
+    full: dict[str, Any] = yaml.safe_load((ROOT / "specs/sandbox/full.yaml").read_text())["spec"]
+    return SandboxSpec.model_validate({**full, **changes})
+
+
+OTHER: dict[str, Any] = {
+    "image": "other:1",
+    "command": ["true"],
+    "user": "30000:30000",
+    "workingDir": "/tmp",
+    "env": [{"name": "A", "value": "b"}],
+    "tmpfs": [],
+    "resources": {"limits": {"pids": 3}},
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_the_effect_of_a_template_field_is_what_the_hash_says(name: str) -> None:
+    before = spec()
+    assert before.template is not None
+    after = before.template.model_dump(mode="json", by_alias=True, exclude_none=True) | {name: OTHER[name]}
+    hashes = []
+    for each in (before, spec(template=after)):
+        assert each.template is not None
+        hashes.append(render(each, each.template, name="a", uid="u", policy=Policy()).template_hash)
+    recreated = hashes[0] != hashes[1]
+    assert schema.takes_effect("Sandbox", ("template", name)) == ("recreate" if recreated else "live")
+
+
+def test_every_field_of_a_template_was_tried() -> None:
+    found = schema.at(schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
+    assert found is not None
+    # Only one level is offered in this version; another one can't be rendered.
+    assert set(schema.fields(found)) - {"securityLevel"} == set(OTHER)
+
+
+def kind_of(name: str) -> Kind:
+    found = discover().by_name(name)
+    assert found is not None
+    return found

@@ -1,0 +1,249 @@
+"""What `diff --plan` prints is what then happens: the printed calls against those that the engine was asked for."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.service import errors
+from controller.service.apply import Source
+from controller.service.diff import Diff, Difference
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def document(name: str = "web", kind: str = "Sandbox", **spec: Any) -> str:
+    metadata = {"name": name}
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def box(**spec: Any) -> dict[str, Any]:
+    template = {"image": TINY, "command": ["sleep", "1000000"], **spec.pop("template", {})}
+    return {"template": template, **spec}
+
+
+def differ(house: House) -> Diff:
+    return Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+
+
+def planned(house: House, text: str, *, delete: bool = False) -> list[Difference]:
+    """What would be done, after a turn, as the loop of a daemon makes them all the time."""
+    house.one_turn()
+    return differ(house).diff([Source("test", text)], plan=True, delete=delete)
+
+
+def compare(house: House, found: list[Difference], change: Any, *, new: str = "") -> list[str]:
+    """Carry the change out; the calls that were printed must be those that were made, in that order."""
+    printed = [str(each) for one in found for plan in one.forecasts for each in plan.actions]
+    done = len(house.engine.calls)
+    change()
+    house.settle()
+    made = [str(each) for each in house.engine.calls[done:]]
+    if new:
+        uid = house.container_name(new).rsplit("-", 1)[1]
+        printed = [each.replace("xxxxxxxx", uid) for each in printed]
+    assert made == printed
+    return [each.split()[0] for each in printed]
+
+
+def apply(house: House, text: str) -> None:
+    house.services.apply.apply([Source("test", text)])
+
+
+def running(house: House, **spec: Any) -> None:
+    apply(house, document(**box(**spec)))
+    house.settle()
+
+
+def test_create(house: House) -> None:
+    text = document(**box())
+    found = planned(house, text)
+    assert found[0].result == "created"
+    assert house.names() == []
+    assert compare(house, found, lambda: apply(house, text), new="web") == ["create", "start"]
+
+
+def test_unchanged(house: House) -> None:
+    running(house)
+    found = planned(house, document(**box()))
+    assert (found[0].result, found[0].changes) == ("unchanged", ())
+    assert compare(house, found, lambda: apply(house, document(**box()))) == []
+
+
+def test_memory_is_changed_in_place(house: House) -> None:
+    running(house)
+    text = document(**box(resources={"limits": {"memory": "128Mi"}}))
+    found = planned(house, text)
+    (change,) = found[0].changes
+    assert (change.field, change.before, change.after) == ("spec.resources.limits.memory", None, "128Mi")
+    assert change.effect == "live"
+    assert compare(house, found, lambda: apply(house, text)) == ["update"]
+
+
+@pytest.mark.parametrize("grace", [0, 10])
+def test_another_image_is_a_new_container(house: House, grace: int) -> None:
+    spec = {"lifecycle": {"shutdownGracePeriodSeconds": grace}}
+    running(house, **spec)
+    text = document(**box(template={"image": "other:1"}, **spec))
+    found = planned(house, text)
+    (change,) = found[0].changes
+    assert (change.effect, change.why) == ("recreate", f"spec.template.image changed from {TINY} to other:1")
+    ladder = ["signal"] if grace else []
+    assert compare(house, found, lambda: apply(house, text)) == [*ladder, "remove", "create", "start"]
+
+
+@pytest.mark.parametrize(("state", "calls"), [("Suspended", ["signal"]), ("Paused", ["pause"])])
+def test_run_states_and_back(house: House, state: str, calls: list[str]) -> None:
+    running(house)
+    text = document(**box(runState=state))
+    assert compare(house, planned(house, text), lambda: apply(house, text)) == calls
+    back = planned(house, document(**box()))
+    assert back[0].changes[0].effect == "live"
+    undone = {"Suspended": ["start"], "Paused": ["unpause"]}[state]
+    assert compare(house, back, lambda: apply(house, document(**box()))) == undone
+
+
+def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: House) -> None:
+    running(house, runState="Suspended")
+    text = document(**box(template={"image": "other:1"}, runState="Suspended"))
+    found = planned(house, text)
+    assert found[0].changes[0].effect == "at next start"
+    assert compare(house, found, lambda: apply(house, text)) == []
+    both = document(**box(template={"image": "other:1"}))
+    calls = compare(house, planned(house, both), lambda: apply(house, both))
+    assert calls[-2:] == ["create", "start"]
+
+
+def test_several_changes_at_once(house: House) -> None:
+    running(house)
+    text = document(**box(template={"image": "other:1"}, resources={"limits": {"pids": 9}}, restartPolicy="Never"))
+    found = planned(house, text)
+    assert sorted(each.effect for each in found[0].changes) == ["live", "live", "recreate"]
+    assert compare(house, found, lambda: apply(house, text)) == ["signal", "remove", "create", "start"]
+
+
+def test_deletion_of_one_that_runs(house: House) -> None:
+    running(house)
+    found = planned(house, document(**box()), delete=True)
+    assert (found[0].result, found[0].forecasts[0].gone) == ("deleted", True)
+    assert compare(house, found, lambda: house.delete("web")) == ["signal", "remove"]
+    assert house.names() == []
+
+
+def test_deletion_of_one_that_finished(house: House) -> None:
+    running(house, restartPolicy="Never")
+    house.engine.exit(house.container_name("web"), 0)
+    house.settle()
+    found = planned(house, document(**box(restartPolicy="Never")), delete=True)
+    assert compare(house, found, lambda: house.delete("web")) == ["remove"]
+
+
+def test_deletion_of_what_is_not_there(house: House) -> None:
+    (found,) = planned(house, document(**box()), delete=True)
+    assert (found.result, found.forecasts) == ("absent", ())
+
+
+def test_what_is_refused_is_refused_alike_and_nothing_is_done(house: House) -> None:
+    running(house)
+    text = document(**box(template={"user": "0:0"}))
+    calls = len(house.engine.calls)
+    with pytest.raises(errors.Invalid) as by_diff:
+        planned(house, text)
+    with pytest.raises(errors.Invalid) as by_apply:
+        apply(house, text)
+    assert str(by_diff.value) == str(by_apply.value)
+    house.settle()
+    assert len(house.engine.calls) == calls
+
+
+def test_a_template_that_is_not_there_refuses_the_change(house: House) -> None:
+    running(house)
+    # `template: null` takes the sandbox's own away.
+    text = document(template=None, templateRef={"name": "nope"})
+    found = planned(house, text)
+    assert {each.effect for each in found[0].changes} == {"refused"}
+    assert "there is no SandboxTemplate `nope`" in found[0].changes[0].why
+    assert compare(house, found, lambda: apply(house, text)) == []
+    assert house.condition("web", "Accepted") == "False Refused"
+
+
+def test_a_template_tells_of_all_its_sandboxes(house: House) -> None:
+    apply(house, document("py", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
+    apply(house, document("one", templateRef={"name": "py"}))
+    apply(house, document("two", templateRef={"name": "py"}, resources={"limits": {"memory": "64Mi"}}))
+    house.settle()
+    limits = {"limits": {"memory": "128Mi"}}
+    text = document("py", "SandboxTemplate", image="other:1", command=["sleep", "1000000"], resources=limits)
+    (found,) = planned(house, text)
+    assert {each.field: each.effect for each in found.changes} == {
+        "spec.image": "at next start",
+        "spec.resources.limits.memory": "live",
+    }
+    assert [str(each.ref) for each in found.forecasts] == ["sandbox/default/one", "sandbox/default/two"]
+    assert compare(house, [found], lambda: apply(house, text)) == ["update"]
+
+
+def test_a_template_and_its_sandbox_in_one_file(house: House) -> None:
+    template = document("py", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
+    text = f"{template}\n---\n{document(templateRef={'name': 'py'})}"
+    found = planned(house, text)
+    # The sandbox is told twice: as a document, and as one that the template has a say in.
+    assert [len(each.forecasts) for each in found] == [1, 1]
+    assert compare(house, found[1:], lambda: apply(house, text), new="web") == ["create", "start"]
+
+
+def test_a_daemon_that_has_not_looked_yet_promises_nothing(house: House) -> None:
+    with pytest.raises(errors.ServiceUnavailable, match="has not looked"):
+        differ(house).diff([Source("test", document(**box()))], plan=True)
+
+
+def test_a_crash_loop_is_not_called_settled(house: House) -> None:
+    running(house)
+    for _ in range(2):
+        house.engine.exit(house.container_name("web"), 1)
+        house.settle(seconds=0)
+    (found,) = planned(house, document(**box()))
+    assert found.forecasts[0].reason == "CrashLoopBackOff"
+    assert found.forecasts[0].wait_seconds == pytest.approx(10, abs=1)
+
+
+def test_a_new_image_while_the_engine_is_away_waits_for_it(house: House) -> None:
+    running(house)
+    house.engine.go_down("connection refused")
+    text = document(**box(template={"image": "other:1"}))
+    (found,) = planned(house, text)
+    (change,) = found.changes
+    assert (change.effect, change.why) == ("recreate", "once this is over: EngineUnreachable: connection refused")
+    assert compare(house, [found], lambda: apply(house, text)) == []
+
+
+STATES = ("Running", "Suspended", "Paused")
+WAYS = [(image, memory, state) for image in (TINY, "other:1") for memory in ("64Mi", "128Mi") for state in STATES]
+
+
+def asked(name: str, way: tuple[str, str, str]) -> str:
+    image, memory, state = way
+    return document(name, **box(template={"image": image}, resources={"limits": {"memory": memory}}, runState=state))
+
+
+@pytest.mark.parametrize("before", WAYS[: len(WAYS) // 2], ids="-".join)
+def test_from_every_way_to_every_other(house: House, before: tuple[str, str, str]) -> None:
+    for at, after in enumerate(WAYS):
+        name = f"web-{at}"
+        apply(house, asked(name, before))
+        house.settle()
+        printed = [str(each) for each in planned(house, asked(name, after))[0].forecasts[0].actions]
+        done = len(house.engine.calls)
+        apply(house, asked(name, after))
+        house.settle()
+        made = [str(each) for each in house.engine.calls[done:]]
+        # A call that the engine asked to make again counts once.
+        assert [each for i, each in enumerate(made) if made[i - 1 : i] != [each]] == printed, (before, after)

@@ -1,0 +1,103 @@
+"""The imagined run: the planner's own steps, whole ladders, and every action known to it."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.instance import Memory
+from controller.plan.preview import Forecast, preview
+from tests.plan.case_file import NOW, POLICY, container, instance, memory, sandbox, snapshot, uid_of
+
+SPEC = {"template": {"image": "a:1"}}
+
+
+def forecast(*, spec: dict, found: list | None = None, remembered: Memory | None = None, **said: object) -> Forecast:
+    box = sandbox("a", spec, **said)
+    held = {uid_of("a"): instance(box, remembered)} if remembered else {}
+    return preview(snapshot([box], found or [], instances=held), {uid_of("a")}, POLICY)[uid_of("a")]
+
+
+def calls(found: Forecast) -> list[str]:
+    return [str(each) for each in found.actions]
+
+
+def test_a_new_one_is_created_and_started() -> None:
+    found = forecast(spec=SPEC)
+    assert calls(found) == ["create pdk-a-auid from a:1", "start pdk-a-auid"]
+    assert (found.reason, found.gone) == ("", False)
+
+
+def test_a_new_image_shows_the_whole_ladder_with_its_reason() -> None:
+    old = sandbox("a", SPEC)
+    found = forecast(
+        spec={"template": {"image": "b:1"}},
+        generation=2,
+        found=[container(old, generation=1)],
+        remembered=memory(old, run=["a-c1", -100]),
+    )
+    assert calls(found) == [
+        "signal TERM pdk-a-auid",
+        "remove pdk-a-auid",
+        "create pdk-a-auid from b:1",
+        "start pdk-a-auid",
+    ]
+    assert {each.why for each in found.actions} == {"spec.template.image changed from a:1 to b:1"}
+    assert found.reason == ""
+
+
+def test_what_waits_says_for_what_and_how_long() -> None:
+    box = sandbox("a", SPEC)
+    ended = container(box, state="exited", started=-3, finished=-2, exit_code=1)
+    found = forecast(spec=SPEC, found=[ended], remembered=memory(box, run=["a-c1", -3], crashes=2))
+    assert (found.actions, found.reason) == ((), "CrashLoopBackOff")
+    assert found.wait_seconds is not None
+    assert 0 < found.wait_seconds <= 20
+
+
+def test_paused_and_then_suspended_is_unpaused_first() -> None:
+    box = sandbox("a", {**SPEC, "runState": "Suspended"}, generation=2)
+    found = forecast(spec={**SPEC, "runState": "Suspended"}, found=[container(box, state="paused")], generation=2)
+    assert calls(found) == ["unpause pdk-a-auid", "signal TERM pdk-a-auid"]
+    assert found.reason == "Suspended"
+
+
+def test_a_blind_look_promises_nothing() -> None:
+    box = sandbox("a", SPEC)
+    found = preview(snapshot([box], [], blind="no engine"), {uid_of("a")}, POLICY)[uid_of("a")]
+    assert (found.actions, found.reason, found.message) == ((), "EngineUnreachable", "no engine")
+
+
+def test_what_is_in_flight_and_old_results_do_not_hide_the_object() -> None:
+    box = sandbox("a", SPEC)
+    busy = snapshot([box], [], in_flight=frozenset((uid_of("a"),)))
+    assert len(preview(busy, {uid_of("a")}, POLICY)[uid_of("a")].actions) == 2
+
+
+def test_only_what_was_asked_for_is_told_and_the_snapshot_stays_as_it_was() -> None:
+    one, other = sandbox("a", SPEC), sandbox("b", SPEC)
+    made = snapshot([one, other], [])
+    before = replace(made)
+    assert set(preview(made, {uid_of("b")}, POLICY)) == {uid_of("b")}
+    assert made == before
+    assert made.now == NOW
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"name": "other"}, ["rename other to pdk-a-auid"]),
+        ({"limits": {"pids": 7}}, ["update pdk-a-auid cpu=1 memory=512Mi pids=64"]),
+        ({"state": "paused"}, ["unpause pdk-a-auid"]),
+        ({"networks": ("none", "bridge")}, ["disconnect pdk-a-auid from bridge"]),
+    ],
+)
+def test_repairs_are_done_once(said: dict, wanted: list[str]) -> None:
+    box = sandbox("a", SPEC)
+    found = forecast(spec=SPEC, found=[container(box, **said)], remembered=memory(box, run=["a-c1", -100]))
+    assert (calls(found), found.reason) == (wanted, "")
+
+
+def test_deletion_ends_with_nothing_left() -> None:
+    box = sandbox("a", SPEC)
+    found = forecast(spec=SPEC, found=[container(box)], deleted_at=NOW)
+    assert (calls(found), found.gone) == (["signal TERM pdk-a-auid", "remove pdk-a-auid"], True)

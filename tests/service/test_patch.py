@@ -1,0 +1,183 @@
+"""PATCH as a use-case: the two formats, what may be touched, preconditions, and what an apply makes of it."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, discover
+from controller.service import errors
+from tests.helpers_api import QUICKSTART, World
+
+
+def kind() -> Kind:
+    found = discover().by_name("Sandbox")
+    assert found is not None
+    return found
+
+
+def patch(world: World, body: Any, **options: Any) -> StoredObject:
+    return world.services.patch.patch(kind(), "default", "quickstart", body, **options)
+
+
+def test_a_merge_patch_changes_the_spec_and_moves_the_generation(world: World) -> None:
+    world.apply()
+    found = patch(world, {"spec": {"resources": {"limits": {"memory": "1Gi", "cpu": None}}}})
+    assert found.spec["resources"]["limits"] == {"memory": "1Gi"}
+    assert (found.generation, world.sandbox()) == (2, found)
+    assert world.woken == [1, 1]
+
+
+def test_labels_and_annotations_move_no_generation(world: World) -> None:
+    world.apply()
+    found = patch(world, {"metadata": {"labels": {"tier": "db", "app": None}, "annotations": {"a/b": "c"}}})
+    assert (found.labels, found.annotations, found.generation) == ({"tier": "db"}, {"a/b": "c"}, 1)
+
+
+def test_what_says_the_same_writes_nothing_and_wakes_nobody(world: World) -> None:
+    world.apply()
+    before, revision = world.sandbox(), world.store.revision()
+    assert patch(world, {"spec": {"resources": {"limits": {"cpu": "0.5"}}}}) == before
+    assert (world.store.revision(), world.woken) == (revision, [1])
+
+
+def test_a_dry_run_answers_and_writes_nothing(world: World) -> None:
+    world.apply()
+    assert patch(world, {"spec": {"runState": "Paused"}}, dry_run=True).spec["runState"] == "Paused"
+    assert world.sandbox().spec["runState"] == "Running"
+
+
+def test_a_json_patch_is_carried_out_whole(world: World) -> None:
+    world.apply()
+    operations = [
+        {"op": "test", "path": "/spec/template/image", "value": "paddock/python:1"},
+        {"op": "replace", "path": "/spec/template/image", "value": "paddock/python:2"},
+        {"op": "add", "path": "/spec/template/command/-", "value": "now"},
+        {"op": "add", "path": "/metadata/annotations/example.org~1by", "value": "test"},
+        {"op": "move", "from": "/metadata/labels/app", "path": "/metadata/labels/name"},
+        {"op": "copy", "from": "/metadata/labels/name", "path": "/metadata/labels/again"},
+        {"op": "remove", "path": "/spec/resources/limits/cpu"},
+    ]
+    found = patch(world, operations, type_="json")
+    assert found.spec["template"]["command"] == ["sleep", "infinity", "now"]
+    assert found.spec["resources"]["limits"] == {"memory": "512Mi"}
+    assert found.labels == {"name": "demo", "again": "demo"}
+    assert found.annotations == {"example.org/by": "test"}
+
+
+def test_a_test_that_does_not_hold_is_a_conflict_and_nothing_is_done(world: World) -> None:
+    world.apply()
+    operations = [
+        {"op": "replace", "path": "/spec/runState", "value": "Paused"},
+        {"op": "test", "path": "/spec/template/image", "value": "other:1"},
+    ]
+    with pytest.raises(errors.Conflict, match=r"operation 2 \(test\): /spec/template/image is not as tested"):
+        patch(world, operations, type_="json")
+    assert world.sandbox().generation == 1
+
+
+def test_preconditions(world: World) -> None:
+    world.apply()
+    version = str(world.sandbox().resource_version)
+    moved = patch(world, {"metadata": {"resourceVersion": version}, "spec": {"runState": "Paused"}})
+    with pytest.raises(errors.Conflict, match=f"it is at {moved.resource_version}"):
+        patch(world, {"metadata": {"resourceVersion": version}, "spec": {"runState": "Running"}})
+    with pytest.raises(errors.Conflict, match="deleted and created anew"):
+        patch(world, {"metadata": {"uid": "other"}})
+    world.change(deleted_at=1.0)
+    with pytest.raises(errors.Conflict, match="is being deleted"):
+        patch(world, {"spec": {"runState": "Running"}})
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"metadata": {"name": "other"}}, "metadata.name: can't be patched"),
+        ({"metadata": {"generation": 7}}, "metadata.generation: can't be patched"),
+        ({"metadata": {"finalizers": None}}, "metadata.finalizers: can't be patched"),
+        ({"status": {"restartCount": 0}}, "status: can't be patched"),
+        ({"kind": "Pool"}, "kind: can't be patched"),
+        ({"colour": "red"}, "colour: can't be patched"),
+        ({"spec": None}, "must keep its metadata and its spec"),
+        ({"spec": []}, "must keep its metadata and its spec"),
+        ({"spec": {"memroy": 1}}, "spec.memroy: unknown field; "),
+        ({"spec": {"template": {"image": None}}}, "spec.template.image: is required"),
+        ({"spec": {"runState": "running"}}, "spec.runState: must be Running, Suspended or Paused, not `running`"),
+        (
+            {"spec": {"resources": {"limits": {"memory": "512m"}}}},
+            "spec.resources.limits.memory: `512m` is 0.512 bytes",
+        ),
+        ({"metadata": {"labels": {"a b": "c"}}}, "metadata.labels[a b]"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels.a: must be text"),
+        ({"metadata": {"labels": "a"}}, "metadata.labels: must be a mapping"),
+    ],
+)
+def test_what_is_refused_and_how(world: World, body: Any, said: str) -> None:
+    world.apply()
+    world.set_ready()
+    before = world.sandbox()
+    with pytest.raises(errors.Invalid) as raised:
+        patch(world, body)
+    assert said in str(raised.value)
+    assert world.sandbox() == before
+
+
+def test_every_reason_at_once_and_admission_is_asked(world: World) -> None:
+    world.apply()
+    world.refusals.append(("spec.template.user", "no root here"))
+    with pytest.raises(errors.Invalid) as raised:
+        patch(world, {"spec": {"template": {"user": "0:0"}}, "metadata": {"labels": {"a": "not fit!"}}})
+    assert {each["field"] for each in raised.value.causes} == {"spec.template.user", "metadata.labels.a"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "is a list of operations"),
+        ([1], "operation 1: `op` must be one of"),
+        ([{"op": "launch", "path": "/spec"}], "operation 1: `op` must be one of"),
+        ([{"op": "add", "path": "spec", "value": 1}], r"operation 1 \(add\): `path` must be a pointer"),
+        ([{"op": "add", "path": "/spec/runState"}], "`value` is missing"),
+        ([{"op": "remove", "path": "/spec/nope"}], "there is nothing at /spec/nope"),
+        ([{"op": "remove", "path": ""}], "the whole object can't be taken away"),
+        ([{"op": "replace", "path": "/spec/nope", "value": 1}], "use `add`"),
+        ([{"op": "remove", "path": "/spec/template/command/2"}], "the list has 2"),
+        ([{"op": "add", "path": "/spec/template/command/01", "value": "x"}], "there is no item"),
+        ([{"op": "add", "path": "/spec/runState/x", "value": "x"}], "no mapping and no list"),
+        ([{"op": "move", "from": "/spec", "path": "/spec/template"}], "into itself"),
+        ([{"op": "test", "path": "/spec", "value": 1}] * 1001, "at most 1000"),
+    ],
+)
+def test_operations_that_can_not_be_read(world: World, body: Any, said: str) -> None:
+    world.apply()
+    with pytest.raises(errors.BadRequest, match=said):
+        patch(world, body, type_="json")
+
+
+def test_a_merge_patch_must_be_a_mapping_and_the_object_must_be_there(world: World) -> None:
+    world.apply()
+    with pytest.raises(errors.BadRequest, match="is a mapping"):
+        patch(world, [1])
+    with pytest.raises(errors.NotFound):
+        world.services.patch.patch(kind(), "team", "quickstart", {})
+
+
+def test_fields_of_a_newer_version_survive_and_new_ones_do_not_get_in(world: World) -> None:
+    world.apply()
+    spec = dict(world.sandbox().spec)
+    world.change(spec={**spec, "template": {**spec["template"], "telepathy": {"on": True}}})
+    found = patch(world, {"spec": {"runState": "Paused"}})
+    assert found.spec["template"]["telepathy"] == {"on": True}
+    with pytest.raises(errors.Invalid, match=r"spec\.other: unknown field"):
+        patch(world, {"spec": {"other": 1}})
+
+
+def test_an_apply_keeps_what_was_patched_beside_it(world: World) -> None:
+    world.apply()
+    patch(
+        world, {"spec": {"resources": {"limits": {"pids": 9, "memory": "1Gi"}}}, "metadata": {"labels": {"by": "me"}}}
+    )
+    assert world.apply(QUICKSTART) == ["configured"]
+    stored = world.sandbox()
+    assert stored.spec["resources"]["limits"] == {"cpu": "500m", "memory": "512Mi", "pids": 9}
+    assert stored.labels == {"app": "demo", "by": "me"}

@@ -1,0 +1,284 @@
+"""Watches: nothing twice and nothing missed, from any revision on; selectors, bookmarks, bounds."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, discover
+from controller.service import errors
+from controller.service.announce import announcing
+from controller.service.watch import BOOKMARK_SECONDS, Watches
+from controller.service.watcher import Watch, WatchEvent
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world
+from tests.daemon import wait_for
+
+WRITERS, COMMITS = 8, 15
+
+
+class Reader:
+    """A watcher as a door is one: takes what there is whenever it is woken."""
+
+    def __init__(self, watches: Watches, **options: Any) -> None:
+        self._woken = threading.Event()
+        self._watches = watches
+        self.watch: Watch = watches.open(sandbox_kind(), wake=self._woken.set, **options)
+        self.events: list[WatchEvent] = []
+        while (earlier := watches.earlier(self.watch)) is not None:
+            self.events += earlier
+
+    def read(self, until: Any = None) -> list[tuple[str, str]]:
+        """What came, as (type, name), once `until` is true of it, or the watch has ended."""
+
+        def there() -> bool:
+            self._woken.wait(0.05)
+            self._woken.clear()
+            ended = bool(self.watch.ended)
+            self.events += self.watch.take()
+            return ended or until is None or until(self.told())
+
+        wait_for("the events", there)
+        return self.told()
+
+    def told(self) -> list[tuple[str, str]]:
+        return [(each.type, each.shown.obj.name if each.shown else str(each.revision)) for each in self.events]
+
+
+def sandbox_kind() -> Kind:
+    found = discover().by_name("Sandbox")
+    assert found is not None
+    return found
+
+
+def count(wanted: int) -> Any:
+    return lambda told: len(told) >= wanted
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def store(world: World) -> SqlStore:
+    return world.store()
+
+
+@pytest.fixture
+def watches(store: SqlStore, clock: HandClock) -> Iterator[Watches]:
+    made = Watches(store, clock, most=20, ahead=10, poll_seconds=0.05)
+    yield made
+    made.close()
+
+
+def relabel(store: SqlStore, obj: StoredObject, **labels: str) -> StoredObject:
+    current = store.get(obj.kind, obj.namespace, obj.name)
+    assert current is not None
+    return insert(store, replace(current, labels=labels))[0]
+
+
+def remove(store: SqlStore, obj: StoredObject) -> None:
+    with store.transaction() as transaction:
+        transaction.remove(obj)
+
+
+def test_without_a_revision_it_begins_with_what_is_there(store: SqlStore, watches: Watches) -> None:
+    one, _ = insert(store, box("one"), box("two"))
+    reader = Reader(watches)
+    assert reader.told() == [("ADDED", "one"), ("ADDED", "two")]
+    relabel(store, one, app="x")
+    remove(store, one)
+    assert reader.read(count(4))[2:] == [("MODIFIED", "one"), ("DELETED", "one")]
+
+
+def test_it_resumes_after_any_revision_without_a_gap_or_a_repeat(store: SqlStore, watches: Watches) -> None:
+    for number in range(6):
+        insert(store, box(f"box-{number}"))
+    first = Reader(watches, since=1)
+    insert(store, box("last"))
+    expected = [("ADDED", f"box-{number}") for number in range(1, 6)] + [("ADDED", "last")]
+    assert first.read(count(6)) == expected
+    for since in range(1, 7):
+        assert Reader(watches, since=since).read(count(7 - since)) == expected[since - 1 :]
+
+
+def test_a_revision_that_is_pruned_or_not_reached_is_gone(store: SqlStore, watches: Watches) -> None:
+    for number in range(4):
+        insert(store, box(f"box-{number}"))
+    store.prune(keep_changes=1, events_before=0)
+    for since in (1, 99):
+        with pytest.raises(errors.Gone, match="list again"):
+            Reader(watches, since=since)
+    assert Reader(watches, since=3).read(count(1)) == [("ADDED", "box-3")]
+    assert watches.count == 1
+
+
+def test_scope_is_kind_namespace_and_name(store: SqlStore, watches: Watches) -> None:
+    here = Reader(watches, namespace="default")
+    named = Reader(watches, namespace="default", name="one")
+    insert(store, box("one", namespace="team"), replace(box("one", uid="q"), kind="Quota"), box("one"), box("two"))
+    assert here.read(count(2)) == [("ADDED", "one"), ("ADDED", "two")]
+    assert named.read(count(1)) == [("ADDED", "one")]
+
+
+def test_an_object_that_begins_or_stops_to_match_is_added_or_deleted(store: SqlStore, watches: Watches) -> None:
+    one, two = insert(store, box("one", labels={"app": "web"}), box("two"))
+    since = store.revision()
+    live = Reader(watches, labels="app=web", since=since)
+    relabel(store, two, app="db")
+    relabel(store, two, app="web")
+    relabel(store, one, app="db")
+    relabel(store, one, app="cache")
+    remove(store, one)
+    remove(store, two)
+    expected = [("ADDED", "two"), ("DELETED", "one"), ("DELETED", "two")]
+    assert live.read(count(3)) == expected
+    # Whoever resumes amid that gets the rest of it: what matched at that revision is remembered.
+    for after, rest in ((0, expected), (2, expected[1:]), (3, expected[2:]), (6, [])):
+        assert Reader(watches, labels="app=web", since=since + after).read(count(len(rest))) == rest
+
+
+def test_a_selector_from_before_anybody_watched_tells_rather_too_much(store: SqlStore, watches: Watches) -> None:
+    (one,) = insert(store, box("one", labels={"app": "web"}))
+    since = store.revision()
+    relabel(store, one, app="db")
+    assert Reader(watches, labels="app=web", since=since).read(count(1)) == [("DELETED", "one")]
+
+
+def test_bookmarks_carry_the_newest_revision_at_least_once_a_minute(
+    store: SqlStore, watches: Watches, clock: HandClock
+) -> None:
+    with_, without = Reader(watches, bookmarks=True), Reader(watches)
+    assert with_.told() == [("BOOKMARK", "0")]
+    insert(store, replace(box("other"), kind="Quota"))
+    clock.advance(BOOKMARK_SECONDS)
+    watches.notify()
+    assert with_.read(count(2))[1] == ("BOOKMARK", str(store.revision()))
+    assert BOOKMARK_SECONDS < 60
+    insert(store, box("one"))
+    assert without.read(count(1)) == [("ADDED", "one")]
+
+
+def test_who_does_not_read_is_cut_and_the_others_are_not(store: SqlStore, watches: Watches) -> None:
+    slow, quick = Reader(watches), Reader(watches)
+    for number in range(15):
+        insert(store, box(f"box-{number:02}"))
+        quick.read(count(number + 1))
+    wait_for("the slow one is cut", lambda: slow.watch.ended)
+    assert isinstance(slow.watch.ended, errors.Gone)
+    assert slow.read() == []
+    assert (quick.watch.ended, watches.count) == (False, 1)
+
+
+def test_a_commit_larger_than_the_buffer_still_comes_whole(store: SqlStore, watches: Watches) -> None:
+    reader = Reader(watches)
+    insert(store, *(box(f"box-{number:02}") for number in range(25)))
+    assert len(reader.read(count(25))) == 25
+
+
+def test_there_are_only_so_many_and_closing_one_makes_room(watches: Watches) -> None:
+    readers = [Reader(watches) for _ in range(20)]
+    with pytest.raises(errors.TooManyRequests, match="20 watches are open"):
+        Reader(watches)
+    readers[0].watch.close()
+    Reader(watches)
+
+
+def test_closing_ends_all_watches_and_refuses_others(watches: Watches) -> None:
+    reader = Reader(watches)
+    watches.close()
+    assert (reader.read(), reader.watch.ended) == ([], True)
+    with pytest.raises(errors.ServiceUnavailable, match="stopping"):
+        Reader(watches)
+
+
+def test_a_selector_that_cannot_be_read(watches: Watches) -> None:
+    with pytest.raises(errors.BadRequest, match="can't read"):
+        Reader(watches, labels="a b")
+
+
+def test_a_store_that_fails_for_a_while_is_followed_again(
+    store: SqlStore, watches: Watches, world: World, quiet: None
+) -> None:
+    reader = Reader(watches)
+    store.close()
+    watches.notify()
+    other = world.store()
+    insert(other, box("meanwhile"))
+    store.open()
+    assert reader.read(count(1)) == [("ADDED", "meanwhile")]
+
+
+def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clock: HandClock) -> None:
+    watches = Watches(store, clock, poll_seconds=3600)
+    told = announcing(store, watches.notify)
+    try:
+        reader = Reader(watches)
+        with told.transaction() as transaction:
+            transaction.put(box("one"))
+        assert reader.read(count(1)) == [("ADDED", "one")]
+    finally:
+        watches.close()
+
+
+def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> None:
+    """What each reader was told is what the store's log has, in its order."""
+    log = [(each.type, each.obj.name) for each in store.changes(begun, limit=100_000)]
+    assert len(log) >= WRITERS * COMMITS
+    for reader in readers:
+        assert reader.read(count(len(log))) == log
+
+
+def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
+    watches = Watches(store, clock)
+    told = announcing(world.store(), watches.notify)
+
+    def write(writer: int) -> None:
+        for number in range(COMMITS):
+            with told.transaction() as transaction:
+                transaction.put(box(f"{writer}-{number}"))
+
+    threads = [threading.Thread(target=write, args=(each,)) for each in range(WRITERS)]
+    try:
+        readers = [Reader(watches)]
+        for each in threads:
+            each.start()
+        # Some come in the middle, and begin at the beginning or where the store is.
+        while any(each.is_alive() for each in threads) and len(readers) < 6:
+            wait_for("some more", lambda: store.revision() > len(readers) * 10)
+            readers.append(Reader(watches, since=1))
+        for each in threads:
+            each.join()
+        check_nothing_missed(store, readers[:1], 0)
+        for reader in readers[1:]:
+            assert reader.read(count(WRITERS * COMMITS - 1)) == readers[0].told()[1:]
+    finally:
+        watches.close()
+
+
+def test_no_commit_of_8_processes_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
+    children = [world.child("write", f"w{each}", COMMITS) for each in range(WRITERS)]
+    watches = Watches(store, clock, poll_seconds=0.05)
+    try:
+        readers = [Reader(watches), Reader(watches, namespace="default")]
+        for child in children:
+            assert child.says() == "ready"
+        for child in children:
+            child.go()
+        for child in children:
+            assert child.says() == "done"
+        check_nothing_missed(store, readers, 0)
+    finally:
+        watches.close()
