@@ -82,4 +82,4 @@ def test_stop_cuts_off_a_stream_that_would_never_end(world: World) -> None:
         with client.stream("GET", path) as answer:
             assert next(answer.iter_raw()) == b"first\n"
             server.stop()
-            assert world.streams.closed.wait(5)
+            assert world.streams.closed.wait(30)

@@ -102,9 +102,9 @@ def test_a_daemon_that_ends_shows_why(desk: World) -> None:
 
 def test_a_daemon_that_is_not_ready_in_time_says_what_it_answers(desk: World) -> None:
     (desk.base / "unready").touch()
-    result = desk.run("deploy/daemon.sh", "start", env={"PADDOCK_DAEMON_TIMEOUT": "1"})
+    result = desk.run("deploy/daemon.sh", "start", env={"PADDOCK_DAEMON_TIMEOUT": "6"})
     assert result.returncode == 1
-    assert "is not ready after 1 s: engine: not reachable" in result.stderr
+    assert "is not ready after 6 s: engine: not reachable" in result.stderr
     assert desk.run("deploy/daemon.sh", "status").returncode == 1
     assert desk.run("deploy/daemon.sh", "stop").returncode == 0
 

@@ -73,7 +73,7 @@ def test_a_broken_stream_of_events_is_a_gap_and_everything_is_inspected(
     boxes = [world.running(world.new_uid()) for _ in range(3)]
     before = meter.calls()
     proxy.break_connections()
-    world.until(lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes), seconds=5)
+    world.until(lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes), seconds=30)
     assert meter.counts["paddock_docker_event_stream_reconnects_total",] >= 1
     world.hand.kill(boxes[0].name)
     world.until(lambda: world.state(boxes[0].uid) == "exited")
