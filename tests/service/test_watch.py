@@ -163,9 +163,15 @@ def test_bookmarks_carry_the_newest_revision_at_least_once_a_minute(
     with_, without = Reader(watches, bookmarks=True), Reader(watches)
     assert with_.told() == [("BOOKMARK", "0")]
     insert(store, replace(box("other"), kind="Quota"))
-    clock.advance(BOOKMARK_SECONDS)
-    watches.notify()
-    assert with_.read(count(2))[1] == ("BOOKMARK", str(store.revision()))
+    newest = ("BOOKMARK", str(store.revision()))
+
+    def told(events: list[tuple[str, str]]) -> bool:
+        # Again and again: the hub may have looked just before the insert, and found the time just after it.
+        clock.advance(BOOKMARK_SECONDS)
+        watches.notify()
+        return newest in events
+
+    with_.read(told)
     assert BOOKMARK_SECONDS < 60
     insert(store, box("one"))
     assert without.read(count(1)) == [("ADDED", "one")]
