@@ -1,12 +1,10 @@
 """What every stored object carries, whatever its kind: identity, versions, ownership, conditions, events."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +51,12 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a status. `changed_at` is Unix seconds and moves only when `status` does."""
+    """One condition of a status, as it is computed; when it last changed is found from what was stored before."""
 
     type: str
     status: ConditionStatus
     reason: str
     message: str = ""
-    observed_generation: int = 0
-    changed_at: float = 0.0
-
-    def since(self, prior: "Condition | None", now: float) -> "Condition":
-        """This condition with the time of its last transition, given what was stored before."""
-        kept = prior.changed_at if prior is not None and prior.status == self.status else now
-        return replace(self, changed_at=kept)
-
-
-def condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    """The condition of that type, or None."""
-    return next((each for each in conditions if each.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True)
