@@ -10,6 +10,7 @@ from typing import Any
 from controller.kinds.action import Action
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.quota import Ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,14 @@ class Writes:
 
     `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
     are gone: the named finalizer is taken off, and with the last one the object and its instance go.
+    `ceilings` are what the instances may come to hold with this, by which room was given; more is a conflict.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
     instances: tuple[Instance, ...] = ()
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.statuses or self.instances or self.events or self.finalized)

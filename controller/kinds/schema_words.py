@@ -26,6 +26,17 @@ WORDS: Mapping[str, str] = {
     "SandboxSpec.restartPolicy": "Whether it is started again when it ends by itself: Always; OnFailure: not after "
     "exit code 0; Never.",
     "SandboxSpec.lifecycle": "How long things may take.",
+    "SandboxSpec.priority": "Who is first when there is no room for all (higher first, then older); stops nothing.",
+    "QuotaSpec.hard": "What all sandboxes of the namespace may hold together.",
+    "HostQuotaSpec.hard": "What all sandboxes of the host may hold together; the rest comes from its real size.",
+    "perSandbox": "What one sandbox may ask for.",
+    "HardLimits.cpu": "The sum of CPU limits of sandboxes that run or are about to.",
+    "HardLimits.memory": "The sum of memory limits of sandboxes that run or are about to.",
+    "HardLimits.pids": "The sum of limits of processes and threads of sandboxes that run or are about to.",
+    "HardLimits.sandboxes": "How many sandboxes there may be, suspended and finished ones included.",
+    "PerSandbox.cpu": "Processor time.",
+    "PerSandbox.memory": "Memory, with what is written to tmpfs.",
+    "PerSandbox.pids": "Processes and threads.",
     "Lifecycle.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when it is stopped.",
     "resources": "What it may use.",
     "Resources.limits": "Upper bounds, changed in place; what is left out is filled in by the template, then by the "

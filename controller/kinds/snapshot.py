@@ -9,6 +9,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
+from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
 
 
@@ -37,6 +38,7 @@ class Result:
 
 
 _NONE: Mapping[str, Instance] = MappingProxyType({})
+_NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,4 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)

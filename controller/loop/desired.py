@@ -9,6 +9,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Sandbox
+from controller.loop.quotas import Quotas
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -23,6 +24,7 @@ class Desired:
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
+        self.quotas = Quotas()
 
     def refresh(self) -> Mapping[str, Sandbox]:
         """The sandboxes as of now, by uid. StoreError leaves what was known before in place for the next try."""
@@ -35,6 +37,7 @@ class Desired:
     def _relist(self) -> None:
         # Templates first, and their revision: what changes in between is read again as a change.
         templates, revision = self._store.list("SandboxTemplate")
+        self.quotas.relist(self._store)
         objects, _ = self._store.list("Sandbox")
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
@@ -51,6 +54,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
+        self.quotas.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         fresh = dict(self._sandboxes)
         for each in changes:

@@ -57,6 +57,7 @@ class Turn:
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            quotas=self._desired.quotas.now,  # as of the refresh above
         )
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:

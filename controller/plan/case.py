@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from controller.kinds.action import Action
 from controller.kinds.instance import Memory
-from controller.kinds.meta import Event, StoredObject
+from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed import Container
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.admission import Refusal
@@ -45,6 +45,7 @@ class Decision:
 
     `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
     (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
+    `scheduled` is whether it has its room (None: it has), `deferred` why it has to do with less than it asks for.
     """
 
     memory: Memory
@@ -56,3 +57,5 @@ class Decision:
     finalize: bool = False
     finished: bool = False
     drift: tuple[str, ...] = ()
+    scheduled: Condition | None = None
+    deferred: str = ""

@@ -18,13 +18,14 @@ from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.events import of_result
+from controller.plan.quota import Claim, Room, claim, scheduled, turn_of, without_room
+from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
 from controller.plan.status import status
 from controller.policy.admission import Refusal
 from controller.policy.levels import Policy
 from controller.policy.sandbox import Rendered, admit_with, render
 
-_NO_LIMITS = Limits(0, 0, 0)
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
 
 
@@ -35,6 +36,7 @@ class Memo:
     policy: str = ""
     rendered: dict[str, tuple[int, Template | None, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -62,6 +64,20 @@ class _Draft:
     finalized: list[ObjectRef] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
+    asking: list["_Asking"] = field(default_factory=list)
+    room: Room | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A decision that is made but for the room it takes."""
+
+    case: Case
+    decision: Decision
+    claim: Claim
+    instance: Instance | None
+    key: tuple[object, ...]
+    quiet: bool
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -75,6 +91,8 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     draft = _Draft()
     for uid, sandbox, key in _unsettled(snapshot, memo):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
+    _give_room(draft, snapshot, memo)
+    _quota_statuses(draft, snapshot, memo)
     return _finish(draft, snapshot)
 
 
@@ -116,16 +134,64 @@ def _consider(
         draft.events += of_result(sandbox.obj, result, snapshot.now)
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
+    asked = _Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
+    if asked.claim.asks:
+        draft.asking.append(asked)
+        return
+    told = replace(decision, scheduled=scheduled(case, decision, asked.claim))
+    _conclude(draft, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
+
+
+def _give_room(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """Conclude for those that ask for room: after all that holds or frees some, and in their order."""
+    if not draft.asking:
+        return
+    room = draft.room = _room(draft, snapshot)
+    for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
+        words = room.ask(each.case, each.claim)
+        if not words:
+            _conclude(draft, memo, each, each.decision, each.claim.whole)
+            continue
+        told = without_room(each.case, each.claim, words)
+        # Not settled: it is decided anew in every pass, for room may be made by anything.
+        _conclude(draft, memo, replace(each, quiet=False), told, each.claim.base if each.claim.seated else None)
+
+
+def _room(draft: _Draft, snapshot: Snapshot) -> Room:
+    gone = {ref.uid for ref in draft.finalized}
+    instances = {each.name: each for each in (*snapshot.instances.values(), *draft.instances)}
+    kept = (each for each in instances.values() if each.parent_uid not in gone)
+    return Room(kept, snapshot.quotas, snapshot.observed.facts)
+
+
+def _quota_statuses(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """The quotas' statuses, when anything that they are computed from may have moved."""
+    key = (snapshot.quotas, snapshot.observed.facts, len(snapshot.instances))
+    moved = bool(draft.instances or draft.finalized)
+    if not snapshot.quotas or (not moved and memo.quotas == key):
+        return
+    room = draft.room or _room(draft, snapshot)
+    written = [StatusWrite(each.obj.ref, made) for each, made in quota_statuses(room, snapshot.quotas, snapshot.now)]
+    draft.statuses += written
+    memo.quotas = () if moved or written else key
+
+
+def _conclude(draft: _Draft, memo: Memo, asked: _Asking, decision: Decision, reserves: Limits | None) -> None:
+    """Note what comes of one object. `reserves` None: it gets no record."""
+    case, uid = asked.case, asked.case.obj.uid
     quiet = not (decision.actions or decision.finalize or decision.until is not None)
-    quiet = _write(draft, case, decision, instance) and quiet and result is None
+    quiet = _write(draft, case, decision, asked.instance, reserves) and quiet and asked.quiet
     if quiet:
-        memo.settled[uid] = key
+        memo.settled[uid] = asked.key
     else:
         memo.settled.pop(uid, None)
+    sandbox = case.obj
     if decision.actions:
-        draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
+        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
-        draft.deferrals.append(Deferral(sandbox.obj.ref, decision.reason, decision.message, decision.until))
+        draft.deferrals.append(Deferral(sandbox.ref, decision.reason, decision.message, decision.until))
+    elif decision.deferred:
+        draft.deferrals.append(Deferral(sandbox.ref, "Deferred", decision.deferred, decision.until))
     if decision.until is not None:
         draft.wakes.append(decision.until)
 
@@ -184,7 +250,7 @@ def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     return Refusal("spec.templateRef.name", words)
 
 
-def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | None) -> bool:
+def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | None, reserves: Limits | None) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
     if decision.finalize:
         draft.finalized.append(case.obj.ref)
@@ -195,15 +261,14 @@ def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | N
     changed = written != case.obj.status
     if changed:
         draft.statuses.append(StatusWrite(case.obj.ref, written))
-    wanted = _instance(case, decision, instance)
-    if wanted != instance:
+    wanted = None if reserves is None else _instance(case, decision, instance, reserves)
+    if wanted is not None and wanted != instance:
         draft.instances.append(wanted)
     return not changed and wanted == instance and not decision.events
 
 
-def _instance(case: Case, decision: Decision, instance: Instance | None) -> Instance:
+def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> Instance:
     """The record of the object's container, as it has to be before anything is done."""
-    reserves = case.rendered.config.limits if case.rendered else instance.reserves if instance else _NO_LIMITS
     if instance is not None:
         return replace(instance, memory=decision.memory, reserves=reserves)
     obj = case.obj
@@ -230,6 +295,7 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             instances=tuple(draft.instances),
             events=tuple(draft.events),
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
+            ceilings=draft.room.ceilings() if draft.room else (),
         ),
         next_wake=min(draft.wakes, default=None),
         drift=tuple(draft.drift),

@@ -23,7 +23,9 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
     prior = {each["type"]: each for each in case.obj.status.get("conditions", ())}
     made: dict[str, Any] = {
         "observedGeneration": case.obj.generation,
-        "conditions": [_dated(each, prior.get(each.type), case) for each in conditions(case, decision)],
+        "conditions": [
+            dated(each, prior.get(each.type), case.obj.generation, case.now) for each in conditions(case, decision)
+        ],
         "restartCount": memory.restarts,
     }
     if container is not None:
@@ -57,15 +59,16 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _dated(made: Condition, prior: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
+def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
+    """A condition as JSON. `prior` is the stored one of its type: while the status stays, so does its time."""
     kept = prior is not None and prior.get("status") == made.status
     return {
         "type": made.type,
         "status": made.status,
         "reason": made.reason,
         "message": made.message,
-        "observedGeneration": case.obj.generation,
-        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(case.now),
+        "observedGeneration": generation,
+        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(now),
     }
 
 
@@ -73,7 +76,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     """All conditions, in the order of api.md."""
     yield _ready(case, decision)
     yield _accepted(case)
-    yield Condition("Scheduled", "True", "Assigned", "to this host")
+    yield decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
@@ -131,6 +134,8 @@ def _resized(case: Case, decision: Decision) -> Condition:
     differing = [field for field, _, _ in drift.limit_differences(rendered.config.limits, container.limits)]
     if not differing:
         return Condition("Resized", "True", "InForce", "limits read back as asked")
+    if decision.deferred:
+        return Condition("Resized", "False", "Deferred", decision.deferred)
     failure = decision.memory.resize
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))

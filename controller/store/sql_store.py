@@ -140,8 +140,9 @@ class SqlStore:
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
 
-        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
-        written, and the turn is planned again. Statuses that did not change move no resourceVersion.
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
+        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
+        Statuses that did not change move no resourceVersion.
         """
         if not writes:
             return {}
@@ -156,7 +157,9 @@ class SqlStore:
                 transaction.add_event(event)
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
-            return {each.parent_uid: each for each in transaction.write_instances(wanted)}
+            stored = {each.parent_uid: each for each in transaction.write_instances(wanted)}
+            transaction.check_ceilings(writes.ceilings)
+            return stored
 
     def events(
         self,

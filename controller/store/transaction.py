@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import StatusWrite
+from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.rows import Row
@@ -39,6 +40,8 @@ _UPDATE_INSTANCE = (
     .where(instances.c.name == bindparam("of_name"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "name"})
 )
+_HELD = [func.sum(instances.c[name]) for name in ("cpu_millicores", "memory_bytes", "pids")]
+_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, func.count()).group_by(instances.c.namespace)
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -157,6 +160,17 @@ class SqlTransaction:
         self._many(_INSERT_INSTANCE, [row for row in as_rows if row["name"] not in stored])
         self._many(_UPDATE_INSTANCE, [{**row, "of_name": row["name"]} for row in as_rows if row["name"] in stored])
         return written
+
+    def check_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
+        """Call after `write_instances`. Conflict if the instances now hold more than was reckoned with."""
+        if not ceilings:
+            return
+        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
+        held[""] = sum(held.values(), Amount())
+        for each in ceilings:
+            if not held.get(each.namespace, Amount()).within(each.amount):
+                where = f"namespace {each.namespace}" if each.namespace else "the host"
+                raise Conflict(f"more is reserved on {where} than was known: read the instances again")
 
     def _versions(self, names: Sequence[str]) -> Mapping[str, int]:
         found: dict[str, int] = {}
