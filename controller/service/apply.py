@@ -1,7 +1,7 @@
 """Apply: every document is checked, merged and admitted before the first write; one transaction, all or nothing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from controller.kinds.base import Model
 from controller.kinds.document import Document, parse, repeated, without_nulls
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
 from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
@@ -18,6 +19,7 @@ from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.merge import merge
 from controller.service.normal import Normal, normalise, same
+from controller.service.quota import Facts, Fitting
 
 # What policy says of a spec: (field path such as `spec.template.user`, message), for every reason to refuse it.
 Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
@@ -57,7 +59,9 @@ class Apply:
         wake: Wake,
         clock: Clock,
         new_uid: Callable[[], str],
+        facts: Facts = HostFacts,
     ) -> None:
+        self._facts = facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -114,12 +118,23 @@ class Apply:
             problems += wrong
             if wanted is not None and not wrong:
                 applied.append(self._applied(each, current, wanted, now))
+        if not problems and not conflicts:
+            problems += self._unfitting(transaction, documents, applied)
         if problems:
             raise errors.invalid(problems)
         if conflicts:
             text = "\n".join(str(each) for each in conflicts)
             raise errors.Conflict(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in conflicts])
         return applied
+
+    def _unfitting(
+        self, transaction: Transaction, documents: Sequence[Document], applied: Sequence[Applied]
+    ) -> Iterator[Problem]:
+        """A problem for each document that asks for what its quotas can never give."""
+        fitting = Fitting(transaction, [each.obj for each in applied], self._facts())
+        for document, each in zip(documents, applied, strict=True):
+            for field, message in fitting.refusals(each.obj):
+                yield document.problem(field_path(field), message)
 
     def _wanted(self, document: Document, current: StoredObject | None) -> tuple[Normal | None, list[Problem]]:
         """The merged spec, checked and admitted, or all that speaks against it."""

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.ports import Clock, Engine, Store, Streams, Wake
 from controller.service.announce import announcing
@@ -50,15 +51,19 @@ def make_services(
     """
     watches = watches or Watches(store, clock)
     store = announcing(store, watches.notify)
+
+    def facts() -> HostFacts:
+        return engine.observe().facts
+
     objects = Objects(store=store, wake=wake, clock=clock)
-    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid)
+    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, facts=facts)
     return Services(
         registry=registry,
         apply=apply,
         objects=objects,
         into_box=IntoBox(objects=objects, engine=engine, streams=streams),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
-        patch=Patch(store=store, admit=admit, wake=wake, clock=clock),
-        write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid),
+        patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
+        write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, facts=facts),
         watches=watches,
     )
