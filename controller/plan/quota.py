@@ -17,6 +17,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, HostFacts, State
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
+from controller.kinds.snapshot import Snapshot
 from controller.plan.case import Case, Decision
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
@@ -233,3 +234,24 @@ def exceeded(bound: Bound, used: Amount) -> str:
         for each, now, most in found
         if most is not None and now > most
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What comes of a quota: for each thing that it bounds (name, used before, used after, most), as texts."""
+
+    quota: str
+    namespace: str
+    resources: tuple[tuple[str, str, str, str], ...]
+
+
+def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
+    """The quotas of which more or less is held afterwards, with the limits that hold then."""
+    was, will = held(before.instances.values()), held(after.instances.values())
+    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
+        old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
+        for bound in each if old != new else ():
+            most = shown(bound)
+            told = [(one.name, one.text, one.unit) for one in RESOURCES if one.name in most]
+            lines = ((name, text(getattr(old, at)), text(getattr(new, at)), most[name]) for name, text, at in told)
+            yield Movement(str(bound), namespace, tuple(lines))

@@ -21,8 +21,9 @@ from controller.plan.quota import held
 from controller.ports import Conflict
 from controller.service import errors
 from controller.service.apply import Source
+from controller.service.diff import Diff, Difference
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.house import TINY, Crash, House
 
 
 @pytest.fixture
@@ -247,6 +248,32 @@ def test_a_quota_that_is_settled_is_not_written_again(house: House) -> None:
     revision = house.store.revision()
     house.one_turn()
     assert house.store.revision() == revision
+
+
+def planned(house: House, text: str, *, delete: bool = False) -> Difference:
+    house.one_turn()
+    differ = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+    (found,) = differ.diff([Source("test", text)], plan=True, delete=delete)
+    return found
+
+
+def moved(found: Difference) -> dict[str, tuple[tuple[str, str, str, str], ...]]:
+    return {each.quota: each.resources for each in found.quotas if each.namespace}
+
+
+def test_a_plan_tells_the_quota_after_it(house: House) -> None:
+    quota(house, memory="100Mi", sandboxes=2)
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "a"}}
+    text = json.dumps(document | {"spec": {"template": {"image": TINY}, "resources": {"limits": {"memory": "64Mi"}}}})
+    assert moved(planned(house, text)) == {
+        "quota default/main": (("memory", "0", "64Mi", "100Mi"), ("sandboxes", "0", "1", "2"))
+    }
+    box(house, "a")
+    house.settle()
+    (waits,) = planned(house, text.replace('"a"', '"b"')).forecasts
+    assert (waits.actions, waits.reason) == ((), "QuotaExceeded")
+    gone = planned(house, text, delete=True)
+    assert moved(gone)["quota default/main"][0] == ("memory", "64Mi", "0", "100Mi")
 
 
 def test_a_hundred_for_the_last_place(world: World) -> None:
