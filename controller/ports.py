@@ -167,6 +167,14 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
+        """Those of these uids that are there, by uid."""
+        ...
+
+    def put_instance(self, instance: Instance) -> None:
+        """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict when it moved."""
+        ...
+
     def add_event(self, event: Event) -> None:
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
@@ -208,7 +216,7 @@ class Store(Protocol):
 
     def instances(self) -> Sequence[Instance]: ...
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
         written, and the turn is planned again. Statuses that did not change move no resourceVersion.

@@ -51,6 +51,9 @@ class Memory:
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
+    `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
+    a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
+    `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
     """
 
     restarts: int = 0
@@ -66,10 +69,20 @@ class Memory:
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
     container: str = ""
+    pool: str = ""
+    hostname: str = ""
+    launch: str = ""
+    claiming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
+    """One row. `role` is `sandbox`, or for a pool's member `warm` (a claim may take it) or `retired` (it goes).
+
+    A member's parent is its pool, and `member_uid` what its container's labels bear. A claim makes it the sandbox
+    of that uid: so nothing about the container has to change hands.
+    """
+
     name: str
     parent_uid: str
     parent_kind: str
@@ -80,6 +93,12 @@ class Instance:
     created_at: float
     memory: Memory = field(default_factory=Memory)
     version: int = 0
+    member_uid: str = ""
+
+    @property
+    def uid(self) -> str:
+        """What its container's `paddock.uid` label bears; unique among instances."""
+        return self.member_uid or self.parent_uid
 
 
 def memory_to_json(memory: Memory) -> dict[str, Any]:

@@ -43,16 +43,18 @@ class Writes:
     """What the store must hold before any action starts; one transaction.
 
     `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
-    are gone: the named finalizer is taken off, and with the last one the object and its instance go.
+    are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
+    members of a pool whose containers are gone: their rows are taken out.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
     instances: tuple[Instance, ...] = ()
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
+    retired: tuple[Instance, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.statuses or self.instances or self.events or self.finalized)
+        return bool(self.statuses or self.instances or self.events or self.finalized or self.retired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Plan:
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
+        lines += [f"instance {each.name} is gone" for each in self.writes.retired]
         if self.next_wake is not None:
             lines.append(f"next wake +{self.next_wake - self.now:g}s")
         return "\n".join(lines) or "nothing to do"

@@ -40,6 +40,7 @@ class Kind:
 
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
     seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
+    `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Kind:
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()
     referenced_by: tuple[Reference, ...] = ()
+    scale: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -95,11 +95,16 @@ class Lifecycle(Model):
 
 
 class SandboxSpec(Model):
-    """One of `template` and `templateRef` says what to run."""
+    """One of `template` and `templateRef` says what to run.
+
+    `poolPolicy` says whether a new sandbox takes a ready box of a SandboxPool of its template: where there is one
+    (Prefer), never, or Require: it becomes one of the pool's, and waits while the pool is at its maxReplicas.
+    """
 
     template: Template | None = None
     template_ref: TemplateRef | None = None
     resources: Resources = Resources()
+    pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
@@ -108,6 +113,12 @@ class SandboxSpec(Model):
     def _one_template(self) -> "SandboxSpec":
         if (self.template is None) == (self.template_ref is None):
             raise ValueError("needs one of `template:` and `templateRef:`, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _pools_have_templates_by_name(self) -> "SandboxSpec":
+        if self.pool_policy == "Require" and self.template_ref is None:
+            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
         return self
 
 
@@ -169,6 +180,7 @@ KIND = Kind(
         Column("PIDS", _limit("pids")),
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
         Column("IMAGE", lambda obj, _now: _image(obj), wide=True),
+        Column("LAUNCH", lambda obj, _now: str(obj.status.get("launchType", "-")), wide=True),
         Column("CONTAINER", lambda obj, _now: str(obj.status.get("instanceRef", {}).get("name", "-")), wide=True),
     ),
 )

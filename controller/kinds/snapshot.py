@@ -10,6 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxpool import SandboxPoolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,20 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """A stored SandboxPool, its spec parsed, and the template it names at that template's generation (None: not there).
+
+    `broken` is why the stored spec cannot be read by this version.
+    """
+
+    obj: StoredObject
+    spec: SandboxPoolSpec | None
+    template: Template | None = None
+    template_generation: int = 0
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What became of one object's group of actions: the pairs carried out, in order; the last may have failed."""
 
@@ -37,11 +52,14 @@ class Result:
 
 
 _NONE: Mapping[str, Instance] = MappingProxyType({})
+_NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One pass's input. `now` is Unix seconds; every mapping is keyed by the object's uid.
+
+    An instance's is its own: that of the sandbox it belongs to, or of the pool's member it is.
 
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
@@ -54,3 +72,4 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)

@@ -48,7 +48,7 @@ class Turn:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
         if self._instances is None:
-            self._instances = {each.parent_uid: each for each in self._store.instances()}
+            self._instances = {each.uid: each for each in self._store.instances()}
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
@@ -76,6 +76,8 @@ class Turn:
         known.update(stored)
         for ref, _ in decided.writes.finalized:
             known.pop(ref.uid, None)
+        for each in decided.writes.retired:
+            known.pop(each.uid, None)
         self._instances = known
         self._workers.settle(snapshot.results)
 

@@ -97,7 +97,7 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
             done.append((action, Ok(made)))
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
     gone = {ref.uid for ref, _ in decided.writes.finalized}
-    instances = {**world.instances, **{each.parent_uid: each for each in decided.writes.instances}}
+    instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
     return replace(
         world,
         now=now,

@@ -148,14 +148,19 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
     )
 
 
-def render(spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy) -> Rendered:
-    """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused."""
+def render(
+    spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy, hostname: str = ""
+) -> Rendered:
+    """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused.
+
+    `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
+    """
     level = policy.levels[template.security_level]
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
         limits=effective_limits(spec.resources, template, level.limits),
-        hostname=name,
+        hostname=hostname or name,
         command=template.command,
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",

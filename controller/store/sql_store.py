@@ -138,7 +138,7 @@ class SqlStore:
             return [rows.instance_from_row(dict(row)) for row in connection.execute(_ALL_INSTANCES).mappings()]
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
         written, and the turn is planned again. Statuses that did not change move no resourceVersion.
@@ -156,7 +156,8 @@ class SqlStore:
                 transaction.add_event(event)
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
-            return {each.parent_uid: each for each in transaction.write_instances(wanted)}
+            transaction.delete_instances(writes.retired)
+            return {each.uid: each for each in transaction.write_instances(wanted)}
 
     def events(
         self,

@@ -36,9 +36,10 @@ _INSERT_CHANGE = insert(changes)
 _INSERT_INSTANCE = insert(instances)
 _UPDATE_INSTANCE = (
     update(instances)
-    .where(instances.c.name == bindparam("of_name"))
-    .values({column.name: bindparam(column.name) for column in instances.c if column.name != "name"})
+    .where(instances.c.uid == bindparam("of_uid"))
+    .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
+_DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -57,6 +58,7 @@ class SqlTransaction:
         self._in_database: set[str] = set()
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
+        self._instances: list[Instance] = []
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         row = self._row((kind, namespace, name))
@@ -102,6 +104,19 @@ class SqlTransaction:
         found = self._connection.execute(select(instances).order_by(instances.c.name)).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
 
+    def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
+        """Those of these uids that are there, by uid."""
+        found: dict[str, Instance] = {}
+        for some in _batches(uids):
+            query = select(instances).where(instances.c.uid.in_(some))
+            made = (rows.instance_from_row(dict(row)) for row in self._connection.execute(query).mappings())
+            found.update((each.uid, each) for each in made)
+        return found
+
+    def put_instance(self, instance: Instance) -> None:
+        """Write an instance at the end of the transaction: compare-and-set on `version`; Conflict."""
+        self._instances.append(instance)
+
     def add_event(self, event: Event) -> None:
         self._events.append(rows.event_row(event))
 
@@ -145,25 +160,32 @@ class SqlTransaction:
         self._log_changes()
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
+        self.write_instances(self._instances)
 
     def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
         """Compare-and-set on `version` (0: must be new). Call after `flush`. Gives them as stored; Conflict."""
-        stored = self._versions([each.name for each in wanted])
-        for each in wanted:
-            if stored.get(each.name, 0) != each.version:
-                raise Conflict(f"instance {each.name} moved on meanwhile: read again")
+        stored = self._check_versions(wanted)
         written = [replace(each, version=each.version + 1) for each in wanted]
         as_rows = [rows.instance_row(each) for each in written]
-        self._many(_INSERT_INSTANCE, [row for row in as_rows if row["name"] not in stored])
-        self._many(_UPDATE_INSTANCE, [{**row, "of_name": row["name"]} for row in as_rows if row["name"] in stored])
+        self._many(_INSERT_INSTANCE, [row for row in as_rows if row["uid"] not in stored])
+        self._many(_UPDATE_INSTANCE, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored])
         return written
 
-    def _versions(self, names: Sequence[str]) -> Mapping[str, int]:
-        found: dict[str, int] = {}
-        for some in _batches(names):
-            query = select(instances.c.name, instances.c.version).where(instances.c.name.in_(some))
-            found.update((name, version) for name, version in self._connection.execute(query))
-        return found
+    def delete_instances(self, gone: Sequence[Instance]) -> None:
+        """Take these rows out: compare-and-set on `version`. Call after `flush`. Conflict if one moved on."""
+        stored = self._check_versions([each for each in gone if each.version])
+        self._many(_DELETE_INSTANCE, [{"of_uid": uid} for uid in stored])
+
+    def _check_versions(self, wanted: Sequence[Instance]) -> Mapping[str, int]:
+        """The versions of those that are stored, by uid. Raises Conflict unless all are as they are believed to be."""
+        stored: dict[str, int] = {}
+        for some in _batches(each.uid for each in wanted):
+            query = select(instances.c.uid, instances.c.version).where(instances.c.uid.in_(some))
+            stored.update((uid, version) for uid, version in self._connection.execute(query))
+        for each in wanted:
+            if stored.get(each.uid, 0) != each.version:
+                raise Conflict(f"instance {each.name} moved on meanwhile: read again")
+        return stored
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):

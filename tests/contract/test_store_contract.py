@@ -443,7 +443,7 @@ class TestTurns:
         first = store.record(Writes(instances=(instance(a), instance(b))))
         ours = replace(first[a.uid], memory=Memory(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
-        for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), name="new", version=1)):
+        for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), member_uid="new", version=1)):
             writes = Writes(
                 instances=(replace(first[b.uid], memory=Memory(restarts=9)), stale),
                 statuses=(StatusWrite(b.ref, {"x": 1}),),
