@@ -135,6 +135,7 @@ class Daemon:
             wake=alarm.wake,
             snapshot=lambda: turn.last,
             watches=watches,
+            meter=meter,
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
-from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool, Sandbox
 from controller.ports import Change, ChangesGone, Store
 

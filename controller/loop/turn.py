@@ -47,12 +47,18 @@ class Turn:
     def _look(self) -> Snapshot:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
+        sandboxes = self._desired.refresh()
+        if self._instances is not None and any(
+            each.member_uid and uid in sandboxes for uid, each in self._instances.items()
+        ):
+            self._instances = None  # a claim has made a member a sandbox's own
         if self._instances is None:
             self._instances = {each.uid: each for each in self._store.instances()}
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
-            sandboxes=self._desired.refresh(),
+            sandboxes=sandboxes,
+            pools=self._desired.pools(),
             observed=self._engine.observe(),
             instances=self._instances,
             in_flight=in_flight,

@@ -4,19 +4,23 @@ Where deciders disagree the order is: deletion, security, pressure, quota, lifec
 by `diff`; makes no call and keeps nothing but memos, which change no answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from controller.kinds.action import CreateContainer
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
 from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
-from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import pool as pools
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
+from controller.plan.claim import EXHAUSTED
 from controller.plan.events import of_result
 from controller.plan.sandbox import decide
 from controller.plan.status import status
@@ -33,7 +37,8 @@ class Memo:
     """What need not be worked out again. Dropping it at any time changes no plan, only its price."""
 
     policy: str = ""
-    rendered: dict[str, tuple[int, Template | None, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     def fit(self, policy: str) -> None:
@@ -48,6 +53,15 @@ class Memo:
         for gone in self.rendered.keys() - sandboxes.keys():
             del self.rendered[gone]
             self.settled.pop(gone, None)
+            self.members.pop(gone, None)
+
+    def member(self, pool: Pool, instance: Instance) -> Sandbox:
+        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
+        known = self.members.get(instance.uid)
+        if known is None or known[0] is not pool or known[1] != instance.role:
+            known = (pool, instance.role, pools.as_sandbox(pool, instance))
+            self.members[instance.uid] = known
+        return known[2]
 
 
 @dataclass(slots=True)
@@ -60,8 +74,11 @@ class _Draft:
     instances: list[Instance] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     finalized: list[ObjectRef] = field(default_factory=list)
+    retired: list[Instance] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
+    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
+    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -70,19 +87,67 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         return Plan(snapshot.now)
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
-    if len(memo.rendered) > len(snapshot.sandboxes):
-        memo.keep_only(snapshot.sandboxes)
+    members = _members(snapshot, memo)
+    planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
+    if len(memo.rendered) > len(planned):
+        memo.keep_only(planned)
     draft = _Draft()
-    for uid, sandbox, key in _unsettled(snapshot, memo):
+    for uid, sandbox, key in _unsettled(snapshot, planned, memo):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
+    for each in snapshot.pools.values():
+        _turn_over(draft, snapshot, each, policy, memo)
     return _finish(draft, snapshot)
 
 
-def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
+def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
+    """What is warm in the pools, as sandboxes to be planned, by uid."""
+    if not snapshot.pools:
+        return {}
+    return {
+        uid: memo.member(snapshot.pools[each.parent_uid], each)
+        for uid, each in snapshot.instances.items()
+        if each.member_uid and each.parent_uid in snapshot.pools
+    }
+
+
+def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
+    """What a pool itself needs, once its members have been looked at."""
+    if snapshot.observed.blind:
+        return
+    own = [each for each in snapshot.instances.values() if each.memory.pool == pool.obj.uid]
+    decided = {each.uid: each for each in draft.instances}
+    members = []
+    for each in own:
+        if each.role == pools.WARM:
+            sandbox = memo.member(pool, each)
+            rendered, _ = _rendered(sandbox, policy, memo, each.memory.hostname)
+            now_known = decided.get(each.uid, each)
+            case = _case(snapshot, sandbox, policy, memo, now_known.memory)
+            members.append(pools.member_of(pool, now_known, case.container, rendered, snapshot.now))
+    going = sum(each.role == pools.RETIRED for each in own)
+    held = len(own) - len(members) - going
+    awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
+    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now)
+    leaving = {each.uid for each in made.retired}
+    busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
+    draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
+    draft.instances += [each for each in made.retired if each.uid not in busy]
+    draft.instances += made.new
+    if made.status != pool.obj.status:
+        draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
+    if made.until is not None:
+        draft.wakes.append(made.until)
+    if pool.obj.deleted_at is not None and not members and not going:
+        draft.finalized.append(pool.obj.ref)
+
+
+def _unsettled(
+    snapshot: Snapshot, planned: Mapping[str, Sandbox], memo: Memo
+) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
     """The objects that may need something: all but those in flight and those that nothing happened to."""
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
-    for uid, sandbox in snapshot.sandboxes.items():
+    for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
         seen, held = containers.get(uid), instances.get(uid)
@@ -113,11 +178,13 @@ def _consider(
     memory = instance.memory if instance else Memory()
     if result is not None:
         memory = fold(memory, result, snapshot.now)
-        draft.events += of_result(sandbox.obj, result, snapshot.now)
+        draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
-    quiet = not (decision.actions or decision.finalize or decision.until is not None)
-    quiet = _write(draft, case, decision, instance) and quiet and result is None
+    if any(isinstance(each, CreateContainer) for each in decision.actions):
+        decision = _launched(draft, snapshot, sandbox, decision, memory)
+    quiet = not (decision.actions or decision.finalize or decision.until is not None or decision.reason == EXHAUSTED)
+    quiet = _write(draft, snapshot, case, decision, instance) and quiet and result is None
     if quiet:
         memo.settled[uid] = key
     else:
@@ -130,9 +197,24 @@ def _consider(
         draft.wakes.append(decision.until)
 
 
+def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+    """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
+    required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
+    if not required or before.launch:
+        launch = f"Cold: {pools.cold(snapshot, sandbox)}"
+        return replace(decision, memory=replace(decision.memory, launch=launch))
+    pool, missing = pools.place(snapshot, sandbox, draft.granted)
+    if missing:
+        draft.queued[pool] += 1
+        return Decision(before, EXHAUSTED, missing)
+    draft.granted[pool] += 1
+    launch = "Cold: no member of the pool was ready; started as one of the pool's"
+    return replace(decision, memory=replace(decision.memory, launch=launch, pool=pool))
+
+
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
-    rendered, refusals = _rendered(sandbox, policy, memo)
+    rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
@@ -160,11 +242,19 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
     return _RANK.get(container.state, 9), container.name != wanted_name, container.id
 
 
-def _rendered(sandbox: Sandbox, policy: Policy, memo: Memo) -> tuple[Rendered | None, tuple[Refusal, ...]]:
+def _rendered(
+    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
+) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
-    if known is not None and known[0] == obj.generation and known[1] is sandbox.template:
-        return known[2], known[3]
+    spec, template = sandbox.spec, sandbox.template
+    if (
+        known is not None
+        and known[0][0] is spec
+        and known[0][1] is template
+        and known[0][2] == (obj.name, hostname, sandbox.broken)
+    ):
+        return known[1], known[2]
     made: Rendered | None = None
     if sandbox.spec is None:
         refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
@@ -173,8 +263,8 @@ def _rendered(sandbox: Sandbox, policy: Policy, memo: Memo) -> tuple[Rendered | 
     else:
         refusals = admit_with(sandbox.spec, sandbox.template, policy)
         if not refusals:
-            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy)
-    memo.rendered[obj.uid] = (obj.generation, sandbox.template, made, refusals)
+            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
+    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
     return made, refusals
 
 
@@ -184,14 +274,18 @@ def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     return Refusal("spec.templateRef.name", words)
 
 
-def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | None) -> bool:
+def _write(draft: _Draft, snapshot: Snapshot, case: Case, decision: Decision, instance: Instance | None) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
+    member = instance is not None and bool(instance.member_uid)
+    if decision.finalize and member and instance is not None:
+        draft.retired.append(instance)
+        return False
     if decision.finalize:
         draft.finalized.append(case.obj.ref)
         return False
-    draft.events += decision.events
+    draft.events += _about(snapshot, instance, decision.events)
     draft.drift += [(case.obj.uid, field) for field in decision.drift]
-    written = status(case, decision)
+    written = case.obj.status if member else status(case, decision)
     changed = written != case.obj.status
     if changed:
         draft.statuses.append(StatusWrite(case.obj.ref, written))
@@ -199,6 +293,14 @@ def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | N
     if wanted != instance:
         draft.instances.append(wanted)
     return not changed and wanted == instance and not decision.events
+
+
+def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
+    """The events; those of a pool's member are about its pool, which has a name that people know."""
+    if instance is None or not instance.member_uid:
+        return events
+    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.memory.hostname
+    return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
 
 
 def _instance(case: Case, decision: Decision, instance: Instance | None) -> Instance:
@@ -230,6 +332,7 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             instances=tuple(draft.instances),
             events=tuple(draft.events),
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
+            retired=tuple(draft.retired),
         ),
         next_wake=min(draft.wakes, default=None),
         drift=tuple(draft.drift),

@@ -23,7 +23,7 @@ from controller.kinds.action import (
 from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
-from controller.plan import deaths, drift
+from controller.plan import claim, deaths, drift
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
@@ -34,7 +34,7 @@ _REMOVING_LOOK_SECONDS = 1.0
 
 def decide(case: Case) -> Decision:
     """The decision for one object. One that needs nothing forgets the failures on the way there."""
-    decision = _decide(case)
+    decision = claim.settle(_decide(case))
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))

@@ -8,7 +8,7 @@ from controller.kinds.container import Limits
 from controller.kinds.meta import Condition
 from controller.kinds.observed import State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import drift
+from controller.plan import claim, drift
 from controller.plan.case import Case, Decision
 
 _NOT_ATTESTED = (
@@ -23,9 +23,13 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
     prior = {each["type"]: each for each in case.obj.status.get("conditions", ())}
     made: dict[str, Any] = {
         "observedGeneration": case.obj.generation,
-        "conditions": [_dated(each, prior.get(each.type), case) for each in conditions(case, decision)],
+        "conditions": [
+            dated(each, prior.get(each.type), case.obj.generation, case.now) for each in conditions(case, decision)
+        ],
         "restartCount": memory.restarts,
     }
+    if memory.launch:
+        made["launchType"], _, made["launchReason"] = memory.launch.partition(": ")
     if container is not None:
         made["instanceRef"] = {"name": container.name, "containerID": container.id}
         made["image"] = {"id": container.image_id}
@@ -57,15 +61,16 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _dated(made: Condition, prior: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
+def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
+    """A condition as JSON. Its time of transition moves only when its status does; `prior` is what was stored."""
     kept = prior is not None and prior.get("status") == made.status
     return {
         "type": made.type,
         "status": made.status,
         "reason": made.reason,
         "message": made.message,
-        "observedGeneration": case.obj.generation,
-        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(case.now),
+        "observedGeneration": generation,
+        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(now),
     }
 
 
@@ -73,7 +78,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     """All conditions, in the order of api.md."""
     yield _ready(case, decision)
     yield _accepted(case)
-    yield Condition("Scheduled", "True", "Assigned", "to this host")
+    yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
@@ -81,6 +86,12 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _suspended(case)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
     yield _degraded(decision)
+
+
+def _scheduled(decision: Decision) -> Condition:
+    if decision.reason == claim.EXHAUSTED:
+        return Condition("Scheduled", "False", decision.reason, decision.message)
+    return Condition("Scheduled", "True", "Assigned", "to this host")
 
 
 def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
@@ -99,8 +110,8 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 
 def _interrupts(decision: Decision) -> bool:
-    """Whether a running container is on its way out."""
-    return decision.reason in ("Recreating", "Suspending", "Terminating")
+    """Whether a running container is on its way out, or not the sandbox's own yet."""
+    return decision.reason in ("Recreating", "Suspending", "Terminating", claim.REASON)
 
 
 def _accepted(case: Case) -> Condition:

@@ -16,6 +16,7 @@ from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
+from controller.service.claims import Claims
 from controller.service.merge import merge
 from controller.service.normal import Normal, normalise, same
 
@@ -57,7 +58,9 @@ class Apply:
         wake: Wake,
         clock: Clock,
         new_uid: Callable[[], str],
+        claims: Claims,
     ) -> None:
+        self._claims = claims
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -73,13 +76,21 @@ class Apply:
             applied = self._decide(transaction, documents)
             if dry_run:
                 return applied
-            applied = [replace(each, obj=transaction.put(each.obj)) if each.write else each for each in applied]
+            applied = self._written(transaction, applied)
         if any(each.write for each in applied):
             self._wake()
         for each in applied:
             if each.result != "unchanged":
                 _log.info(each.result, object=str(each.obj.ref), generation=each.obj.generation, by=applied_by)
         return applied
+
+    def _written(self, transaction: Transaction, applied: Sequence[Applied]) -> list[Applied]:
+        """All that has to be is put. New sandboxes come last: what they may claim depends on templates and pools."""
+        put: dict[int, Applied] = {}
+        for at, each in sorted(enumerate(applied), key=lambda pair: pair[1].result == "created"):
+            obj = self._claims.claim(transaction, each.obj) if each.result == "created" else each.obj
+            put[at] = replace(each, obj=transaction.put(obj)) if each.write else each
+        return [put[at] for at in range(len(applied))]
 
     def _read(self, sources: Sequence[Source], namespace: str | None) -> list[Document]:
         documents: list[Document] = []

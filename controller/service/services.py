@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Store, Streams, Wake
+from controller.ports import Clock, Engine, Meter, NullMeter, Store, Streams, Wake
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
 from controller.service.patch import Patch
@@ -42,6 +43,7 @@ def make_services(
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     snapshot: LastSnapshot = lambda: None,
     watches: Watches | None = None,
+    meter: Meter | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -51,7 +53,8 @@ def make_services(
     watches = watches or Watches(store, clock)
     store = announcing(store, watches.notify)
     objects = Objects(store=store, wake=wake, clock=clock)
-    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid)
+    claims = Claims(snapshot, meter or NullMeter())
+    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims)
     return Services(
         registry=registry,
         apply=apply,
@@ -59,6 +62,8 @@ def make_services(
         into_box=IntoBox(objects=objects, engine=engine, streams=streams),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, admit=admit, wake=wake, clock=clock),
-        write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid),
+        write=Write(
+            store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims
+        ),
         watches=watches,
     )

@@ -15,6 +15,7 @@ from controller.kinds.wording import faults
 from controller.ports import Clock, Store, Wake
 from controller.service import errors
 from controller.service.apply import Admit
+from controller.service.claims import Claims
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
 
@@ -34,7 +35,9 @@ class Write:
         wake: Wake,
         clock: Clock,
         new_uid: Callable[[], str],
+        claims: Claims,
     ) -> None:
+        self._claims = claims
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -48,7 +51,7 @@ class Write:
             if transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            stored = transaction.put(self._new(document, wanted))
+            stored = transaction.put(self._claims.claim(transaction, self._new(document, wanted)))
         self._told("created", stored, written_by)
         return stored
 

@@ -103,6 +103,7 @@ class House:
             clock=self.clock,
             wake=lambda: None,
             new_uid=self._new_uid,
+            snapshot=lambda: self.turn.last,
         )
         self.services = services
         self._workers: Workers | None = None
