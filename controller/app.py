@@ -29,6 +29,7 @@ from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
+from controller.metrics.pools import PoolCollector
 from controller.metrics.registry import new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
@@ -113,6 +114,7 @@ class Daemon:
         for collector in (
             ContainerCollector(lambda: turn.last, usage),
             ObjectCollector(lambda: turn.last),
+            PoolCollector(lambda: turn.last),
             HostCollector(lambda: turn.last),
         ):
             registry.register(collector)

@@ -14,6 +14,7 @@ COMMANDS = {
     "edit": "Change an object in your editor.",
     "patch": "Change parts of an object.",
     "set": "Set an image, limits, a command, variables or the run state.",
+    "scale": "Set how many members a pool keeps ready.",
     "label": "Set or remove labels.",
     "annotate": "Set or remove annotations.",
     "wait": "Wait for a condition, or until an object is gone.",

@@ -21,6 +21,15 @@ WORDS: Mapping[str, str] = {
     "SandboxSpec.template": "What to run, written out here. One of `template` and `templateRef` is needed.",
     "SandboxSpec.templateRef": "What to run, by the name of a SandboxTemplate of the same namespace.",
     "TemplateRef.name": "The SandboxTemplate's name.",
+    "SandboxSpec.poolPolicy": "Whether it takes over a ready box of a SandboxPool of its template: Prefer: where there "
+    "is one; Require: it is one of the pool's, and waits while that is at its maximum; Never.",
+    "SandboxPoolSpec.templateRef": "What its members run, by the name of a SandboxTemplate of the same namespace.",
+    "SandboxPoolSpec.warmReplicas": "Members kept ready before anyone asks.",
+    "SandboxPoolSpec.maxReplicas": "Most boxes of the pool, warm and claimed together; no bound if left out.",
+    "SandboxPoolSpec.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when a member is given up.",
+    "SandboxPoolSpec.maxAgeSeconds": "A member that nobody claimed for so long is replaced by a fresh one.",
+    "SandboxPoolSpec.updateStrategy": "What a changed template does to members: OnReplenish: they are replaced one by "
+    "one, each once a new one is ready.",
     "SandboxSpec.runState": "Running; Suspended: stopped, and started when this is Running again; Paused: frozen, "
     "memory kept.",
     "SandboxSpec.restartPolicy": "Whether it is started again when it ends by itself: Always; OnFailure: not after "

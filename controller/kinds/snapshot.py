@@ -73,3 +73,9 @@ class Snapshot:
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
+
+    def pool_of(self, uid: str) -> str:
+        """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""
+        instance = self.instances.get(uid)
+        pool = self.pools.get(instance.memory.pool) if instance else None
+        return pool.obj.name if pool else ""

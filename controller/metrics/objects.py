@@ -29,6 +29,7 @@ class Row:
     template: Template | None
     instance: Instance | None
     containers: tuple[Container, ...]
+    pool: str = ""
 
 
 class ObjectCollector:
@@ -60,7 +61,8 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
     sandbox = snapshot.sandboxes[uid]
     labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
     seen = snapshot.observed.containers.get(uid, ())
-    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen)
+    pool = snapshot.pool_of(uid)
+    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen, pool)
 
 
 def _desired(rows: list[Row]) -> Iterator[Metric]:
@@ -85,14 +87,14 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _info(row: Row) -> Labels:
-    """The spec's facts. `network` and `pool` are empty until a spec can name one."""
+    """The spec's facts. `network` is empty until a spec can name one."""
     template = row.template
     facts = {
         "uid": row.obj.uid,
         "image": template.image if template else "",
         "security_level": template.security_level if template else "",
         "network": "",
-        "pool": "",
+        "pool": row.pool,
     }
     return Labels({**row.labels, **facts})
 

@@ -4,7 +4,7 @@ A member is planned as a sandbox of its own that nobody has asked for yet: `as_s
 planner. A claim makes that true: the new Sandbox takes over the member's uid, and with it container, record and name.
 """
 
-import uuid
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -153,7 +153,8 @@ def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterato
     """So many uids that no member has: made from the pool's and the time, for nothing here may be left to chance."""
     serial, made = 0, 0
     while made < count:
-        uid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{pool.obj.uid}/{now!r}/{serial}"))
+        digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
+        uid = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
         serial += 1
         if uid not in taken:
             made += 1
@@ -205,7 +206,8 @@ def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int) 
     if ready >= wanted:
         yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
     else:
-        yield Condition("Ready", "False", "Filling", f"{ready} of {wanted} members are ready")
+        words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        yield Condition("Ready", "False", "Filling", words)
     yield Condition("Accepted", "True", "Admitted")
     if trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
@@ -249,6 +251,17 @@ def _fits(snapshot: Snapshot, pool: Pool, instance: Instance, spec: SandboxSpec,
     return same and is_ready(instance, own[0])
 
 
+def names_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[str]:
+    """The pools that could have a member for this sandbox, by name."""
+    if spec.template_ref is None or spec.pool_policy == "Never":
+        return []
+    return sorted(
+        each.obj.name
+        for each in snapshot.pools.values()
+        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
+    )
+
+
 def cold(snapshot: Snapshot, sandbox: Sandbox) -> str:
     """Why a sandbox was started without a pool, for its status."""
     spec = sandbox.spec
@@ -256,14 +269,10 @@ def cold(snapshot: Snapshot, sandbox: Sandbox) -> str:
         return "its template is its own; pools have boxes of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
-    names = [
-        each.obj.name
-        for each in snapshot.pools.values()
-        if each.obj.namespace == sandbox.obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
-    ]
+    names = names_for(snapshot, sandbox.obj, spec)
     if not names:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
-    return f"pool {', '.join(f'`{name}`' for name in sorted(names))} had no member ready of its template as it is now"
+    return f"pool {', '.join(f'`{name}`' for name in names)} had no member ready of its template as it is now"
 
 
 def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:

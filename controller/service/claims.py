@@ -40,11 +40,20 @@ class Claims:
         except ValidationError:
             return obj
         found = self._take(transaction, last, obj, spec)
+        self._count(last, obj, spec, found)
         if found is None:
             return obj
         claimed = replace(obj, uid=found.uid)
         transaction.put_instance(_handed_over(found, claimed))
         return claimed
+
+    def _count(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec, found: Instance | None) -> None:
+        """One claim, or one miss of each pool that could have had a member for it."""
+        if found is not None:
+            self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found.parent_name)
+            return
+        for name in pools.names_for(last, obj, spec):
+            self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=name)
 
     def _take(self, transaction: Transaction, last: Snapshot, obj: StoredObject, spec: SandboxSpec) -> Instance | None:
         """The first member that is still there to be taken, and whose pool and template are still those of the look."""
