@@ -152,7 +152,7 @@ class _Check:
             self._say(("apiVersion",), f"{shown} is not served here; write `{API_VERSION}`")
 
     def _kind(self) -> Kind | None:
-        known = [each.name for each in self._registry]
+        known = [each.name for each in self._registry if not each.read_only]
         node = self._tree.find(("kind",))
         if node is None:
             self._say(("kind",), f"is required; add `kind:` (one of {', '.join(known)})", reason="FieldValueRequired")
@@ -163,6 +163,9 @@ class _Check:
             meant = word.name if word else closest(node.text, known)
             hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
             self._say(("kind",), f"`{node.text}` is no kind; {hint}", reason="FieldValueNotSupported")
+        elif kind.read_only:
+            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
+            return None
         return kind
 
     def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:
