@@ -50,8 +50,8 @@ class _Answers:
 
     def many(self, namespace: str | None, query: ReadQuery, accept: str) -> JSONResponse:
         if query.watch:
-            words = "it is worked out at each reading and can't be watched; ask again instead"
-            raise errors.MethodNotAllowed(f"{self._kind.plural}: {words}", kind=self._kind.plural)
+            words = f"{self._kind.plural} are worked out at each reading and can't be watched; ask again instead"
+            raise errors.MethodNotAllowed(words, kind=self._kind.plural)
         found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
         objects = found.objects[-query.limit :]
         if as_table(accept):

@@ -169,8 +169,8 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
     if len(kinds) > 1:
         raise click.UsageError("only one kind can be watched at a time; name one")
     if not kinds[0].watched:
-        words = "it is worked out at each reading; ask again, or use `paddock wait`"
-        raise CliError(f"{kinds[0].plural} can't be watched: {words}")
+        words = "are worked out at each reading and can't be watched; ask again, or use `paddock wait`"
+        raise CliError(f"{kinds[0].plural} {words}")
     (kind,), names = kinds, {name for each in asked.targets for name in each.names}
     params = asked.params or name_params(names)
     path, rows = kind.path(asked.place), not reads(asked.output)

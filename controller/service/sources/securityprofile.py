@@ -10,6 +10,7 @@ from controller.kinds.sandbox import SandboxSpec, Template
 from controller.plan.status import limits_to_json
 from controller.policy.levels import Level, Policy
 from controller.policy.sandbox import render
+from controller.service.errors import NotFound
 from controller.service.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 
@@ -23,8 +24,11 @@ class ProfileSource:
         self._policy = policy or Policy()
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - they belong to the host
+        """The profile. NotFound says what is missing for a level that is known but not offered."""
         level = self._policy.levels.get(name)
-        return profile(level, self._policy) if level and level.offered else None
+        if level is not None and not level.offered:
+            raise NotFound(f"securityprofiles `{name}` is not offered: {level.missing}")
+        return None if level is None else profile(level, self._policy)
 
     def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         levels = sorted(self._policy.levels.values(), key=lambda each: each.name)
