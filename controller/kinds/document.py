@@ -115,6 +115,10 @@ class _Check:
             return None
         self._top(root)
         kind = self._kind()
+        if kind is not None and kind.read_only:
+            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
+            return None
         metadata = self._read(Metadata, "metadata")
         if kind is None:
             return None
@@ -163,9 +167,6 @@ class _Check:
             meant = word.name if word else closest(node.text, known)
             hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
             self._say(("kind",), f"`{node.text}` is no kind; {hint}", reason="FieldValueNotSupported")
-        elif kind.read_only:
-            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
-            return None
         return kind
 
     def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:

@@ -109,6 +109,13 @@ def test_a_profile_of_ones_own_cannot_be_applied(paddock: Run, options: list[str
     assert "this version takes none of an operator's own" in done.stderr
 
 
+def test_what_get_prints_is_refused_with_one_reason(paddock: Run, box: World) -> None:
+    for kind, count in (("ev", 2), ("host", 1), ("inst", 1), ("sp", 1)):
+        done = paddock("apply", "-f", "-", stdin=paddock("get", kind, "-o", "yaml").stdout)
+        assert (done.exit_code, done.stderr.count(" is read-only: ")) == (1, count)
+        assert f"{count} problem" in done.stderr
+
+
 def test_a_watch_is_refused_and_wait_asks_again(paddock: Run, box: World) -> None:
     done = paddock("get", "host", "-w")
     assert (done.exit_code, "hosts are worked out at each reading" in done.stderr) == (1, True)
