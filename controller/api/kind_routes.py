@@ -80,9 +80,8 @@ class _Answers:
         return await run_in_threadpool(self._list, namespace, query, accept)
 
     def _list(self, namespace: str | None, query: ListQuery, accept: str) -> JSONResponse:
-        name = query.name
-        found = self._objects.list(self._kind, namespace, labels=query.labels)
-        objects = [each for each in found.objects if name in ("", each.name)]
+        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
+        objects = found.objects
         if as_table(accept):
             return JSONResponse(table(self._kind, objects, self._objects.now(), found.revision))
         return JSONResponse(wire.listing(self._kind.name, [wire.obj(each) for each in objects], found.revision))

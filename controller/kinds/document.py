@@ -115,6 +115,10 @@ class _Check:
             return None
         self._top(root)
         kind = self._kind()
+        if kind is not None and kind.read_only:
+            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
+            return None
         metadata = self._read(Metadata, "metadata")
         if kind is None:
             return None
@@ -152,7 +156,7 @@ class _Check:
             self._say(("apiVersion",), f"{shown} is not served here; write `{API_VERSION}`")
 
     def _kind(self) -> Kind | None:
-        known = [each.name for each in self._registry]
+        known = [each.name for each in self._registry if not each.read_only]
         node = self._tree.find(("kind",))
         if node is None:
             self._say(("kind",), f"is required; add `kind:` (one of {', '.join(known)})", reason="FieldValueRequired")

@@ -42,26 +42,35 @@ def document_schema(kind: Kind) -> Json:
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
     made = _plain(spec, definitions, kind.spec.__name__)
-    _mark(made, kind.name, ())
-    needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") else [])]
+    if not kind.read_only:
+        _mark(made, kind.name, ())
+    needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
+    read_only = f" Read-only: {kind.read_only}." if kind.read_only else ""
     return {
         "type": "object",
-        "description": made.get("description", ""),
+        "description": made.get("description", "") + read_only,
         "properties": {
             "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
             "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
             "metadata": _plain(metadata, definitions, "Metadata"),
-            "spec": made,
-            "status": {"type": "object", "description": "how it stands; only Paddock writes it"},
+            **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
         },
         "required": needed,
         "additionalProperties": False,
     }
 
 
+def _status_schema(kind: Kind) -> Json:
+    if kind.status is None:
+        return {"type": "object", "description": "how it stands; only Paddock writes it"}
+    status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
+    made: Json = _plain(status, status.pop("$defs", {}), kind.status.__name__)
+    return made
+
+
 def published(registry: Registry) -> Json:
-    """One schema for any document of any kind, as editors take it."""
-    kinds = sorted(registry, key=lambda each: each.name)
+    """One schema for any document that can be applied, as editors take it."""
+    kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
     return {
         "$schema": _DRAFT,
         "title": f"{API_VERSION}: a document of Paddock",

@@ -12,6 +12,7 @@ from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
 from controller.service.patch import Patch
+from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.watch import Watches
 from controller.service.write import Write
@@ -52,9 +53,9 @@ def make_services(
     """
     watches = watches or Watches(store, clock)
     store = announcing(store, watches.notify)
-    objects = Objects(store=store, wake=wake, clock=clock)
     claims = Claims(snapshot, meter or NullMeter())
     apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims)
+    objects = Objects(store=store, wake=wake, clock=clock, sources=make_sources(store, engine))
     return Services(
         registry=registry,
         apply=apply,

@@ -72,7 +72,7 @@ def test_what_is_missing_is_an_error_and_the_rest_is_shown(paddock: Run, two: Wo
     ("words", "code", "said"),
     [
         (["sandboxs"], 1, "the server knows no kind `sandboxs`; did you mean `sandboxes`?"),
-        (["pods"], 1, "there are sandboxes/sb"),
+        (["pods"], 1, "there are events/ev, hosts,"),
         ([], 2, "name a kind"),
         (["sb/a", "b"], 2, "all must be"),
         (["sb", "a", "-A"], 2, "can't be combined"),

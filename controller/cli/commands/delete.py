@@ -62,8 +62,9 @@ def delete_(
     missing: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     pairs = _in_files(kinds, files_, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
-    for target, where in pairs:
+    for target, _ in pairs:
         _check(target, selector, everything)
+    for target, where in pairs:
         _delete(client, target, where, selector, doomed, missing)
     for error in () if ignore_not_found else missing:
         error.show()
@@ -75,6 +76,7 @@ def delete_(
 
 
 def _check(target: Target, selector: str, everything: bool) -> None:
+    target.resource.check_writable()
     if target.names and (everything or selector):
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:
