@@ -199,7 +199,7 @@ class Store(Protocol):
         ...
 
     def revision(self) -> int:
-        """Number of the newest commit."""
+        """Number of the newest change. Every object written by a commit has a number of its own, in their order."""
         ...
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:

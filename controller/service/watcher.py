@@ -98,7 +98,7 @@ class Watch:
         return list(self._events((each, Shown(each.obj)) for each in found if each.revision <= self.joined))
 
     def take(self) -> list[WatchEvent]:
-        """What was buffered, whole commits, oldest first; the bookmark, if one is due, last. Does not block."""
+        """What was buffered, oldest first; the bookmark, if one is due, last. Does not block."""
         with self._lock:
             told, self._buffer = self._buffer, []
             bookmark, self._bookmark = self._bookmark, 0
