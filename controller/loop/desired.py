@@ -9,6 +9,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Sandbox
+from controller.loop.garbage import Garbage
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -18,8 +19,8 @@ _Key = tuple[str, str]  # namespace and name
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, garbage: Garbage) -> None:
+        self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
@@ -36,6 +37,7 @@ class Desired:
         # Templates first, and their revision: what changes in between is read again as a change.
         templates, revision = self._store.list("SandboxTemplate")
         objects, _ = self._store.list("Sandbox")
+        self._garbage.relist()
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
         self._revision = revision
@@ -51,6 +53,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
+        self._garbage.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         fresh = dict(self._sandboxes)
         for each in changes:

@@ -8,8 +8,10 @@ import structlog
 
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.registry import discover
+from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.loop.desired import Desired
+from controller.loop.garbage import Garbage
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
@@ -26,7 +28,8 @@ class Turn:
     ) -> None:
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
-        self._desired = Desired(store)
+        self._garbage = Garbage(store, discover())
+        self._desired = Desired(store, self._garbage)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
@@ -52,12 +55,17 @@ class Turn:
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
-            sandboxes=self._desired.refresh(),
+            sandboxes=self._wanted(),
             observed=self._engine.observe(),
             instances=self._instances,
             in_flight=in_flight,
             results=results,
         )
+
+    def _wanted(self) -> Mapping[str, Sandbox]:
+        """The sandboxes, once all is asked for that follows from an owner being gone."""
+        wanted = self._desired.refresh()
+        return self._desired.refresh() if self._garbage.collect(self._clock.now()) else wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
         cpus = snapshot.observed.facts.cpus
@@ -74,8 +82,9 @@ class Turn:
             raise
         known = dict(self._instances or {})
         known.update(stored)
-        for ref, _ in decided.writes.finalized:
-            known.pop(ref.uid, None)
+        for ref, finalizer in decided.writes.finalized:
+            if snapshot.sandboxes[ref.uid].obj.finalizers == (finalizer,):  # else it waits for others
+                known.pop(ref.uid, None)
         self._instances = known
         self._workers.settle(snapshot.results)
 

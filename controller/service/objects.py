@@ -1,14 +1,16 @@
 """Reading and deleting objects, and their events."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.registry import Kind
-from controller.ports import Clock, Store, Transaction, Wake
+from controller.kinds.owner import Propagation
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Wake
 from controller.service import errors, selector
+from controller.service.cascade import Cascade
 
 _log = structlog.get_logger("paddock.objects")
 
@@ -30,8 +32,8 @@ def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
 class Objects:
     """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
 
-    def __init__(self, *, store: Store, wake: Wake, clock: Clock) -> None:
-        self._store, self._wake, self._clock = store, wake, clock
+    def __init__(self, *, store: Store, registry: Registry, wake: Wake, clock: Clock) -> None:
+        self._store, self._registry, self._wake, self._clock = store, registry, wake, clock
 
     def now(self) -> float:
         """The time that tables are made for, Unix seconds."""
@@ -52,37 +54,43 @@ class Objects:
             objects, revision = self._store.list(kind.name, namespace)
         return Found([each for each in objects if wanted.matches(each.labels)], revision)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, deleted_by: str = "") -> StoredObject:
-        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone."""
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
+    ) -> StoredObject:
+        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone.
+
+        `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
+        """
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
-            _refuse_in_use(transaction, kind, [found])
-            deleted = self._delete(transaction, found)
+            [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
         self._told([deleted], deleted_by)
         return deleted
 
     def delete_all(
-        self, kind: Kind, namespace: str, *, labels: str = "", deleted_by: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        labels: str = "",
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
     ) -> Sequence[StoredObject]:
         """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
         wanted = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
-            _refuse_in_use(transaction, kind, found)
-            deleted = [self._delete(transaction, each) for each in found]
+            deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
         self._told(deleted, deleted_by)
         return deleted
-
-    def _delete(self, transaction: Transaction, found: StoredObject) -> StoredObject:
-        if found.deleted_at is not None:
-            return found
-        marked = replace(found, deleted_at=self._clock.now())
-        if found.finalizers:
-            return transaction.put(marked)
-        transaction.remove(found)
-        return marked
 
     def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
         if deleted:
@@ -98,20 +106,3 @@ class Objects:
             return self._store.events(
                 namespace=namespace, kind=kind or None, name=name or None, uid=uid or None, limit=limit
             )
-
-
-def _refuse_in_use(transaction: Transaction, kind: Kind, going: Sequence[StoredObject]) -> None:
-    """Refuse to delete what others refer to: they could not be started any more. Raises Conflict, which names them."""
-    for reference in kind.referenced_by:
-        for obj in going:
-            users = [
-                each.name
-                for each in transaction.list(reference.kind, obj.namespace)
-                if reference.names(each) == obj.name and each.deleted_at is None
-            ]
-            if users:
-                names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-                word = f"{obj.kind.lower()} `{obj.name}`"
-                raise errors.Conflict(
-                    f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
-                )

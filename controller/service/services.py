@@ -50,7 +50,7 @@ def make_services(
     """
     watches = watches or Watches(store, clock)
     store = announcing(store, watches.notify)
-    objects = Objects(store=store, wake=wake, clock=clock)
+    objects = Objects(store=store, registry=registry, wake=wake, clock=clock)
     apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid)
     return Services(
         registry=registry,

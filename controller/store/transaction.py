@@ -23,6 +23,7 @@ from controller.store.schema import changes, events, instances, meta, objects
 
 _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
+_NO_OWNERS = rows.to_text(())
 
 _INSERT_OBJECT = insert(objects)
 # What names an object never changes, and setting it would have its indexes written again.
@@ -77,6 +78,14 @@ class SqlTransaction:
             if row is not None and its_kind == kind and namespace in (None, its_namespace)
         ]
         found.sort(key=lambda row: (row["namespace"], row["name"]))
+        return [rows.object_from_row(row) for row in found]
+
+    def owned(self) -> Sequence[StoredObject]:
+        """Every object with owner references, of whatever kind."""
+        query = select(objects).where(objects.c.owner_references != _NO_OWNERS)
+        self._remember(self._connection.execute(query).mappings())
+        found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
+        found.sort(key=_key)
         return [rows.object_from_row(row) for row in found]
 
     def put(self, obj: StoredObject) -> StoredObject:
