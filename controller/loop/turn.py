@@ -65,7 +65,9 @@ class Turn:
     def _wanted(self) -> Mapping[str, Sandbox]:
         """The sandboxes, once all is asked for that follows from an owner being gone."""
         wanted = self._desired.refresh()
-        return self._desired.refresh() if self._garbage.collect(self._clock.now()) else wanted
+        while self._garbage.collect(self._clock.now()):  # each round takes one link of a chain of owners
+            wanted = self._desired.refresh()
+        return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
         cpus = snapshot.observed.facts.cpus

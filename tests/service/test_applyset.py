@@ -122,7 +122,7 @@ def test_what_is_in_use_afterwards_is_refused_and_nothing_half_applied(world: Wo
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
 def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) -> None:
     applied(world, box("a"), WEB)
-    with pytest.raises(errors.BadRequest, match="would delete every object of apply set `web`.*--allow-empty"):
+    with pytest.raises(errors.BadRequest, match=r"would delete every object of apply set `web`.*--allow-empty"):
         applied(world, text)
     assert world.sandbox("a").deleted_at is None
     assert applied(world, text, ApplySet("web", prune=True, allow_empty=True)) == ["sandbox/a pruned"]
