@@ -158,6 +158,10 @@ class Transaction(Protocol):
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
+    def owned(self) -> Sequence[StoredObject]:
+        """Every object with owner references, of whatever kind."""
+        ...
+
     def put(self, obj: StoredObject) -> StoredObject:
         """Insert or replace by uid; gives the object with its new resource_version."""
         ...
@@ -207,7 +211,7 @@ class Store(Protocol):
         ...
 
     def revision(self) -> int:
-        """Number of the newest commit."""
+        """Number of the newest change. Every object written by a commit has a number of its own, in their order."""
         ...
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:

@@ -32,6 +32,7 @@ class Document:
     annotations: Mapping[str, Any]
     resource_version: str = ""
     uid: str = ""
+    owner_references: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -140,6 +141,9 @@ class _Check:
             annotations=written["metadata"].get("annotations") or {},
             resource_version=metadata.resource_version or "",
             uid=metadata.uid or "",
+            owner_references=tuple(
+                each.model_dump(by_alias=True, exclude_none=True) for each in metadata.owner_references or ()
+            ),
         )
 
     def _top(self, root: Node) -> None:

@@ -20,6 +20,7 @@ class Termination:
     reason: str
     started_at: float
     finished_at: float
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Failure:
     generation: int
     deleting: bool = False
     terminal: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Memory:
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
+    `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     """
 
     restarts: int = 0
@@ -73,6 +76,7 @@ class Memory:
     hostname: str = ""
     launch: str = ""
     claiming: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +110,36 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
     default = Memory()
     kept = [each.name for each in fields(memory) if getattr(memory, each.name) != getattr(default, each.name)]
     plain = asdict(memory)
-    return {name: plain[name] for name in kept}
+    return _flat({name: plain[name] for name in kept})
 
 
 def memory_from_json(data: dict[str, Any]) -> Memory:
-    """The memory of that JSON. Fields this version does not know (a newer daemon's) are left out."""
-    known = {each.name for each in fields(Memory)}
-    kept = {name: value for name, value in data.items() if name in known}
+    """The memory of that JSON. Fields this version does not know (a newer daemon's) are kept as `extra`."""
+    kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
-        kept["last_end"] = Termination(**kept["last_end"])
+        kept["last_end"] = Termination(**_sorted_out(Termination, kept["last_end"]))
     for name in ("run", "asked_to_stop"):
         if name in kept:
             kept[name] = tuple(kept[name])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
-            kept[name] = Failure(**kept[name])
+            kept[name] = Failure(**_sorted_out(Failure, kept[name]))
     return Memory(**kept)
+
+
+def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a part with its `extra` beside its fields, where it was found, and the same in its parts."""
+    known = {name: _flat(each) if _has_extra(each) else each for name, each in plain.items() if name != "extra"}
+    return {**plain.get("extra", {}), **known}
+
+
+def _has_extra(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("extra"), Mapping)
+
+
+def _sorted_out(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a part by name, with what it does not know as its `extra`."""
+    known = {each.name for each in fields(kind)} - {"extra"}
+    found = {name: value for name, value in data.items() if name in known}
+    extra = {name: value for name, value in data.items() if name not in known}
+    return {**found, "extra": extra} if extra else found

@@ -10,6 +10,7 @@ from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool, Sandbox
+from controller.loop.garbage import Garbage
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -19,8 +20,8 @@ _Key = tuple[str, str]  # namespace and name
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, garbage: Garbage) -> None:
+        self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
@@ -44,6 +45,7 @@ class Desired:
         templates, revision = self._store.list("SandboxTemplate")
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
+        self._garbage.relist()
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = {obj.uid: self._pool(obj) for obj in pools}
@@ -61,6 +63,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
+        self._garbage.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
         fresh = dict(self._sandboxes)

@@ -8,8 +8,10 @@ import structlog
 
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.registry import discover
+from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.loop.desired import Desired
+from controller.loop.garbage import Garbage
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
@@ -26,7 +28,8 @@ class Turn:
     ) -> None:
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
-        self._desired = Desired(store)
+        self._garbage = Garbage(store, discover())
+        self._desired = Desired(store, self._garbage)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
@@ -47,7 +50,7 @@ class Turn:
     def _look(self) -> Snapshot:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
-        sandboxes = self._desired.refresh()
+        sandboxes = self._wanted()
         if self._instances is not None and any(
             each.member_uid and uid in sandboxes for uid, each in self._instances.items()
         ):
@@ -65,6 +68,13 @@ class Turn:
             results=results,
         )
 
+    def _wanted(self) -> Mapping[str, Sandbox]:
+        """The sandboxes, once all is asked for that follows from an owner being gone."""
+        wanted = self._desired.refresh()
+        while self._garbage.collect(self._clock.now()):  # each round takes one link of a chain of owners
+            wanted = self._desired.refresh()
+        return wanted
+
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
         cpus = snapshot.observed.facts.cpus
         if cpus and cpus != self._policy.host_cpus:
@@ -80,8 +90,10 @@ class Turn:
             raise
         known = dict(self._instances or {})
         known.update(stored)
-        for ref, _ in decided.writes.finalized:
-            known.pop(ref.uid, None)
+        for ref, finalizer in decided.writes.finalized:
+            found = snapshot.sandboxes.get(ref.uid)
+            if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
+                known.pop(ref.uid, None)
         for each in decided.writes.retired:
             known.pop(each.uid, None)
         self._instances = known

@@ -137,7 +137,7 @@ def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, me
         draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
     if made.until is not None:
         draft.wakes.append(made.until)
-    if pool.obj.deleted_at is not None and not members and not going:
+    if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
         draft.finalized.append(pool.obj.ref)
 
 

@@ -14,7 +14,7 @@ from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, State
-from controller.kinds.sandbox import Lifecycle, SandboxSpec
+from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan.backoff import waits
 from controller.plan.status import dated
@@ -57,6 +57,7 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
         name=instance.memory.hostname,
         uid=instance.uid,
         spec={},
+        finalizers=(FINALIZER,),
         deleted_at=instance.created_at if instance.role == RETIRED else None,
     )
     return Sandbox(obj, spec, pool.template, pool.broken)

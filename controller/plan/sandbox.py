@@ -23,6 +23,7 @@ from controller.kinds.action import (
 from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
+from controller.kinds.sandbox import FINALIZER
 from controller.plan import claim, deaths, drift
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
@@ -100,6 +101,8 @@ def _removals(
 
 def _delete(case: Case) -> Decision:
     containers = _all(case)
+    if not containers and case.obj.finalizers and FINALIZER not in case.obj.finalizers:
+        return Decision(case.memory, "Terminating", f"its container is gone; held by {', '.join(case.obj.finalizers)}")
     if not containers:
         return Decision(case.memory, "Terminating", "gone", finalize=True)
     first = containers[0]

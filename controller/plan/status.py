@@ -9,6 +9,7 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed import State
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.plan import claim, drift
+from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _NOT_ATTESTED = (
@@ -44,7 +45,7 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
             "startedTime": rfc3339(memory.last_end.started_at),
             "finishedTime": rfc3339(memory.last_end.finished_at),
         }
-    return made
+    return carried(case.obj.status, made)
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Reading and deleting objects."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import structlog
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Kind
-from controller.ports import Clock, Store, Transaction, Wake
+from controller.kinds.owner import Propagation
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Wake
 from controller.service import errors, field_selector, selector
+from controller.service.cascade import Cascade
 from controller.service.field_selector import FieldSelector
 from controller.service.sources import Source
 
@@ -37,9 +39,16 @@ class Objects:
     """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
 
     def __init__(
-        self, *, store: Store, wake: Wake, clock: Clock, sources: Mapping[str, Source] = MappingProxyType({})
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        wake: Wake,
+        clock: Clock,
+        sources: Mapping[str, Source] = MappingProxyType({}),
     ) -> None:
-        self._store, self._wake, self._clock, self._sources = store, wake, clock, sources
+        self._store, self._registry = store, registry
+        self._wake, self._clock, self._sources = wake, clock, sources
 
     def now(self) -> float:
         """The time that tables are made for, Unix seconds."""
@@ -65,57 +74,46 @@ class Objects:
         source = self._sources.get(kind.name)
         return (source.list(namespace, asked), 0) if source else self._store.list(kind.name, namespace)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, deleted_by: str = "") -> StoredObject:
-        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone."""
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
+    ) -> StoredObject:
+        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone.
+
+        `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
+        """
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
-            _refuse_in_use(transaction, kind, [found])
-            deleted = self._delete(transaction, found)
+            [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
         self._told([deleted], deleted_by)
         return deleted
 
     def delete_all(
-        self, kind: Kind, namespace: str, *, labels: str = "", deleted_by: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        labels: str = "",
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
     ) -> Sequence[StoredObject]:
         """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
         wanted = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
-            _refuse_in_use(transaction, kind, found)
-            deleted = [self._delete(transaction, each) for each in found]
+            deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
         self._told(deleted, deleted_by)
         return deleted
-
-    def _delete(self, transaction: Transaction, found: StoredObject) -> StoredObject:
-        if found.deleted_at is not None:
-            return found
-        marked = replace(found, deleted_at=self._clock.now())
-        if found.finalizers:
-            return transaction.put(marked)
-        transaction.remove(found)
-        return marked
 
     def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
         if deleted:
             self._wake()
         for each in deleted:
             _log.info("deletion asked for", object=str(each.ref), by=deleted_by)
-
-
-def _refuse_in_use(transaction: Transaction, kind: Kind, going: Sequence[StoredObject]) -> None:
-    """Refuse to delete what others refer to: they could not be started any more. Raises Conflict, which names them."""
-    for reference in kind.referenced_by:
-        for obj in going:
-            users = [
-                each.name
-                for each in transaction.list(reference.kind, obj.namespace)
-                if reference.names(each) == obj.name and each.deleted_at is None
-            ]
-            if users:
-                names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-                word = f"{obj.kind.lower()} `{obj.name}`"
-                raise errors.Conflict(
-                    f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
-                )

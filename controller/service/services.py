@@ -55,7 +55,7 @@ def make_services(
     store = announcing(store, watches.notify)
     claims = Claims(snapshot, meter or NullMeter())
     apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims)
-    objects = Objects(store=store, wake=wake, clock=clock, sources=make_sources(store, engine))
+    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
     return Services(
         registry=registry,
         apply=apply,

@@ -109,7 +109,8 @@ events = Table(
     Index(None, "last_at"),
 )
 
-# The watch log: one row an object and commit. `object` is the whole object as it was written.
+# The watch log: one row an object and commit, each with a revision of its own (`position` told apart those of one
+# commit, when they shared one). `object` is the whole object as it was written.
 changes = Table(
     "changes",
     metadata,

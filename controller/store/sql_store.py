@@ -117,20 +117,21 @@ class SqlStore:
         return [rows.object_from_row(row) for row in found], revision
 
     def revision(self) -> int:
-        """Number of the newest commit."""
+        """Number of the newest change."""
         with self._reading("revision") as connection:
             found: int = connection.execute(_REVISION).scalar_one()
             return found
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
-        """Changes after revision `since`, oldest first: about `limit` of them, but always whole commits.
+        """Changes after revision `since`, oldest first, at most `limit` of them.
 
+        A few more where the last ones share a revision, as those of one commit did in older versions.
         ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
         """
         with self._reading("changes") as connection:
             if since == _newest_after(connection, since):
                 return []
-            found = connection.execute(_whole_commits(since, min(max(1, limit), _MOST_ROWS))).all()
+            found = connection.execute(_whole_revisions(since, min(max(1, limit), _MOST_ROWS))).all()
         return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
 
     def instances(self) -> Sequence[Instance]:
@@ -182,7 +183,7 @@ class SqlStore:
     def prune(self, *, keep_changes: int, events_before: float) -> int:
         """Drop old changes and events; how many rows went.
 
-        At least the newest `keep_changes` changes stay (a commit is never split), and every event seen since
+        At least the newest `keep_changes` changes stay (a revision is never split), and every event seen since
         `events_before` (Unix seconds).
         """
         with self._writing("prune") as connection:
@@ -252,8 +253,8 @@ def _newest_after(connection: Connection, since: int) -> int:
     return revision
 
 
-def _whole_commits(since: int, limit: int) -> Select[Any]:
-    """The changes of as many commits as make up `limit` rows, the last one whole."""
+def _whole_revisions(since: int, limit: int) -> Select[Any]:
+    """The changes of as many revisions as make up `limit` rows, the last one whole."""
     later = select(changes.c.revision).where(changes.c.revision > since)
     some = later.order_by(changes.c.revision).limit(limit).subquery()
     last = select(func.max(some.c.revision)).scalar_subquery()

@@ -1,7 +1,8 @@
 """One write transaction: what is read is remembered, what is written is kept back and sent in batches at the end.
 
-That is sound because no other writer runs meanwhile. All writes of a transaction share one revision, which is
-allotted at the first of them: a transaction that changes nothing moves nothing.
+That is sound because no other writer runs meanwhile. Each object written gets a revision of its own, allotted at the
+first write to it: whoever follows the changes can go on after any single one. A transaction that changes nothing
+moves nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from controller.store.schema import changes, events, instances, meta, objects
 
 _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
+_NO_OWNERS = rows.to_text(())
 
 _INSERT_OBJECT = insert(objects)
 # What names an object never changes, and setting it would have its indexes written again.
@@ -51,7 +53,8 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
-        self._revision = connection.execute(_TAKE_COUNTER).scalar_one() + 1
+        self._newest = connection.execute(_TAKE_COUNTER).scalar_one()
+        self._revisions: dict[str, int] = {}
         self._view: dict[_Key, Row | None] = {}
         self._keys: dict[str, _Key] = {}
         self._listed: set[tuple[str, str | None]] = set()
@@ -79,6 +82,14 @@ class SqlTransaction:
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found]
 
+    def owned(self) -> Sequence[StoredObject]:
+        """Every object with owner references, of whatever kind."""
+        query = select(objects).where(objects.c.owner_references != _NO_OWNERS)
+        self._remember(self._connection.execute(query).mappings())
+        found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
+        found.sort(key=_key)
+        return [rows.object_from_row(row) for row in found]
+
     def put(self, obj: StoredObject) -> StoredObject:
         """Insert or replace by uid; gives the object with its new resource_version.
 
@@ -91,8 +102,7 @@ class SqlTransaction:
         self._check_name(obj.uid, _key(row))
         if stored is not None and rows.same_object(stored, row):
             return replace(obj, resource_version=stored["resource_version"])
-        self._write(row)
-        return replace(obj, resource_version=self._revision)
+        return replace(obj, resource_version=self._write(row))
 
     def remove(self, obj: StoredObject) -> None:
         """Delete the row and its instances; nothing happens when it is gone, or the name is another object's."""
@@ -218,17 +228,24 @@ class SqlTransaction:
         if self._keys.get(uid, key) != key:
             raise Conflict(f"{'/'.join(key)}: its uid belongs to an object of another name; a name never changes")
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        row = {**row, "resource_version": self._revision}
+    def _revision_of(self, uid: str) -> int:
+        """The revision of what this transaction does to an object, however often it is written."""
+        return self._revisions.setdefault(uid, self._newest + len(self._revisions) + 1)
+
+    def _write(self, row: Mapping[str, Any]) -> int:
+        """Keep a row back; gives its revision."""
         uid, key = row["uid"], _key(row)
+        revision = self._revision_of(uid)
+        row = {**row, "resource_version": revision}
         self._view[key], self._keys[uid] = row, key
         self._changed[uid] = ("MODIFIED" if uid in self._in_database else "ADDED", row)
+        return revision
 
     def _delete(self, row: Row) -> None:
         uid = row["uid"]
         self._view[_key(row)] = None
         if uid in self._in_database:
-            self._changed[uid] = ("DELETED", {**row, "resource_version": self._revision})
+            self._changed[uid] = ("DELETED", {**row, "resource_version": self._revision_of(uid)})
         else:
             self._changed.pop(uid, None)
 
@@ -237,17 +254,17 @@ class SqlTransaction:
             return
         log = [
             {
-                "revision": self._revision,
-                "position": position,
+                "revision": row["resource_version"],
+                "position": 0,
                 "kind": row["kind"],
                 "uid": row["uid"],
                 "type": type_,
                 "object": rows.change_text(row),
             }
-            for position, (type_, row) in enumerate(self._changed.values())
+            for type_, row in self._changed.values()
         ]
         self._many(_INSERT_CHANGE, log)
-        self._connection.execute(_MOVE_COUNTER, {"to_revision": self._revision})
+        self._connection.execute(_MOVE_COUNTER, {"to_revision": max(each["revision"] for each in log)})
 
     def _many(self, statement: Any, parameters: Sequence[Mapping[str, Any]]) -> None:
         if parameters:

@@ -6,7 +6,8 @@ effect; `House.daemon()` then makes the next daemon over the same store and the 
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from controller.kinds.action import Action
@@ -20,7 +21,7 @@ from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.levels import Policy
-from controller.ports import NullMeter
+from controller.ports import NullMeter, Transaction
 from controller.service.apply import Source
 from controller.service.services import make_services
 from controller.store.sql_store import SqlStore
@@ -78,6 +79,13 @@ class FusedStore:
         recorded = self._store.record(writes)
         self._fuse.step(after=True)
         return recorded
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        self._fuse.step(after=False)
+        with self._store.transaction() as transaction:
+            yield transaction
+        self._fuse.step(after=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
