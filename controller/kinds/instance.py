@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.probe import Checked, checked_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Memory:
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
+    `checked` is what the probes of a run have shown (None: it never had any).
     """
 
     restarts: int = 0
@@ -66,6 +68,11 @@ class Memory:
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
     container: str = ""
+    checked: Checked | None = None
+
+    def ended_by_probes(self, run: tuple[str, float]) -> str:
+        """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
+        return self.checked.ended if self.checked is not None and self.checked.run == run else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +109,6 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**kept[name])
+    if kept.get("checked") is not None:
+        kept["checked"] = checked_from_json(kept["checked"])
     return Memory(**kept)

@@ -9,6 +9,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
+from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec, Template
 
 
@@ -44,7 +45,8 @@ class Snapshot:
     """One pass's input. `now` is Unix seconds; every mapping is keyed by the object's uid.
 
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
-    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
+    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
+    what the probes of a run came to, for objects that are probed.
     """
 
     now: float
@@ -54,3 +56,4 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))

@@ -10,6 +10,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
 from controller.kinds.snapshot import Snapshot
 from controller.loop.desired import Desired
+from controller.loop.prober import Prober
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
@@ -22,8 +23,17 @@ class Turn:
     """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        prober: Prober,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
     ) -> None:
+        self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._desired = Desired(store)
@@ -37,6 +47,7 @@ class Turn:
         snapshot = self._look()
         policy = self._fitting_policy(snapshot)
         decided = plan(snapshot, policy, policy.version(), self._memo)
+        self._prober.want(decided.probes, snapshot.sandboxes.keys())
         self._remember(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
@@ -57,6 +68,7 @@ class Turn:
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            probes=self._prober.view(),
         )
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:

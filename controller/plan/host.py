@@ -12,9 +12,10 @@ from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
-from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
+from controller.kinds.plan import Deferral, Group, Plan, Probing, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
 from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.events import of_result
@@ -60,6 +61,7 @@ class _Draft:
     instances: list[Instance] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     finalized: list[ObjectRef] = field(default_factory=list)
+    probes: list[Probing] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
 
@@ -81,6 +83,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
 def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
     """The objects that may need something: all but those in flight and those that nothing happened to."""
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
+    probed = snapshot.probes
     settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
     for uid, sandbox in snapshot.sandboxes.items():
         if uid in in_flight:
@@ -93,10 +96,11 @@ def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, t
             and known[1] is seen
             and known[2] is held
             and known[3] == blind
+            and known[4] is probed.get(uid)
             and uid not in results
         ):
             continue
-        yield uid, sandbox, (sandbox, seen, held, blind)
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid))
 
 
 def _consider(
@@ -122,6 +126,9 @@ def _consider(
         memo.settled[uid] = key
     else:
         memo.settled.pop(uid, None)
+    watches = probes.watches(case, decision.memory)
+    if watches != (case.probed.watches if case.probed else ()):
+        draft.probes.append(Probing(sandbox.obj.ref, watches))
     if decision.actions:
         draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
@@ -147,6 +154,7 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
+        probed=snapshot.probes.get(uid),
     )
 
 
@@ -232,5 +240,6 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
         ),
         next_wake=min(draft.wakes, default=None),
+        probes=tuple(draft.probes),
         drift=tuple(draft.drift),
     )
