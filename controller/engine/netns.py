@@ -76,4 +76,4 @@ def _setns(namespace: int) -> None:
 def _words(error: OSError) -> str:
     if error.errno in (errno.EPERM, errno.EACCES):
         return "entering a box's network needs root (CAP_SYS_ADMIN): run the daemon as root, or use an exec probe"
-    return f"the box's network can't be entered: {error.strerror or error}"
+    return f"the box's network can't be entered: {(error.strerror or str(error)).lower()}"

@@ -63,11 +63,12 @@ def watches(case: Case, memory: Memory) -> tuple[Watch, ...]:
 
 def unready(case: Case, memory: Memory) -> tuple[str, str]:
     """(reason, message) of a running box that its probes do not call ready yet; empty ones when they do."""
-    wanted, checked = asked(case), memory.checked
+    wanted, checked, container = asked(case), memory.checked, case.container
+    ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
+    if ended:
+        return _shown(ended), "its probes failed: it is being stopped"
     if not wanted or checked is None:
         return "", ""
-    if checked.ended:
-        return "Unhealthy" if checked.ended == "Killed" else checked.ended, "its probes failed: it is being stopped"
     name = _pending(wanted, checked)
     if not name:
         return "", ""
@@ -78,10 +79,11 @@ def unready(case: Case, memory: Memory) -> tuple[str, str]:
 def decide(case: Case, container: Container) -> Decision:
     """What a container that runs as asked needs by its probes: nothing, a wait, or to be stopped."""
     memory, checked = case.memory, case.memory.checked
+    # Once begun a stop is gone through with, though the probe may be another one by now, or none.
+    if ended := memory.ended_by_probes((container.id, container.started_at)):
+        return _end(case, container, ended, "its probes failed")
     if not asked(case) or checked is None:
         return Decision(memory)
-    if checked.ended:
-        return _end(case, container, checked.ended, "its probes failed")
     deadline = case.spec.lifecycle.startup_deadline_seconds if case.spec else None
     reason, words = _broken(case, checked, deadline)
     if reason:
@@ -149,12 +151,17 @@ def _broken(case: Case, checked: Checked, deadline: int | None) -> tuple[str, st
 
 def _end(case: Case, container: Container, reason: str, words: str) -> Decision:
     """Stop it in its own time, then by force; that it ended is seen at the next look, and is no stop of ours."""
-    shown = "Unhealthy" if reason == "Killed" else reason
+    shown = _shown(reason)
     waiting = stop(case, container, words, shown)
     if waiting is not None:
         return waiting
     kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", words)
     return Decision(asked_to_stop(case.memory, container, case.now), shown, words, (kill,))
+
+
+def _shown(reason: str) -> str:
+    """The reason of a death as the reason of a condition, while it is not dead yet."""
+    return "Unhealthy" if reason == "Killed" else reason
 
 
 def _words(name: str, tally: Tally | None) -> str:
