@@ -22,6 +22,7 @@ from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
+from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -92,7 +93,17 @@ class Daemon:
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
-        turn = Turn(store=announced, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
+        undo.callback(prober.stop)
+        turn = Turn(
+            store=announced,
+            engine=engine,
+            workers=workers,
+            prober=prober,
+            clock=clock,
+            meter=meter,
+            policy=Policy(),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,

@@ -15,6 +15,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -71,6 +72,14 @@ class Engine(Protocol):
 
     def ping(self) -> str:
         """Empty when the engine answers, else why not, in words."""
+        ...
+
+
+class Probes(Protocol):
+    """Asks boxes how they are."""
+
+    def probe(self, watch: Watch) -> ProbeResult:
+        """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
         ...
 
 

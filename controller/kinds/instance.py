@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.probe import Checked, checked_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Memory:
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
+    `checked` is what the probes of a run have shown (None: it never had any).
     """
 
     restarts: int = 0
@@ -77,6 +79,11 @@ class Memory:
     launch: str = ""
     claiming: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    checked: Checked | None = None
+
+    def ended_by_probes(self, run: tuple[str, float]) -> str:
+        """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
+        return self.checked.ended if self.checked is not None and self.checked.run == run else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**_sorted_out(Failure, kept[name]))
+    if kept.get("checked") is not None:
+        kept["checked"] = checked_from_json(kept["checked"])
     return Memory(**kept)
 
 

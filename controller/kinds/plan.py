@@ -10,6 +10,7 @@ from typing import Any
 from controller.kinds.action import Action
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.probe import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,17 @@ class Deferral:
     reason: str
     message: str
     until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """The probes to be asked of one object from now on; those of objects that a plan does not name stay as they are."""
+
+    ref: ObjectRef
+    watches: tuple[Watch, ...]
+
+    def __str__(self) -> str:
+        return f"{self.ref} probes {', '.join(str(each) for each in self.watches) or 'nothing'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ class Plan:
     deferrals: tuple[Deferral, ...] = ()
     writes: Writes = Writes()
     next_wake: float | None = None
+    probes: tuple[Probing, ...] = ()
     drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
 
     def __str__(self) -> str:
@@ -76,6 +89,7 @@ class Plan:
         for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
+        lines += sorted(str(each) for each in self.probes)
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
         lines += [f"instance {each.name} is gone" for each in self.writes.retired]
         if self.next_wake is not None:

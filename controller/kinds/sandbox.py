@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.base import LIVE, Model, Name, Text, Whole
 from controller.kinds.meta import StoredObject
+from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
 
@@ -71,7 +72,7 @@ class Resources(Model):
 class Template(Model):
     """What a running container cannot change: a new value makes a new container.
 
-    But for `resources`: those are defaults for the sandbox's own, and are changed in place.
+    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's.
     """
 
     image: ImageName
@@ -81,7 +82,10 @@ class Template(Model):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
-    resources: Resources = Resources()
+    resources: Annotated[Resources, LIVE] = Resources()
+    startup: Annotated[OneSuccessProbe | None, LIVE] = None
+    readiness: Annotated[Probe | None, LIVE] = None
+    liveness: Annotated[OneSuccessProbe | None, LIVE] = None
 
 
 class TemplateRef(Model):
@@ -92,6 +96,7 @@ class TemplateRef(Model):
 
 class Lifecycle(Model):
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    startup_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=86400)] = None
 
 
 class SandboxSpec(Model):

@@ -18,6 +18,7 @@ class SandboxPoolSpec(Model):
     template_ref: TemplateRef
     warm_replicas: Replicas = 1
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
+    startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
     update_strategy: Literal["OnReplenish"] = "OnReplenish"

@@ -8,10 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from pydantic.alias_generators import to_camel
+
+from controller.kinds.base import live_fields
 from controller.kinds.envelope import Metadata
 from controller.kinds.problem import Path
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind, Registry, discover
+from controller.kinds.sandbox import Template
 from controller.kinds.schema_words import WORDS
 from controller.version import API_VERSION
 
@@ -27,13 +31,18 @@ def takes_effect(kind: str, path: Path) -> Effect:
     """How a new value at that path (below `spec`) reaches a sandbox that runs.
 
     What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template
-    recreates nothing by itself; limits and all that Paddock itself carries out are changed in place.
+    recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
     """
     if kind == "SandboxTemplate":
-        return "live" if path[:1] == ("resources",) else "at next start"
-    if kind != "Sandbox" or path[:2] == ("template", "resources"):
+        return "live" if _is_live(path) else "at next start"
+    if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
         return "live"
     return "recreate" if path[:1] in (("template",), ("templateRef",)) else "live"
+
+
+def _is_live(path: Path) -> bool:
+    """Whether a path below a template starts with a field that reaches running containers."""
+    return bool(path) and path[0] in {to_camel(name) for name in live_fields(Template)}
 
 
 def document_schema(kind: Kind) -> Json:

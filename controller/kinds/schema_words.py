@@ -33,6 +33,8 @@ WORDS: Mapping[str, str] = {
     "SandboxPoolSpec.templateRef": "What its members run, by the name of a SandboxTemplate of the same namespace.",
     "SandboxPoolSpec.warmReplicas": "Members kept ready before anyone asks.",
     "SandboxPoolSpec.maxReplicas": "Most boxes of the pool, warm and claimed together; no bound if left out.",
+    "SandboxPoolSpec.startupDeadlineSeconds": "A member that its startup and readiness probes do not call ready within "
+    "so many seconds is stopped, and started again after its back-off.",
     "SandboxPoolSpec.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when a member is given up.",
     "SandboxPoolSpec.maxAgeSeconds": "A member that nobody claimed for so long is replaced by a fresh one.",
     "SandboxPoolSpec.updateStrategy": "What a changed template does to members: OnReplenish: they are replaced one by "
@@ -42,6 +44,8 @@ WORDS: Mapping[str, str] = {
     "SandboxSpec.restartPolicy": "Whether it is started again when it ends by itself: Always; OnFailure: not after "
     "exit code 0; Never.",
     "SandboxSpec.lifecycle": "How long things may take.",
+    "Lifecycle.startupDeadlineSeconds": "Seconds in which the startup and readiness probes must have passed; one that "
+    "still fails then is stopped (StartFailed) and started again with back-off. No deadline if left out.",
     "Lifecycle.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when it is stopped.",
     "resources": "What it may use.",
     "Resources.limits": "Upper bounds, changed in place; what is left out is filled in by the template, then by the "
@@ -60,5 +64,22 @@ WORDS: Mapping[str, str] = {
     "tmpfs": "Folders in memory, writable by its user, gone with the container; they count as memory.",
     "TmpfsMount.mountPath": "Where it appears in the sandbox.",
     "TmpfsMount.size": "How much it holds.",
+    "startup": "Asked first; the other two wait until it has passed. What fails it too often is stopped.",
+    "readiness": "Until it has passed the sandbox is not Ready; then it is asked no more until the next start.",
+    "liveness": "Asked for as long as it runs. What fails it too often is stopped, and restarted by restartPolicy.",
+    "exec": "A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails.",
+    "ExecAction.command": "The command and its arguments, without a shell.",
+    "httpGet": "A GET request to 127.0.0.1 in the sandbox; a status from 200 to 399 passes; no redirect is followed.",
+    "HttpGetAction.port": "The port in the sandbox.",
+    "HttpGetAction.path": "The path, with a query if there is one.",
+    "HttpGetAction.scheme": "HTTPS looks at no certificate.",
+    "HttpGetAction.host": "The Host header; localhost if left out. The request always goes to the sandbox itself.",
+    "tcpSocket": "A connection to 127.0.0.1 in the sandbox; one that is taken passes.",
+    "TcpSocketAction.port": "The port in the sandbox.",
+    "initialDelaySeconds": "Seconds after the start before it is asked first.",
+    "periodSeconds": "Seconds from one time to the next.",
+    "timeoutSeconds": "Seconds after which it has failed; a command is killed then.",
+    "successThreshold": "Successes in a row that it takes to pass.",
+    "failureThreshold": "Failures in a row that it takes to fail.",
     "securityLevel": "What it is kept from; the strictest level is the default.",
 }

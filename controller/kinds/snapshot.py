@@ -9,6 +9,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
+from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 
@@ -62,7 +63,8 @@ class Snapshot:
     An instance's is its own: that of the sandbox it belongs to, or of the pool's member it is.
 
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
-    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
+    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
+    what the probes of a run came to, for objects that are probed.
     """
 
     now: float
@@ -73,6 +75,7 @@ class Snapshot:
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
+    probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

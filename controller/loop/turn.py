@@ -12,6 +12,7 @@ from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.loop.desired import Desired
 from controller.loop.garbage import Garbage
+from controller.loop.prober import Prober
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
@@ -24,8 +25,17 @@ class Turn:
     """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        prober: Prober,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
     ) -> None:
+        self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._garbage = Garbage(store, discover())
@@ -40,6 +50,7 @@ class Turn:
         snapshot = self._look()
         policy = self._fitting_policy(snapshot)
         decided = plan(snapshot, policy, policy.version(), self._memo)
+        self._prober.want(decided.probes, snapshot.sandboxes.keys())
         self._remember(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
@@ -66,6 +77,7 @@ class Turn:
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            probes=self._prober.view(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:

@@ -6,6 +6,7 @@ from controller.kinds.action import Action
 from controller.kinds.instance import Memory
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container
+from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
@@ -16,7 +17,7 @@ class Case:
     """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
-    could not be looked at ("" when it could).
+    could not be looked at ("" when it could). `probed` is what its probes came to.
     """
 
     now: float
@@ -29,6 +30,7 @@ class Case:
     memory: Memory
     instance_id: str
     blind: str = ""
+    probed: Probed | None = None
 
     @property
     def deleting(self) -> bool:

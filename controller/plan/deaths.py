@@ -21,6 +21,8 @@ def end_of(container: Container, memory: Memory) -> Termination:
 
 
 def _reason(container: Container, memory: Memory) -> str:
+    if by_probes := memory.ended_by_probes((container.id, container.started_at)):
+        return by_probes
     if was_asked_to_stop(container, memory):
         return "Stopped"
     if container.oom_killed and container.exit_code != 0:
@@ -40,7 +42,8 @@ def notice_run(container: Container, memory: Memory) -> Memory:
     run = (container.id, container.started_at)
     if not container.started_at or run == memory.run:
         return memory
-    ours = not memory.run[0] or memory.asked_to_stop == memory.run
+    stopped = memory.asked_to_stop == memory.run and not memory.ended_by_probes(memory.run)
+    ours = not memory.run[0] or stopped
     return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
 
 
@@ -60,7 +63,8 @@ def starts_again(end: Termination, restart_policy: str) -> bool:
     """Whether a sandbox that should run is started after this end. What Paddock itself stopped always is."""
     if end.reason == "Stopped" or restart_policy == "Always":
         return True
-    return restart_policy == "OnFailure" and end.exit_code != 0
+    # What was stopped because of its probes has failed, however well it took the TERM.
+    return restart_policy == "OnFailure" and (end.exit_code != 0 or end.reason in ("Killed", "StartFailed"))
 
 
 def start_due(end: Termination, crashes: int) -> float:

@@ -14,10 +14,11 @@ from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
-from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
+from controller.kinds.plan import Deferral, Group, Plan, Probing, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
+from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
@@ -75,6 +76,7 @@ class _Draft:
     events: list[Event] = field(default_factory=list)
     finalized: list[ObjectRef] = field(default_factory=list)
     retired: list[Instance] = field(default_factory=list)
+    probes: list[Probing] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
@@ -146,6 +148,7 @@ def _unsettled(
 ) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
     """The objects that may need something: all but those in flight and those that nothing happened to."""
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
+    probed = snapshot.probes
     settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -158,10 +161,11 @@ def _unsettled(
             and known[1] is seen
             and known[2] is held
             and known[3] == blind
+            and known[4] is probed.get(uid)
             and uid not in results
         ):
             continue
-        yield uid, sandbox, (sandbox, seen, held, blind)
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid))
 
 
 def _consider(
@@ -189,6 +193,9 @@ def _consider(
         memo.settled[uid] = key
     else:
         memo.settled.pop(uid, None)
+    watches = probes.watches(case, decision.memory)
+    if watches != (case.probed.watches if case.probed else ()):
+        draft.probes.append(Probing(sandbox.obj.ref, watches))
     if decision.actions:
         draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
@@ -229,6 +236,7 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
+        probed=snapshot.probes.get(uid),
     )
 
 
@@ -335,5 +343,6 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             retired=tuple(draft.retired),
         ),
         next_wake=min(draft.wakes, default=None),
+        probes=tuple(draft.probes),
         drift=tuple(draft.drift),
     )

@@ -16,6 +16,7 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import probes
 from controller.plan.backoff import waits
 from controller.plan.status import dated
 from controller.policy.levels import Policy
@@ -49,7 +50,10 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
     """A member as the planner plans it. One that is to go looks like a sandbox that is being deleted."""
     spec = None
     if pool.spec is not None:
-        lifecycle = Lifecycle(shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds)
+        lifecycle = Lifecycle(
+            shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
+            startup_deadline_seconds=pool.spec.startup_deadline_seconds,
+        )
         spec = SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle)
     obj = StoredObject(
         kind="SandboxPool",
@@ -63,14 +67,16 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
     return Sandbox(obj, spec, pool.template, pool.broken)
 
 
-def is_ready(instance: Instance, container: Container | None) -> bool:
+def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
     """Whether a member may be claimed, as far as it alone tells."""
     return (
         instance.role == WARM
         and instance.memory.failure is None
         and container is not None
+        and wanted is not None
         and container.state is State.RUNNING
         and container.limits is not None
+        and probes.passed(wanted.probes, instance.memory)
     )
 
 
@@ -84,7 +90,7 @@ def member_of(
     trouble = f"{failure.reason}: {failure.message}" if failure else ""
     if not trouble and instance.memory.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
-    return Member(instance, is_ready(instance, container) and not aged and not other, aged or other, trouble)
+    return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
 
 
 def turn_over(
@@ -249,7 +255,7 @@ def _fits(snapshot: Snapshot, pool: Pool, instance: Instance, spec: SandboxSpec,
     name = instance.memory.hostname
     wanted = render(spec, pool.template, name=name, uid=instance.uid, policy=policy)
     same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
-    return same and is_ready(instance, own[0])
+    return same and is_ready(instance, own[0], wanted)
 
 
 def names_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[str]:

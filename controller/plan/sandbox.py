@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import claim, deaths, drift
+from controller.plan import claim, deaths, drift, probes
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
@@ -72,6 +72,7 @@ def _noticed(case: Case) -> Memory:
     if container is None:
         return memory
     memory = deaths.notice_run(container, replace(memory, container=container.id))
+    memory = probes.notice(case, container, memory)
     if container.state in deaths.ENDED and container.started_at:
         memory = deaths.notice(container, memory)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
@@ -251,7 +252,7 @@ def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision
     if container.state is State.PAUSED:
         found = UnpauseContainer(uid, name, container.id, "state found paused, wanted running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
-    return Decision(memory)
+    return probes.decide(case, container) if container.state is State.RUNNING else Decision(memory)
 
 
 def _suspend(case: Case, container: Container) -> Decision:

@@ -8,7 +8,7 @@ from controller.kinds.container import Limits
 from controller.kinds.meta import Condition
 from controller.kinds.observed import State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import claim, drift
+from controller.plan import claim, drift, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -105,6 +105,9 @@ def _ready(case: Case, decision: Decision) -> Condition:
         return Condition("Ready", "Unknown", decision.reason, decision.message)
     asked = case.spec.run_state if case.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
+    pending, words = probes.unready(case, decision.memory) if up else ("", "")
+    if pending:
+        return Condition("Ready", "False", pending, words)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)

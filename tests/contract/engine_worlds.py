@@ -17,7 +17,7 @@ from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed import Container
 from controller.kinds.outcome import Ok, Outcome
-from controller.ports import Chunk, Engine, Streams
+from controller.ports import Chunk, Engine, Probes, Streams
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 
@@ -152,6 +152,11 @@ class World:
         with self._woken:
             self.wakes += 1
             self._woken.notify_all()
+
+    @property
+    def probes(self) -> Probes:
+        """Beside the engine, as its streams are."""
+        return self.engine.probes
 
     def until(self, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for the view (or anything that moves with it) to be so."""

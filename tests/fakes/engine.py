@@ -9,6 +9,8 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.go_down("connection refused")          # blind, until engine.come_up()
     engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
+    engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
+    engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -38,9 +40,10 @@ from controller.kinds.action import (
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.observed import Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
-from tests.fakes.shell import run
+from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
 FACTS = HostFacts(
@@ -152,6 +155,9 @@ class FakeEngine:
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
         self.start_exits: dict[str, int] = {}
+        self.answers: dict[tuple[str, int], int | None] = {}
+        self.execs: dict[str, int] = {}
+        self.probes_run: list[Watch] = []
         self.before_act: Callable[[Action], None] | None = None
         self._clock = clock
         self._facts = facts
@@ -183,6 +189,10 @@ class FakeEngine:
 
     @property
     def streams(self) -> "FakeEngine":
+        return self
+
+    @property
+    def probes(self) -> "FakeEngine":
         return self
 
     def open(self, wake: Wake) -> None:
@@ -341,6 +351,38 @@ class FakeEngine:
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         boxes = [self._boxes[each.id] for each in containers if each.id in self._boxes]
         return {each.id: _usage(each, self._clock.now()) for each in boxes if each.state in _LIVE}
+
+    # ports.Probes
+
+    def probe(self, watch: Watch) -> ProbeResult:
+        self.probes_run.append(watch)
+        wanted = watch.probe
+        try:
+            box = self._reachable(watch.run[0])
+        except StreamError as error:
+            return ProbeResult("unknown", str(error))
+        if box.state is not State.RUNNING:
+            return ProbeResult("unknown", f"the sandbox is not running: container {box.name} is {box.state}")
+        if wanted.exec is not None:
+            return self._exec_probe(wanted.exec.command, wanted.timeout_seconds)
+        port = (wanted.http_get or wanted.tcp_socket).port
+        if (box.name, port) not in self.answers:
+            return ProbeResult("failure", f"port {port}: connection refused")
+        status = self.answers[box.name, port]
+        if status is None:
+            return ProbeResult("failure", f"port {port}: no answer within {wanted.timeout_seconds} s")
+        if wanted.http_get is not None and not 200 <= status < 400:
+            return ProbeResult("failure", f"GET {wanted.http_get.path} on port {port}: HTTP status {status}")
+        return ProbeResult("success")
+
+    def _exec_probe(self, command: Sequence[str], timeout_seconds: int) -> ProbeResult:
+        known = self.execs.get(command[0])
+        done = run(command) if known is None else Run((), known)
+        code = done.exit_code
+        if code is None:
+            return ProbeResult("failure", f"no answer within {timeout_seconds} s: the command was killed")
+        said = b"".join(each.data for each in done.output).decode().strip()
+        return ProbeResult("failure", f"exit code {code}: {said}".rstrip(": ")) if code else ProbeResult("success")
 
     # ports.Streams
 

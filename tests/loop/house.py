@@ -17,6 +17,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import discover
+from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
@@ -129,8 +130,15 @@ class House:
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
+        self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.turn = Turn(
-            store=store, engine=engine, workers=self._workers, clock=self.clock, meter=NullMeter(), policy=Policy()
+            store=store,
+            engine=engine,
+            workers=self._workers,
+            prober=self.prober,
+            clock=self.clock,
+            meter=NullMeter(),
+            policy=Policy(),
         )
 
     def close(self) -> None:
@@ -210,12 +218,19 @@ class House:
         end = self.clock.now() + seconds
         for _ in range(200):
             decided = self.one_turn()
-            if decided.groups or decided.writes or self.turn_has_results():
+            if decided.groups or decided.writes or self.turn_has_results() or self.probed():
                 continue
-            if decided.next_wake is None or decided.next_wake > end:
+            wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
+            if not wakes or min(wakes) > end:
                 return
-            self.clock.advance(max(0.0, decided.next_wake - self.clock.now()))
+            self.clock.advance(max(0.0, min(wakes) - self.clock.now()))
         raise AssertionError(f"does not settle: {decided}")
+
+    def probed(self) -> bool:
+        """Ask the probes that are due; whether that changed anything."""
+        before = self.prober.view()
+        self.prober.run_due()
+        return self.prober.view() != before
 
     def turn_has_results(self) -> bool:
         assert self._workers is not None

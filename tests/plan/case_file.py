@@ -18,6 +18,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.plan import Plan
+from controller.kinds.probe import Checked, Probed, ProbeResult, Tally, Watch
 from controller.kinds.quantity import parse_bytes, parse_cpu
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
 from controller.kinds.snapshot import Result, Sandbox, Snapshot
@@ -95,6 +96,10 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
     made = rendered(box)
     end = said.pop("last_end", None)
     failure = said.pop("failure", None)
+    if "checked" in said:
+        checked = {"run": [f"{box.obj.name}-c1", -100], "since": -100, **said["checked"]}
+        run, since = (checked.pop("run")), checked.pop("since")
+        said["checked"] = Checked((run[0], now + run[1]), since=since and now + since, **checked)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
     for run in said.keys() & {"run", "asked_to_stop"}:
@@ -146,6 +151,7 @@ def snapshot(
     instances: dict[str, Instance] | None = None,
     in_flight: frozenset[str] = frozenset(),
     results: dict[str, Result] | None = None,
+    probes: dict[str, Probed] | None = None,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -158,7 +164,22 @@ def snapshot(
         instances=instances or {},
         in_flight=in_flight,
         results=results or {},
+        probes=probes or {},
     )
+
+
+def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
+    """What the probes of the box's first container came to; those that are not said to differ are asked as wanted."""
+    said = dict(said)
+    run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
+    asked = dict(rendered(box).probes.named())
+    watches = tuple(Watch(name, asked[name], run, 0, run[1]) for name in said.pop("asked", list(said)))
+    tallies = {}
+    for name, each in said.items():
+        outcome = "unknown" if each.get("unknown") else "failure" if each.get("failures") else "success"
+        result = ProbeResult(outcome, each.get("message", ""))
+        tallies[name] = Tally(result, each.get("successes", 0), each.get("failures", 0))
+    return Probed(run, watches, tallies)
 
 
 _OUTCOMES = {"ok": lambda _: Ok("c"), "waiting": Waiting, "transient": Transient, "terminal": Terminal}
@@ -191,5 +212,6 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,
+        probes={uid_of(name): probed(boxes[name], said) for name, said in data.get("probes", {}).items()},
     )
     return made, data
