@@ -41,6 +41,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 API = "/apis/paddock/v1alpha1"
+ALIKE = {f"{API}/{each}" for each in ("hosts", "instances", "securityprofiles")}  # as events, with fewer parameters
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
         for found in schema.get_all_operations():
             operation = found.ok()
             first = operation.path.startswith(f"{API}/namespaces/{{namespace}}/sandboxes") or "{" not in operation.path
-
+            first = first and operation.path not in ALIKE
             using = modes if first else modes[:1]
             if not first and time.monotonic() > enough:
                 continue
