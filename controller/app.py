@@ -20,6 +20,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
+from controller.kinds.snapshot import SweepRules
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.schedule import Schedule
@@ -91,7 +92,16 @@ class Daemon:
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
-        turn = Turn(store=announced, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        turn = Turn(
+            store=announced,
+            engine=engine,
+            workers=workers,
+            clock=clock,
+            meter=meter,
+            policy=Policy(),
+            sweep=lambda: rules,
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,

@@ -36,6 +36,17 @@ class Result:
     done: tuple[tuple[Action, Outcome], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SweepRules:
+    """When containers without an object are removed: after `grace_seconds` of being seen so, and in one sweep no more
+    than `share` of our containers (but one in any case). `withheld` is why none is removed ("" when they may be).
+    """
+
+    grace_seconds: float = 60.0
+    share: float = 0.2
+    withheld: str = ""
+
+
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 
 
@@ -54,3 +65,4 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    sweep: SweepRules = SweepRules()

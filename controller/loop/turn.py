@@ -1,14 +1,14 @@
 """One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
 
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.snapshot import Snapshot, SweepRules
 from controller.loop.desired import Desired
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
@@ -22,10 +22,19 @@ class Turn:
     """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
+        sweep: Callable[[], SweepRules] = SweepRules,
     ) -> None:
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
+        self._sweep = sweep
         self._desired = Desired(store)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
@@ -57,6 +66,7 @@ class Turn:
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            sweep=self._sweep(),
         )
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
@@ -85,5 +95,9 @@ class Turn:
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
         for _, field in decided.drift:
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        if decided.orphans is not None:
+            self._meter.gauge("paddock_orphan_containers", decided.orphans)
+        if decided.orphans_removed:
+            self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
         if decided.groups:
             _log.debug("plan", plan=str(decided))
