@@ -46,6 +46,9 @@ class Settings(BaseSettings):
         default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
     )
     resync_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
+    standby: bool = Field(
+        default=True, description="wait while another daemon acts for the store; false: end with an error"
+    )
     orphan_grace_seconds: float = Field(
         default=60.0, ge=1.0, le=86400.0, description="how long a container without an object is let be"
     )

@@ -13,7 +13,7 @@ from controller.loop.desired import Desired
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
-from controller.ports import Clock, Conflict, Engine, Meter, Store
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -31,10 +31,11 @@ class Turn:
         meter: Meter,
         policy: Policy,
         sweep: Callable[[], SweepRules] = SweepRules,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
-        self._sweep = sweep
+        self._sweep, self._may_act = sweep, may_act
         self._desired = Desired(store)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
@@ -42,6 +43,8 @@ class Turn:
 
     def run(self) -> Plan:
         """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        if not self._may_act():
+            raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
         begun = time.perf_counter()
         snapshot = self._look()
         policy = self._fitting_policy(snapshot)
