@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -22,6 +23,7 @@ from controller.kinds.snapshot import SweepRules
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
+from controller.loop.lineage import Lineage
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -109,6 +111,8 @@ class Daemon:
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
+        lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
+        undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         turn = Turn(
             store=announced,
@@ -117,7 +121,7 @@ class Daemon:
             clock=clock,
             meter=meter,
             policy=Policy(),
-            sweep=lambda: rules,
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
             may_act=lease.held,
         )
         heart = Heartbeat(

@@ -1,6 +1,7 @@
 """Two daemons on one store: one acts, the other waits, and takes over when the first ends. No engine is needed."""
 
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator
@@ -104,3 +105,28 @@ def test_a_daemon_that_was_frozen_ends_when_it_wakes_up(tmp_path: Path, url: str
         for each in filter(None, (first, second)):
             each.process.send_signal(signal.SIGCONT)
             each.kill()
+
+
+def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path) -> None:
+    """The daemon says so at every start, until the operator removes the file that it names."""
+    folder, engine = tmp_path / "state", f"unix://{tmp_path / 'no-engine.sock'}"
+    database, backup, mark = folder / "paddock.db", tmp_path / "backup.db", folder / "lineage.json"
+    assert start_daemon(folder, PADDOCK_DOCKER_HOST=engine).stop() == 0
+    shutil.copy(database, backup)
+    daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)
+    daemon.apply(BOX)
+    assert daemon.stop() == 0
+    for each in folder.glob("paddock.db*"):
+        each.unlink()
+    shutil.copy(backup, database)
+    for _ in range(2):
+        daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)
+        try:
+            says(daemon, "it was restored from a backup")
+            says(daemon, str(mark))
+        finally:
+            assert daemon.stop() == 0
+    mark.unlink()
+    daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)
+    assert daemon.stop() == 0
+    assert "it was restored" not in "".join(daemon.log)
