@@ -253,6 +253,26 @@ class Store(Protocol):
         ...
 
 
+class Lease(Protocol):
+    """The right to act for a store: one process has it at a time. Its methods may raise StoreError."""
+
+    def acquire(self) -> str:
+        """Try once, without waiting. Empty: it is ours. Else who has it, in words."""
+        ...
+
+    def renew(self) -> bool:
+        """Keep it for its full time from now. False: it is another's, and will not be ours again."""
+        ...
+
+    def held(self) -> bool:
+        """Whether engine calls may begin now. No I/O. False for a while means: not renewed in time."""
+        ...
+
+    def release(self) -> None:
+        """Give it up; never raises."""
+        ...
+
+
 class Jobs(Protocol):
     """Periodic work that only marks things due."""
 

@@ -96,6 +96,8 @@ def _labelled(labels: Mapping[str, str]) -> dict[str, Any]:
     generation = labels.get(own.GENERATION, "")
     return {
         "uid": labels.get(own.UID, ""),
+        "namespace": labels.get(own.NAMESPACE, ""),
+        "object_name": labels.get(own.NAME, ""),
         "role": labels.get(own.ROLE, "sandbox"),
         "generation": int(generation) if generation.isdigit() else 0,
         "config_hash": labels.get(own.CONFIG_HASH, ""),

@@ -26,13 +26,16 @@ class Container:
     """One container of ours. Times are Unix seconds, 0 where there is none.
 
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
-    None where neither could be read. `pid` is the host's pid of PID 1, 0 when it does not run.
+    None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
+    name. `pid` is the host's pid of PID 1, 0 when it does not run.
     """
 
     id: str
     name: str
     uid: str
     state: State
+    namespace: str = ""
+    object_name: str = ""
     role: str = "sandbox"
     generation: int = 0
     config_hash: str = ""

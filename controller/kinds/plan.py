@@ -80,6 +80,8 @@ class Plan:
     next_wake: float | None = None
     probes: tuple[Probing, ...] = ()
     drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
+    orphans: int | None = None  # containers without an object; None: not known
+    orphans_removed: int = 0  # reported back as gone since the last pass
 
     def __str__(self) -> str:
         lines = []

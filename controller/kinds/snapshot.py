@@ -52,6 +52,17 @@ class Result:
     done: tuple[tuple[Action, Outcome], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SweepRules:
+    """When containers without an object are removed: after `grace_seconds` of being seen so, and in one sweep no more
+    than `share` of our containers (but one in any case). `withheld` is why none is removed ("" when they may be).
+    """
+
+    grace_seconds: float = 60.0
+    share: float = 0.2
+    withheld: str = ""
+
+
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
@@ -76,6 +87,7 @@ class Snapshot:
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
     probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
+    sweep: SweepRules = SweepRules()
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

@@ -1,7 +1,7 @@
 """One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -9,14 +9,14 @@ import structlog
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
 from controller.loop.desired import Desired
 from controller.loop.garbage import Garbage
 from controller.loop.prober import Prober
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
-from controller.ports import Clock, Conflict, Engine, Meter, Store
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -34,18 +34,23 @@ class Turn:
         clock: Clock,
         meter: Meter,
         policy: Policy,
+        sweep: Callable[[], SweepRules] = SweepRules,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
+        self._sweep, self._may_act = sweep, may_act
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
         """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        if not self._may_act():
+            raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
         begun = time.perf_counter()
         snapshot = self._look()
         policy = self._fitting_policy(snapshot)
@@ -78,6 +83,7 @@ class Turn:
             in_flight=in_flight,
             results=results,
             probes=self._prober.view(),
+            sweep=self._sweep(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:
@@ -117,5 +123,9 @@ class Turn:
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
         for _, field in decided.drift:
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        if decided.orphans is not None:
+            self._meter.gauge("paddock_orphan_containers", decided.orphans)
+        if decided.orphans_removed:
+            self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
         if decided.groups:
             _log.debug("plan", plan=str(decided))

@@ -23,6 +23,7 @@ from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
 from controller.plan.events import of_result
+from controller.plan.orphans import Sightings, Sweep, sweep
 from controller.plan.sandbox import decide
 from controller.plan.status import status
 from controller.policy.admission import Refusal
@@ -35,12 +36,16 @@ _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, 
 
 @dataclass(slots=True)
 class Memo:
-    """What need not be worked out again. Dropping it at any time changes no plan, only its price."""
+    """What need not be worked out again, and since when orphans are seen.
+
+    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
+    """
 
     policy: str = ""
     rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
     members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    orphans: Sightings = field(default_factory=Sightings)
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -81,6 +86,7 @@ class _Draft:
     wakes: list[float] = field(default_factory=list)
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
+    orphans: Sweep = field(default_factory=Sweep)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -98,6 +104,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     for each in snapshot.pools.values():
         _turn_over(draft, snapshot, each, policy, memo)
+    _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
 
 
@@ -330,6 +337,15 @@ def _instance(case: Case, decision: Decision, instance: Instance | None) -> Inst
     )
 
 
+def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """What belongs to no object comes last: the objects' own deletions have taken theirs."""
+    draft.orphans = swept = sweep(snapshot, memo.orphans)
+    draft.groups += swept.groups
+    draft.deferrals += swept.deferrals
+    draft.events += swept.events
+    draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
+
+
 def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
     return Plan(
         now=snapshot.now,
@@ -345,4 +361,6 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
         next_wake=min(draft.wakes, default=None),
         probes=tuple(draft.probes),
         drift=tuple(draft.drift),
+        orphans=draft.orphans.seen,
+        orphans_removed=draft.orphans.removed,
     )

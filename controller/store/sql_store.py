@@ -15,6 +15,7 @@ from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, rows
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
+from controller.store.lease import LEASE_SECONDS, StoreLease
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.transaction import SqlTransaction
 
@@ -51,6 +52,16 @@ class SqlStore:
         self._timer = timer
         self._opened: Database | None = None
         self._instance_id = ""
+        self._lease: StoreLease | None = None
+
+    def lease(self, *, seconds: float = LEASE_SECONDS) -> StoreLease:
+        """The right to act for this store; from now on nothing is written but by its holder.
+
+        It can be acquired before `open`: a database in use is not migrated under its daemon.
+        """
+        database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
+        self._lease = database.lease(self.open, seconds)
+        return self._lease
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
@@ -93,7 +104,7 @@ class SqlStore:
     def transaction(self) -> Iterator[SqlTransaction]:
         """Begin a write transaction; commits at the end of the block, rolls back on any exception."""
         with self._writing("transaction") as connection:
-            transaction = SqlTransaction(connection)
+            transaction = self._begin(connection)
             yield transaction
             transaction.flush()
 
@@ -147,7 +158,7 @@ class SqlStore:
         if not writes:
             return {}
         with self._writing("record") as connection:
-            transaction = SqlTransaction(connection)
+            transaction = self._begin(connection)
             transaction.load(_uids(writes))
             for status in writes.statuses:
                 transaction.put_status(status)
@@ -188,11 +199,22 @@ class SqlStore:
         """
         with self._writing("prune") as connection:
             state = connection.execute(_TAKE_META).mappings().one()
+            self._fence(connection)
             through = _prunable(connection, keep_changes, newest=state["revision"])
             dropped = connection.execute(delete(changes).where(changes.c.revision <= through)).rowcount
             connection.execute(update(meta).values(pruned_revision=max(state["pruned_revision"], through)))
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             return dropped
+
+    def _begin(self, connection: Connection) -> SqlTransaction:
+        transaction = SqlTransaction(connection)
+        self._fence(connection)
+        return transaction
+
+    def _fence(self, connection: Connection) -> None:
+        """Let only the acting daemon write. Call it when the counter row is taken: nobody takes over after that."""
+        if self._lease is not None:
+            self._lease.fence(connection)
 
     def _database(self) -> Database:
         opened = self._opened

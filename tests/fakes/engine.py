@@ -94,6 +94,8 @@ class Box:
             id=self.id,
             name=self.name,
             uid=self.labels.get(own.UID, ""),
+            namespace=self.labels.get(own.NAMESPACE, ""),
+            object_name=self.labels.get(own.NAME, ""),
             state=self.state,
             role=self.labels.get(own.ROLE, "sandbox"),
             generation=int(generation),
