@@ -14,6 +14,7 @@ from controller.engine.client import Client
 from controller.engine.config import create_body, limits_body
 from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import refusal, uncovered_volumes
+from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
@@ -26,6 +27,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -33,6 +35,7 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
+from controller.kinds.logtail import GONE
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
@@ -90,6 +93,7 @@ class Actor:
             RenameContainer: self._rename,
             DisconnectNetwork: self._disconnect,
             ConnectNetwork: self._connect,
+            ReadTail: self._read_tail,
             RemoveContainer: self._remove,
         }
 
@@ -235,6 +239,11 @@ class Actor:
             lambda api: api.connect_container_to_network(action.container_id, action.network),
             done=lambda now: now is not None and action.network in now.networks,
         )
+
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        if self._ours(action.uid, action.container_id) is None:
+            return Ok(action.container_id, GONE)
+        return Ok(action.container_id, read_tail(self._client, action.container_id, action.since))
 
     def _remove(self, action: RemoveContainer) -> Outcome:
         try:

@@ -14,6 +14,7 @@ from controller.engine.cgroups import Cgroups, Unreadable
 from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
+from controller.engine.lifetime import life_of
 from controller.engine.limits import in_force, read_limits
 from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
@@ -81,6 +82,7 @@ class Looker:
             full = full or bool(self._view.now.blind)
             self._patience = _TIMEOUTS_A_LOOK
             ticket = self._view.ticket()
+            life = life_of(self._client.base_url)
             try:
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
@@ -88,7 +90,7 @@ class Looker:
             except Fault as fault:
                 self._view.blind(fault.words)
                 return False
-            self._view.settle(ticket, found, frozenset(ours))
+            self._view.settle(ticket, found, frozenset(ours), life=life)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:

@@ -9,17 +9,44 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.logtail import Tail
+
+# Why a run came to its end; one list everywhere.
+END_REASONS = (
+    "Completed",
+    "Error",
+    "OOMKilled",
+    "Killed",
+    "Stopped",
+    "DeadlineExceeded",
+    "IdleReaped",
+    "Evicted",
+    "StartFailed",
+    "EngineLost",
+    "Superseded",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a container's last run ended. `reason` is one of the reasons of api.md (Completed, Error, OOMKilled ...)."""
+    """How a container's last run ended: the death record. `reason` is one of END_REASONS.
+
+    `limits` are those that held then, `generation` the one of the last spec change and `changed_at` when that was
+    noticed (0: not known), `restarts` the count before it was started again. `tail` is the end of the log, None
+    until it was read; `log_since` is where this run's part of the log begins.
+    """
 
     container_id: str
     exit_code: int
     reason: str
     started_at: float
     finished_at: float
+    limits: Limits | None = None
+    generation: int = 0
+    changed_at: float = 0.0
+    restarts: int = 0
+    tail: Tail | None = None
+    log_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +74,11 @@ class Memory:
     `failure` holds up every engine call for the object, `resize` only changes of limits.
     `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
     field of the container made last, so that a recreation can name what changed.
-    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`.
+    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`, to end for the reason `stop_reason`.
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
+    `changed` is the generation seen last, and when it was first seen (0: not known).
     """
 
     restarts: int = 0
@@ -63,9 +91,11 @@ class Memory:
     made_from: Mapping[str, str] = field(default_factory=dict)
     asked_to_stop: tuple[str, float] = ("", 0.0)
     asked_to_stop_at: float = 0.0
+    stop_reason: str = "Stopped"
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
     container: str = ""
+    changed: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +125,21 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     known = {each.name for each in fields(Memory)}
     kept = {name: value for name, value in data.items() if name in known}
     if kept.get("last_end") is not None:
-        kept["last_end"] = Termination(**kept["last_end"])
-    for name in ("run", "asked_to_stop"):
+        kept["last_end"] = _termination(kept["last_end"])
+    for name in ("run", "asked_to_stop", "changed"):
         if name in kept:
             kept[name] = tuple(kept[name])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**kept[name])
     return Memory(**kept)
+
+
+def _termination(data: dict[str, Any]) -> Termination:
+    known = {each.name for each in fields(Termination)}
+    kept = {name: value for name, value in data.items() if name in known}
+    if kept.get("limits") is not None:
+        kept["limits"] = Limits(**kept["limits"])
+    if kept.get("tail") is not None:
+        kept["tail"] = Tail(tuple(kept["tail"]["lines"]), kept["tail"]["note"])
+    return Termination(**kept)

@@ -18,6 +18,7 @@ from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.events import of_result
+from controller.plan.logtail import remember
 from controller.plan.sandbox import decide
 from controller.plan.status import status
 from controller.policy.admission import Refusal
@@ -112,7 +113,7 @@ def _consider(
     result = snapshot.results.get(uid)
     memory = instance.memory if instance else Memory()
     if result is not None:
-        memory = fold(memory, result, snapshot.now)
+        memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += of_result(sandbox.obj, result, snapshot.now)
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
@@ -147,6 +148,8 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
+        lost=snapshot.observed.lost,
+        ends=snapshot.observed.ends,
     )
 
 

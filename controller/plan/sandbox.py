@@ -26,6 +26,7 @@ from controller.kinds.observed import Container, State
 from controller.plan import deaths, drift
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
+from controller.plan.logtail import read_first
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
 
@@ -58,7 +59,7 @@ def _decide(case: Case) -> Decision:
         return Decision(case.memory, "Duplicate", "more than one container", tuple(_removals(case, case.extra)))
     if case.container is None:
         return _absent(case, case.rendered)
-    return _present(case, case.container, case.rendered)
+    return read_first(case, _present(case, case.container, case.rendered))
 
 
 def _all(case: Case) -> tuple[Container, ...]:
@@ -68,11 +69,12 @@ def _all(case: Case) -> tuple[Container, ...]:
 def _noticed(case: Case) -> Memory:
     """The memory with what this look shows in it: a new run, a new end, the image that the tag stood for."""
     memory, container = case.memory, case.container
+    memory = deaths.notice_removed(case.ends, deaths.notice_change(case.obj, memory, case.now))
     if container is None:
         return memory
     memory = deaths.notice_run(container, replace(memory, container=container.id))
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.notice(container, memory)
+        memory = deaths.notice(container, memory, case.lost)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
     if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
         fields, template = case.rendered.template_fields, container.template_hash
@@ -177,11 +179,11 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
 def _replace(case: Case, container: Container, rendered: Rendered, why: str) -> Decision:
     """Stop it in its own time, then remove, create and start in one go."""
     if container.state in ALIVE:
-        waiting = stop(case, container, why, "Recreating")
+        waiting = stop(case, container, why, "Recreating", "Superseded")
         if waiting is not None:
             events = (case.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
-    case = replace(case, memory=asked_to_stop(case.memory, container, case.now))
+    case = replace(case, memory=asked_to_stop(case.memory, container, case.now, "Superseded"))
     remove = RemoveContainer(case.obj.uid, container.name, container.id, why)
     return replace(_make(case, rendered, (remove,), why), reason="Recreating")
 
@@ -276,8 +278,8 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         due = deaths.start_due(end, memory.crashes)
         if waits(case.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
-        why = "resumed" if end.reason == "Stopped" else _ended(memory)
-        if end.reason != "Stopped":
+        why = "resumed" if deaths.is_ours(end) else _ended(memory)
+        if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
     if drift.outdated(container, rendered):

@@ -5,12 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.instance import Termination
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import State
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.plan import drift
 from controller.plan.case import Case, Decision
 
+_LAST_SIGNAL = 64
 _NOT_ATTESTED = (
     "this version renders and applies its level but does not read it back from inside; "
     "seccomp is the engine's default profile"
@@ -34,13 +37,28 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
         if container.started_at:
             made["startTime"] = rfc3339(container.started_at)
     if memory.last_end is not None:
-        made["lastTermination"] = {
-            "exitCode": memory.last_end.exit_code,
-            "reason": memory.last_end.reason,
-            "startedTime": rfc3339(memory.last_end.started_at),
-            "finishedTime": rfc3339(memory.last_end.finished_at),
-        }
+        made["lastTermination"] = _termination(memory.last_end)
     return made
+
+
+def _termination(end: Termination) -> dict[str, Any]:
+    """The death record. A time that nobody knows is left out; `signal` is the one that the exit code tells of."""
+    signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
+    tail = end.tail or Tail(note="not read yet")
+    made = {
+        "exitCode": end.exit_code,
+        "signal": signal,
+        "reason": end.reason,
+        "startedTime": rfc3339(end.started_at),
+        "finishedTime": rfc3339(end.finished_at) if end.finished_at else None,
+        "restartCount": end.restarts,
+        "limits": limits_to_json(end.limits) if end.limits else None,
+        "generation": end.generation or None,
+        "specChangedTime": rfc3339(end.changed_at) if end.changed_at else None,
+        "logTail": list(tail.lines),
+        "logNote": tail.note or None,
+    }
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:

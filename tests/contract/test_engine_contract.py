@@ -9,6 +9,7 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.action import (
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -18,6 +19,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import Limits
 from controller.kinds.labels import INSTANCE, UID
+from controller.kinds.logtail import Tail
 from controller.kinds.observed import State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.ports import StreamError, UsageReader
@@ -520,3 +522,43 @@ def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
     stream.close()
     stream.close()
     assert list(stream) == []
+
+
+# Last words
+
+
+def tail(world: World, uid: str, since: float = 0.0) -> Tail:
+    box = world.only(uid)
+    outcome = world.engine.act(ReadTail(uid, box.name, box.id, box.finished_at, "a test", since))
+    assert isinstance(outcome, Ok)
+    assert outcome.tail is not None
+    return outcome.tail
+
+
+def test_the_last_words_of_what_has_ended(world: World, uid: str) -> None:
+    world.running(uid, command=("sh", "-c", "echo one; echo two >&2; exit 1"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert sorted(tail(world, uid).lines) == ["one", "two"]
+    assert tail(world, uid, world.only(uid).finished_at + 3600) == Tail()
+
+
+def test_the_last_words_of_what_has_gone(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    world.until(lambda: world.view(uid) == ())
+    outcome = world.engine.act(ReadTail(uid, box.name, box.id, 0, "a test"))
+    assert isinstance(outcome, Ok)
+    assert outcome.tail is not None
+    assert "removed" in outcome.tail.note
+
+
+def test_the_last_words_of_another_object_are_not_read(world: World, uid: str) -> None:
+    box = world.running(uid)
+    assert isinstance(world.engine.act(ReadTail(world.new_uid(), box.name, box.id, 0, "a test")), Transient)
+
+
+def test_the_end_of_a_container_that_is_removed_by_force_is_known(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    world.until(lambda: box.id in world.engine.observe().ends)
+    assert world.engine.observe().ends[box.id].exit_code == 137

@@ -28,6 +28,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -36,7 +37,8 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.observed import Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
@@ -161,6 +163,8 @@ class FakeEngine:
         self._pids = 1000
         self._down = ""
         self._deaf = False
+        self._ends: dict[str, End] = {}
+        self._lost = (0.0, 0.0)
         self._unreadable: set[str] = set()
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
@@ -176,6 +180,7 @@ class FakeEngine:
             RenameContainer: self._rename,
             DisconnectNetwork: self._network,
             ConnectNetwork: self._network,
+            ReadTail: self._read_tail,
             RemoveContainer: self._remove,
         }
 
@@ -255,7 +260,7 @@ class FakeEngine:
     def remove(self, name: str) -> None:
         """`docker rm -f`."""
         with self._by_hand():
-            del self._boxes[self.box(name).id]
+            self._drop(self.box(name))
 
     def rename(self, name: str, new: str) -> None:
         """`docker rename`."""
@@ -318,6 +323,16 @@ class FakeEngine:
         """The engine answers again, and is looked at in full."""
         self._down = ""
         self.look(full=True)
+
+    def restart(self, *, live_restore: bool = False, exit_code: int = 137) -> None:
+        """`systemctl restart docker`: without live-restore every container ends with it. Seen once it is up again."""
+        with self._lock:
+            begun = self._clock.now()
+            for box in self._boxes.values():
+                if not live_restore:
+                    _end(box, exit_code, self._clock.now())
+            if not live_restore:
+                self._lost = (begun, self._clock.now())
 
     def fail_next(self, action_type: type, *outcomes: Outcome) -> None:
         """The next actions of that type do nothing and have these outcomes."""
@@ -495,12 +510,21 @@ class FakeEngine:
         box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
         return Ok(box.id)
 
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if box is None:
+            return Ok(action.container_id, GONE)
+        if not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        written = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
+        return Ok(box.id, tail_of(written))
+
     def _remove(self, action: RemoveContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is not None:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
-            del self._boxes[box.id]
+            self._drop(box)
         return Ok(action.container_id)
 
     # Inside
@@ -546,6 +570,12 @@ class FakeEngine:
         if box.state in _LIVE and ends:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
+    def _drop(self, box: Box) -> None:
+        """Remove it by force; of one that ran, its end is told."""
+        if box.state in _LIVE:
+            self._ends[box.id] = End(137, self._clock.now())
+        del self._boxes[box.id]
+
     def _by_hand(self) -> "_ByHand":
         return _ByHand(self)
 
@@ -555,7 +585,14 @@ class FakeEngine:
         if self._down:
             after = replace(before, blind=self._down)
         elif look or not self._deaf:
-            after = replace(before, containers=self._all(), blind="" if look else before.blind, facts=self._facts)
+            after = replace(
+                before,
+                containers=self._all(),
+                blind="" if look else before.blind,
+                facts=self._facts,
+                lost=self._lost,
+                ends=MappingProxyType(dict(self._ends)),
+            )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
             others = {uid: group for uid, group in before.containers.items() if uid != act}

@@ -14,6 +14,7 @@ import yaml
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Instance, Memory, Termination
 from controller.kinds.labels import container_name
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
@@ -108,6 +109,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
             reason=end["reason"],
             started_at=now + end["started"],
             finished_at=now + end["finished"],
+            tail=None if end.get("unread") else Tail(("last words",)),
         )
     if failure is not None:
         failure = Failure(

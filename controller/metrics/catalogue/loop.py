@@ -17,6 +17,7 @@ ACTION = {
         "rename",
         "disconnect",
         "connect",
+        "read",
         "recreate",
         "pause",
         "unpause",
