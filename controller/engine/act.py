@@ -11,14 +11,14 @@ from typing import Any
 
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
-from controller.engine.config import create_body, limits_body
+from controller.engine.config import create_body, update_body
 from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import refusal, uncovered_volumes
 from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
-from controller.engine.resize import differences, in_use, shrinks, too_small
+from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
@@ -267,13 +267,13 @@ class Actor:
         if refused is not None:
             return refused
         try:
-            self._client.post("containers.update", f"/containers/{container.id}/update", limits_body(action.limits))
+            self._client.post("containers.update", f"/containers/{container.id}/update", update_body(action.limits))
         except Fault as fault:
-            if fault.status == 500 and shrinks(container, action.limits):
+            if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
                 return in_use(f"the kernel refused: {fault.words}")
             raise
-        found = self._looker.read(container.id).container.limits
-        wrong = ", ".join(differences(action.limits, found))
+        found = self._looker.read(container.id).container
+        wrong = ", ".join((*differences(action.limits, found.limits), *still_by_hand(found.by_hand)))
         if wrong:
             return Transient(
                 "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"

@@ -74,7 +74,7 @@ class Memory:
     `failure` holds up every engine call for the object, `resize` only changes of limits.
     `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
     field of the container made last, so that a recreation can name what changed.
-    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`, to end for the reason `stop_reason`.
+    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`, to end for `stop_reason`.
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.

@@ -16,7 +16,7 @@ _LONGEST_CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """At most TAIL_LINES lines of TAIL_BYTES together; `note` says why there are none or fewer ("" when all is well)."""
+    """At most TAIL_LINES lines of TAIL_BYTES together; `note` says why there are none or fewer ("": all is well)."""
 
     lines: tuple[str, ...] = ()
     note: str = ""
@@ -50,11 +50,13 @@ def _bounded(lines: list[str]) -> tuple[str, ...]:
 
 
 def printable(text: str) -> str:
-    """The text in one line, with an escape (`\\x1b`) for each character that would not be seen or would do something."""
+    """The text in one line, with an escape (`\\x1b`) for each character that is not seen or would do something."""
     text = text.removesuffix("\r")
-    return "".join(
-        each if each == "\t" or unicodedata.category(each) not in _UNSAFE else _escape(each) for each in text
-    )
+    return "".join(_escape(each) if _is_unsafe(each) else each for each in text)
+
+
+def _is_unsafe(character: str) -> bool:
+    return character != "\t" and unicodedata.category(character) in _UNSAFE
 
 
 def _escape(character: str) -> str:

@@ -22,6 +22,19 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ByHand:
+    """What `docker update` can set and no spec asks for. The defaults are as Paddock makes every container.
+
+    `swap_bytes` is what may be swapped out, -1: without a limit. `cpus` and `memory_nodes` are those it is held to.
+    """
+
+    swap_bytes: int = 0
+    restart_policy: str = "no"
+    cpus: str = ""
+    memory_nodes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container of ours. Times are Unix seconds, 0 where there is none.
 
@@ -48,6 +61,7 @@ class Container:
     oom_killed: bool = False
     networks: tuple[str, ...] = ()
     error: str = ""
+    by_hand: ByHand = ByHand()
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,8 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case DisconnectNetwork():
             return replace(container, networks=tuple(each for each in container.networks if each != action.network))
         case UpdateLimits():
-            return replace(container, limits=_in_force(action.limits, container.limits))
+            by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
+            return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
     return container
 
 

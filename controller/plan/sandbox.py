@@ -23,7 +23,7 @@ from controller.kinds.action import (
 from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
-from controller.plan import deaths, drift
+from controller.plan import byhand, deaths, drift
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.logtail import read_first
@@ -221,7 +221,7 @@ def _resize(
     if container.limits is None:
         return (), None, ()
     wanted = rendered.config.limits
-    differences = tuple(drift.limit_differences(wanted, container.limits))
+    differences = tuple(drift.differences(wanted, container))
     fields = tuple(field for field, _, _ in differences)
     failure = case.memory.resize
     if failure is not None and held(failure, case.obj.generation, case.deleting):
@@ -232,6 +232,8 @@ def _resize(
     if not differences:
         return (), None, ()
     why = ", ".join(f"{field} found {found}, wanted {want}" for field, found, want in differences)
+    if "cpuShares" in fields and not wanted.cpu_shares:
+        wanted = replace(wanted, cpu_shares=byhand.DEFAULT_SHARES)
     return (UpdateLimits(case.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
 
 
@@ -282,7 +284,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered):
+    if drift.outdated(container, rendered) or byhand.lasting(container):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

@@ -8,9 +8,9 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Termination
 from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
-from controller.kinds.observed import State
+from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import drift
+from controller.plan import byhand, drift
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
@@ -98,7 +98,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _outdated(case)
     yield _suspended(case)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
-    yield _degraded(decision)
+    yield _degraded(decision, case.container)
 
 
 def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
@@ -146,7 +146,7 @@ def _resized(case: Case, decision: Decision) -> Condition:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
     if container is None or container.limits is None or rendered is None:
         return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
-    differing = [field for field, _, _ in drift.limit_differences(rendered.config.limits, container.limits)]
+    differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
         return Condition("Resized", "True", "InForce", "limits read back as asked")
     failure = decision.memory.resize
@@ -168,7 +168,7 @@ def _suspended(case: Case) -> Condition:
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
 
 
-def _degraded(decision: Decision) -> Condition:
+def _degraded(decision: Decision, container: Container | None) -> Condition:
     """Something keeps failing, and this is what."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
@@ -177,4 +177,4 @@ def _degraded(decision: Decision) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return Condition("Degraded", "False", "AsExpected")
+    return byhand.degraded(container) or Condition("Degraded", "False", "AsExpected")

@@ -19,6 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from controller.kinds import labels as own
 from controller.kinds.action import (
@@ -38,7 +39,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.logtail import GONE, tail_of
-from controller.kinds.observed import Container, End, HostFacts, Observation, State
+from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
@@ -56,6 +57,7 @@ FACTS = HostFacts(
     default_runtime="runc",
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
+    swap_limit=True,
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -82,6 +84,7 @@ class Box:
     exit_code: int = 0
     oom_killed: bool = False
     error: str = ""
+    by_hand: ByHand = ByHand()
     memory_used_bytes: int = 1 << 20
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
@@ -109,6 +112,7 @@ class Box:
             oom_killed=self.oom_killed,
             networks=self.networks,
             error=self.error,
+            by_hand=self.by_hand,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -283,6 +287,13 @@ class FakeEngine:
         """`docker update`."""
         with self._by_hand():
             self.box(name).limits = limits
+
+    def update(self, name: str, **changes: Any) -> None:
+        """`docker update` of what no spec asks for: the fields of ByHand, and `cpu_shares`."""
+        with self._by_hand():
+            box = self.box(name)
+            box.limits = replace(box.limits, cpu_shares=changes.pop("cpu_shares", box.limits.cpu_shares))
+            box.by_hand = replace(box.by_hand, **changes)
 
     def connect(self, name: str, *networks: str) -> None:
         """`docker network connect` and `disconnect`: these networks and no others."""
@@ -485,6 +496,7 @@ class FakeEngine:
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         box.limits = replace(action.limits, cpu_shares=action.limits.cpu_shares or box.limits.cpu_shares)
+        box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
     def _rename(self, action: RenameContainer) -> Outcome:

@@ -46,6 +46,8 @@ DRIFT = (
     "name",
     "cpu",
     "cpu_shares",
+    "swap",
+    "restart_policy",
     "memory",
     "pids",
     "image",
@@ -133,7 +135,7 @@ FAMILIES: tuple[Family, ...] = (
         "Drift found by field (missing, exited, cpu, memory, pids, image, network, mounts, security, labels).",
         ("field",),
         values={"field": DRIFT},
-        words={"field": {"cpuShares": "cpu_shares"}},
+        words={"field": {"cpuShares": "cpu_shares", "restartPolicy": "restart_policy"}},
     ),
     counter(
         "paddock_reaped_total",
