@@ -131,6 +131,12 @@ def _consider(
         draft.wakes.append(decision.until)
 
 
+def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
+    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+    instance = snapshot.instances.get(sandbox.obj.uid)
+    return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+
+
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
     rendered, refusals = _rendered(sandbox, policy, memo)

@@ -13,6 +13,7 @@ from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.streams import IntoBox
 from controller.service.watch import Watches
+from controller.service.why import Why
 from controller.service.write import Write
 
 
@@ -28,6 +29,7 @@ class Services:
     patch: Patch
     write: Write
     watches: Watches
+    why: Why
 
 
 def make_services(
@@ -61,4 +63,5 @@ def make_services(
         patch=Patch(store=store, admit=admit, wake=wake, clock=clock),
         write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid),
         watches=watches,
+        why=Why(objects=objects, clock=clock, snapshot=snapshot),
     )

@@ -84,7 +84,7 @@ class Box:
     exit_code: int = 0
     oom_killed: bool = False
     error: str = ""
-    by_hand: ByHand = ByHand()
+    by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)

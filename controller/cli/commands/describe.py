@@ -37,10 +37,12 @@ def _fetch(client: Client, target: Target, place: str, selector: str) -> list[An
 
 def _describe(client: Client, obj: Mapping[str, Any]) -> str:
     metadata, status = obj["metadata"], dict(obj.get("status", {}))
-    conditions = status.pop("conditions", [])
+    conditions, ended = status.pop("conditions", []), status.pop("lastTermination", None)
     parts = [*_identity(metadata), "Spec:", _indented(obj["spec"])]
     if status:
         parts += ["Status:", _indented(status)]
+    if ended:
+        parts += ["Last termination:", _indented(ended)]
     parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
     parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
