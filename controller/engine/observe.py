@@ -20,6 +20,8 @@ from controller.ports import Clock, Wake
 _GONE_KEPT = 10_000
 # Ends of containers that are gone: the planner takes each one down at its next turn.
 _ENDS_KEPT = 1000
+# So long an engine that is told to stop (dockerd's own default) takes its containers down, and goes on to tell of it.
+_SHUTDOWN_SECONDS = 15.0
 # What ends so long before an engine begins, or after, ended by the engine's own stop and start (or the host's).
 _STOPPING_SECONDS = 120.0
 _STARTING_SECONDS = 15.0
@@ -120,7 +122,7 @@ class View:
         if not before.at:  # our own first look: all that tells of the time before is when the engine began
             return (life.began_at - _STOPPING_SECONDS, life.began_at + _STARTING_SECONDS) if life else before.lost
         again = not life.same(known) if life and known else bool(before.blind)
-        return (before.at, now) if again else before.lost
+        return (before.at - _SHUTDOWN_SECONDS, now) if again else before.lost
 
     def died(self, container_id: str, exit_code: int, at: float) -> None:
         """The engine told of an end. It is evidence for when the container is gone; while it is there it is read."""

@@ -85,7 +85,7 @@ def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.
     """The memory with this end in it, counted once however often it is looked at."""
     known = memory.last_end
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
-        return memory
+        return _seen_again(container, known, memory, lost)
     end = end_of(container, memory, lost)
     if was_asked_to_stop(container, memory):
         return replace(memory, last_end=end)
@@ -93,6 +93,14 @@ def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.
     if end.reason == "EngineLost":  # no fault of the box: it is no crash, and forgives none
         return replace(memory, last_end=end, crashes=0 if healthy else memory.crashes)
     return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
+
+
+def _seen_again(container: Container, known: Termination, memory: Memory, lost: tuple[float, float]) -> Memory:
+    """An engine that is being stopped shows ends before anyone can know that it goes: then the crash is taken back."""
+    by_itself = known.reason == _by_exit_code(known.exit_code)
+    if not by_itself or not _went_with_engine(container, lost):
+        return memory
+    return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 
 
 def notice_removed(ends: Mapping[str, End], memory: Memory) -> Memory:

@@ -82,7 +82,8 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
 def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
     """The objects that may need something: all but those in flight and those that nothing happened to."""
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
-    settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
+    settled, in_flight = memo.settled, snapshot.in_flight
+    blind = (snapshot.observed.blind, snapshot.observed.lost)
     for uid, sandbox in snapshot.sandboxes.items():
         if uid in in_flight:
             continue

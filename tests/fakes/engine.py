@@ -335,15 +335,19 @@ class FakeEngine:
         self._down = ""
         self.look(full=True)
 
+    def shut_down(self, exit_code: int = 137) -> None:
+        """`systemctl stop docker`: it ends every container, and tells of it, before it goes."""
+        with self._by_hand():
+            for box in self._boxes.values():
+                _end(box, exit_code, self._clock.now())
+
     def restart(self, *, live_restore: bool = False, exit_code: int = 137) -> None:
         """`systemctl restart docker`: without live-restore every container ends with it. Seen once it is up again."""
         with self._lock:
-            begun = self._clock.now()
-            for box in self._boxes.values():
-                if not live_restore:
-                    _end(box, exit_code, self._clock.now())
             if not live_restore:
-                self._lost = (begun, self._clock.now())
+                for box in self._boxes.values():
+                    _end(box, exit_code, self._clock.now())
+                self._lost = (self._clock.now() - 15, self._clock.now())
 
     def fail_next(self, action_type: type, *outcomes: Outcome) -> None:
         """The next actions of that type do nothing and have these outcomes."""

@@ -135,6 +135,27 @@ def test_a_box_lost_with_its_engine_starts_at_once_and_has_not_crashed(
     assert (memory.crashes, memory.restarts) == (0, 4)
 
 
+@pytest.mark.parametrize(("policy", "exit_code"), [("Always", 143), ("OnFailure", 0)])
+def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(house: House, policy: str, exit_code: int) -> None:
+    name = running(house, restartPolicy=policy)
+    if policy == "Always":  # in its back-off: it is not started by the engine that goes
+        house.engine.exit(name, 1)
+        house.settle()
+        house.clock.advance(60)
+    crashes = house.store.instances()[0].memory.crashes
+    house.engine.shut_down(exit_code)
+    house.settle(seconds=0)
+    assert record(house)["reason"] != "EngineLost"
+    house.engine.go_down("connection refused")
+    house.settle(seconds=0)
+    house.engine.restart()
+    house.engine.come_up()
+    house.settle(seconds=0)
+    assert record(house)["reason"] == "EngineLost"
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.store.instances()[0].memory.crashes == crashes
+
+
 def test_a_box_lost_with_its_engine_is_finished_when_it_never_restarts(house: House) -> None:
     running(house, restartPolicy="Never")
     house.engine.restart()
