@@ -33,7 +33,9 @@ def make() -> Iterator[Make]:
         id_ = new_instance_id()
         engine = DockerEngine(id_, base_url=private.base_url, clock=WallClock(), pauses_seconds=(0.1, 0.5))
         closing.append(engine.close)
-        return private, World(id_, engine, engine.streams, DockerHand()).settled()
+        hand = DockerHand()
+        closing.append(hand.api.close)
+        return private, World(id_, engine, engine.streams, hand).settled()
 
     yield made
     for close in reversed(closing):
