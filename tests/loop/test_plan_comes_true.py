@@ -245,6 +245,6 @@ def test_from_every_way_to_every_other(house: House, before: tuple[str, str, str
         done = len(house.engine.calls)
         apply(house, asked(name, after))
         house.settle()
-        made = [str(each) for each in house.engine.calls[done:]]
+        made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]
         # A call that the engine asked to make again counts once.
         assert [each for i, each in enumerate(made) if made[i - 1 : i] != [each]] == printed, (before, after)
