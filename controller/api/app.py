@@ -14,6 +14,7 @@ from controller.api import (
     openapi,
     patch_routes,
     read_only_routes,
+    why_routes,
 )
 from controller.api.middleware import BodyLimit, RequestMetrics
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
@@ -44,6 +45,7 @@ def create_app(
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(why_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

@@ -19,6 +19,7 @@ COMMANDS = {
     "annotate": "Set or remove annotations.",
     "wait": "Wait for a condition, or until an object is gone.",
     "events": "Show what happened, newest last.",
+    "why": "Show why a sandbox is as it is, and what it waits for.",
     "logs": "Show the log of a sandbox.",
     "exec": "Run a command in a sandbox.",
     "explain": "Show what the fields of a kind mean.",

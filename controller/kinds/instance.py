@@ -9,12 +9,33 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.logtail import Tail
 from controller.kinds.probe import Checked, checked_from_json
+
+# Why a run came to its end; one list everywhere.
+END_REASONS = (
+    "Completed",
+    "Error",
+    "OOMKilled",
+    "Killed",
+    "Stopped",
+    "DeadlineExceeded",
+    "IdleReaped",
+    "Evicted",
+    "StartFailed",
+    "EngineLost",
+    "Superseded",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a container's last run ended. `reason` is one of the reasons of api.md (Completed, Error, OOMKilled ...)."""
+    """How a container's last run ended: the death record. `reason` is one of END_REASONS.
+
+    `limits` are those that held then, `generation` the one of the last spec change and `changed_at` when that was
+    noticed (0: not known), `restarts` the count before it was started again. `tail` is the end of the log, None
+    until it was read; `log_since` is where this run's part of the log begins.
+    """
 
     container_id: str
     exit_code: int
@@ -22,6 +43,12 @@ class Termination:
     started_at: float
     finished_at: float
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    limits: Limits | None = None
+    generation: int = 0
+    changed_at: float = 0.0
+    restarts: int = 0
+    tail: Tail | None = None
+    log_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +77,7 @@ class Memory:
     `failure` holds up every engine call for the object, `resize` only changes of limits.
     `image_id` is the image pinned for `template` (the spec's template hash), `made_from` a hash of each template
     field of the container made last, so that a recreation can name what changed.
-    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`.
+    `asked_to_stop` is the run (see `run`) that was sent TERM at `asked_to_stop_at`, to end for `stop_reason`.
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
@@ -59,6 +86,7 @@ class Memory:
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
+    `changed` is the generation seen last, and when it was first seen (0: not known).
     """
 
     restarts: int = 0
@@ -71,6 +99,7 @@ class Memory:
     made_from: Mapping[str, str] = field(default_factory=dict)
     asked_to_stop: tuple[str, float] = ("", 0.0)
     asked_to_stop_at: float = 0.0
+    stop_reason: str = "Stopped"
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
     container: str = ""
@@ -84,6 +113,8 @@ class Memory:
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
         return self.checked.ended if self.checked is not None and self.checked.run == run else ""
+
+    changed: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +155,8 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     """The memory of that JSON. Fields this version does not know (a newer daemon's) are kept as `extra`."""
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
-        kept["last_end"] = Termination(**_sorted_out(Termination, kept["last_end"]))
-    for name in ("run", "asked_to_stop"):
+        kept["last_end"] = _termination(kept["last_end"])
+    for name in ("run", "asked_to_stop", "changed"):
         if name in kept:
             kept[name] = tuple(kept[name])
     for name in ("failure", "resize"):
@@ -152,3 +183,12 @@ def _sorted_out(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in data.items() if name in known}
     extra = {name: value for name, value in data.items() if name not in known}
     return {**found, "extra": extra} if extra else found
+
+
+def _termination(data: dict[str, Any]) -> Termination:
+    kept = _sorted_out(Termination, data)
+    if kept.get("limits") is not None:
+        kept["limits"] = Limits(**kept["limits"])
+    if kept.get("tail") is not None:
+        kept["tail"] = Tail(tuple(kept["tail"]["lines"]), kept["tail"]["note"])
+    return Termination(**kept)

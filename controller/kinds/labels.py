@@ -24,7 +24,11 @@ def container_name(name: str, uid: str) -> str:
 
 def is_container_name(container: str, uid: str) -> bool:
     """Whether this is the one container name of an object of that uid, whatever the object is or was called."""
-    return container.startswith("pdk-") and container.endswith(_suffix(uid)) and len(container) > len("pdk-" + _suffix(uid))
+    return (
+        container.startswith("pdk-")
+        and container.endswith(_suffix(uid))
+        and len(container) > len("pdk-" + _suffix(uid))
+    )
 
 
 def _suffix(uid: str) -> str:

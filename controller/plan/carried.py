@@ -15,6 +15,8 @@ FIELDS = frozenset(
         "instanceRef",
         "image",
         "resources",
+        "launchReason",
+        "launchType",
         "startTime",
         "lastTermination",
     }

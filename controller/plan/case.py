@@ -1,11 +1,12 @@
 """One object's share of a snapshot, and what was decided for it: what the deciders hand each other."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from controller.kinds.action import Action
 from controller.kinds.instance import Memory
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.observed import Container
+from controller.kinds.observed import Container, End
 from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.admission import Refusal
@@ -17,7 +18,8 @@ class Case:
     """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
-    could not be looked at ("" when it could). `probed` is what its probes came to.
+    could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
+    observation's.
     """
 
     now: float
@@ -31,6 +33,8 @@ class Case:
     instance_id: str
     blind: str = ""
     probed: Probed | None = None
+    lost: tuple[float, float] = (0.0, 0.0)
+    ends: Mapping[str, End] = field(default_factory=dict)
 
     @property
     def deleting(self) -> bool:

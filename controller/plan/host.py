@@ -23,6 +23,7 @@ from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
 from controller.plan.events import of_result
+from controller.plan.logtail import remember
 from controller.plan.orphans import Sightings, Sweep, sweep
 from controller.plan.sandbox import decide
 from controller.plan.status import status
@@ -156,7 +157,8 @@ def _unsettled(
     """The objects that may need something: all but those in flight and those that nothing happened to."""
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     probed = snapshot.probes
-    settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
+    settled, in_flight = memo.settled, snapshot.in_flight
+    blind = (snapshot.observed.blind, snapshot.observed.lost)
     for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
@@ -188,7 +190,7 @@ def _consider(
     result = snapshot.results.get(uid)
     memory = instance.memory if instance else Memory()
     if result is not None:
-        memory = fold(memory, result, snapshot.now)
+        memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
@@ -226,6 +228,12 @@ def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Dec
     return replace(decision, memory=replace(decision.memory, launch=launch, pool=pool))
 
 
+def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
+    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+    instance = snapshot.instances.get(sandbox.obj.uid)
+    return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+
+
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
     rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
@@ -244,6 +252,8 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
         probed=snapshot.probes.get(uid),
+        lost=snapshot.observed.lost,
+        ends=snapshot.observed.ends,
     )
 
 

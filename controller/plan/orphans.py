@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from controller.kinds.action import RemoveContainer
-from controller.kinds.labels import container_name
+from controller.kinds.labels import is_container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
@@ -72,9 +72,8 @@ def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
 
 
 def is_proven(container: Container) -> bool:
-    """Whether Paddock itself made it: its name is the one that its labels lead to."""
-    labelled = container.uid and container.object_name
-    return bool(labelled) and container.name == container_name(container.object_name, container.uid)
+    """Whether Paddock itself made it: its name is the one that its uid leads to (a claimed one was renamed since)."""
+    return bool(container.uid and container.object_name) and is_container_name(container.name, container.uid)
 
 
 def _strays(snapshot: Snapshot) -> Iterator[Container]:

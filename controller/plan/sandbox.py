@@ -24,9 +24,10 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import claim, deaths, drift, probes
+from controller.plan import byhand, claim, deaths, drift, probes
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
+from controller.plan.logtail import read_first
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
 
@@ -59,7 +60,7 @@ def _decide(case: Case) -> Decision:
         return Decision(case.memory, "Duplicate", "more than one container", tuple(_removals(case, case.extra)))
     if case.container is None:
         return _absent(case, case.rendered)
-    return _present(case, case.container, case.rendered)
+    return read_first(case, _present(case, case.container, case.rendered))
 
 
 def _all(case: Case) -> tuple[Container, ...]:
@@ -69,12 +70,13 @@ def _all(case: Case) -> tuple[Container, ...]:
 def _noticed(case: Case) -> Memory:
     """The memory with what this look shows in it: a new run, a new end, the image that the tag stood for."""
     memory, container = case.memory, case.container
+    memory = deaths.notice_removed(case.ends, deaths.notice_change(case.obj, memory, case.now))
     if container is None:
         return memory
     memory = deaths.notice_run(container, replace(memory, container=container.id))
     memory = probes.notice(case, container, memory)
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.notice(container, memory)
+        memory = deaths.notice(container, memory, case.lost)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
     if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
         fields, template = case.rendered.template_fields, container.template_hash
@@ -181,11 +183,11 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
 def _replace(case: Case, container: Container, rendered: Rendered, why: str) -> Decision:
     """Stop it in its own time, then remove, create and start in one go."""
     if container.state in ALIVE:
-        waiting = stop(case, container, why, "Recreating")
+        waiting = stop(case, container, why, "Recreating", "Superseded")
         if waiting is not None:
             events = (case.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
-    case = replace(case, memory=asked_to_stop(case.memory, container, case.now))
+    case = replace(case, memory=asked_to_stop(case.memory, container, case.now, "Superseded"))
     remove = RemoveContainer(case.obj.uid, container.name, container.id, why)
     return replace(_make(case, rendered, (remove,), why), reason="Recreating")
 
@@ -223,7 +225,7 @@ def _resize(
     if container.limits is None:
         return (), None, ()
     wanted = rendered.config.limits
-    differences = tuple(drift.limit_differences(wanted, container.limits))
+    differences = tuple(drift.differences(wanted, container))
     fields = tuple(field for field, _, _ in differences)
     failure = case.memory.resize
     if failure is not None and held(failure, case.obj.generation, case.deleting):
@@ -234,6 +236,8 @@ def _resize(
     if not differences:
         return (), None, ()
     why = ", ".join(f"{field} found {found}, wanted {want}" for field, found, want in differences)
+    if "cpuShares" in fields and not wanted.cpu_shares:
+        wanted = replace(wanted, cpu_shares=byhand.DEFAULT_SHARES)
     return (UpdateLimits(case.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
 
 
@@ -280,11 +284,11 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         due = deaths.start_due(end, memory.crashes)
         if waits(case.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
-        why = "resumed" if end.reason == "Stopped" else _ended(memory)
-        if end.reason != "Stopped":
+        why = "resumed" if deaths.is_ours(end) else _ended(memory)
+        if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered):
+    if drift.outdated(container, rendered) or byhand.lasting(container):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

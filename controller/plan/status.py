@@ -5,13 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.instance import Termination
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
-from controller.kinds.observed import State
+from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import claim, drift, probes
+from controller.plan import byhand, claim, drift, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
+_LAST_SIGNAL = 64
 _NOT_ATTESTED = (
     "this version renders and applies its level but does not read it back from inside; "
     "seccomp is the engine's default profile"
@@ -39,13 +42,28 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
         if container.started_at:
             made["startTime"] = rfc3339(container.started_at)
     if memory.last_end is not None:
-        made["lastTermination"] = {
-            "exitCode": memory.last_end.exit_code,
-            "reason": memory.last_end.reason,
-            "startedTime": rfc3339(memory.last_end.started_at),
-            "finishedTime": rfc3339(memory.last_end.finished_at),
-        }
+        made["lastTermination"] = _termination(memory.last_end)
     return carried(case.obj.status, made)
+
+
+def _termination(end: Termination) -> dict[str, Any]:
+    """The death record. A time that nobody knows is left out; `signal` is the one that the exit code tells of."""
+    signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
+    tail = end.tail or Tail(note="not read yet")
+    made = {
+        "exitCode": end.exit_code,
+        "signal": signal,
+        "reason": end.reason,
+        "startedTime": rfc3339(end.started_at),
+        "finishedTime": rfc3339(end.finished_at) if end.finished_at else None,
+        "restartCount": end.restarts,
+        "limits": limits_to_json(end.limits) if end.limits else None,
+        "generation": end.generation or None,
+        "specChangedTime": rfc3339(end.changed_at) if end.changed_at else None,
+        "logTail": list(tail.lines),
+        "logNote": tail.note or None,
+    }
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
@@ -86,7 +104,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _outdated(case)
     yield _suspended(case)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
-    yield _degraded(decision)
+    yield _degraded(decision, case.container)
 
 
 def _scheduled(decision: Decision) -> Condition:
@@ -143,7 +161,7 @@ def _resized(case: Case, decision: Decision) -> Condition:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
     if container is None or container.limits is None or rendered is None:
         return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
-    differing = [field for field, _, _ in drift.limit_differences(rendered.config.limits, container.limits)]
+    differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
         return Condition("Resized", "True", "InForce", "limits read back as asked")
     failure = decision.memory.resize
@@ -165,7 +183,7 @@ def _suspended(case: Case) -> Condition:
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
 
 
-def _degraded(decision: Decision) -> Condition:
+def _degraded(decision: Decision, container: Container | None) -> Condition:
     """Something keeps failing, and this is what."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
@@ -174,4 +192,4 @@ def _degraded(decision: Decision) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return Condition("Degraded", "False", "AsExpected")
+    return byhand.degraded(container) or Condition("Degraded", "False", "AsExpected")

@@ -15,6 +15,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.watch import Watches
+from controller.service.why import Why
 from controller.service.write import Write
 
 
@@ -30,6 +31,7 @@ class Services:
     patch: Patch
     write: Write
     watches: Watches
+    why: Why
 
 
 def make_services(
@@ -67,4 +69,5 @@ def make_services(
             store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims
         ),
         watches=watches,
+        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
     )

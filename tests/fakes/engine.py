@@ -21,6 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from controller.kinds import labels as own
 from controller.kinds.action import (
@@ -30,6 +31,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -38,7 +40,8 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
@@ -57,6 +60,7 @@ FACTS = HostFacts(
     default_runtime="runc",
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
+    swap_limit=True,
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -83,6 +87,7 @@ class Box:
     exit_code: int = 0
     oom_killed: bool = False
     error: str = ""
+    by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
@@ -112,6 +117,7 @@ class Box:
             oom_killed=self.oom_killed,
             networks=self.networks,
             error=self.error,
+            by_hand=self.by_hand,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -169,6 +175,8 @@ class FakeEngine:
         self._pids = 1000
         self._down = ""
         self._deaf = False
+        self._ends: dict[str, End] = {}
+        self._lost = (0.0, 0.0)
         self._unreadable: set[str] = set()
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
@@ -184,6 +192,7 @@ class FakeEngine:
             RenameContainer: self._rename,
             DisconnectNetwork: self._network,
             ConnectNetwork: self._network,
+            ReadTail: self._read_tail,
             RemoveContainer: self._remove,
         }
 
@@ -267,7 +276,7 @@ class FakeEngine:
     def remove(self, name: str) -> None:
         """`docker rm -f`."""
         with self._by_hand():
-            del self._boxes[self.box(name).id]
+            self._drop(self.box(name))
 
     def rename(self, name: str, new: str) -> None:
         """`docker rename`."""
@@ -290,6 +299,13 @@ class FakeEngine:
         """`docker update`."""
         with self._by_hand():
             self.box(name).limits = limits
+
+    def update(self, name: str, **changes: Any) -> None:
+        """`docker update` of what no spec asks for: the fields of ByHand, and `cpu_shares`."""
+        with self._by_hand():
+            box = self.box(name)
+            box.limits = replace(box.limits, cpu_shares=changes.pop("cpu_shares", box.limits.cpu_shares))
+            box.by_hand = replace(box.by_hand, **changes)
 
     def connect(self, name: str, *networks: str) -> None:
         """`docker network connect` and `disconnect`: these networks and no others."""
@@ -330,6 +346,20 @@ class FakeEngine:
         """The engine answers again, and is looked at in full."""
         self._down = ""
         self.look(full=True)
+
+    def shut_down(self, exit_code: int = 137) -> None:
+        """`systemctl stop docker`: it ends every container, and tells of it, before it goes."""
+        with self._by_hand():
+            for box in self._boxes.values():
+                _end(box, exit_code, self._clock.now())
+
+    def restart(self, *, live_restore: bool = False, exit_code: int = 137) -> None:
+        """`systemctl restart docker`: without live-restore every container ends with it. Seen once it is up again."""
+        with self._lock:
+            if not live_restore:
+                for box in self._boxes.values():
+                    _end(box, exit_code, self._clock.now())
+                self._lost = (self._clock.now() - 15, self._clock.now())
 
     def fail_next(self, action_type: type, *outcomes: Outcome) -> None:
         """The next actions of that type do nothing and have these outcomes."""
@@ -514,6 +544,7 @@ class FakeEngine:
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         box.limits = replace(action.limits, cpu_shares=action.limits.cpu_shares or box.limits.cpu_shares)
+        box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
     def _rename(self, action: RenameContainer) -> Outcome:
@@ -539,12 +570,21 @@ class FakeEngine:
         box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
         return Ok(box.id)
 
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if box is None:
+            return Ok(action.container_id, GONE)
+        if not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        written = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
+        return Ok(box.id, tail_of(written))
+
     def _remove(self, action: RemoveContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is not None:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
-            del self._boxes[box.id]
+            self._drop(box)
         return Ok(action.container_id)
 
     # Inside
@@ -590,6 +630,12 @@ class FakeEngine:
         if box.state in _LIVE and ends:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
+    def _drop(self, box: Box) -> None:
+        """Remove it by force; of one that ran, its end is told."""
+        if box.state in _LIVE:
+            self._ends[box.id] = End(137, self._clock.now())
+        del self._boxes[box.id]
+
     def _by_hand(self) -> "_ByHand":
         return _ByHand(self)
 
@@ -599,7 +645,14 @@ class FakeEngine:
         if self._down:
             after = replace(before, blind=self._down)
         elif look or not self._deaf:
-            after = replace(before, containers=self._all(), blind="" if look else before.blind, facts=self._facts)
+            after = replace(
+                before,
+                containers=self._all(),
+                blind="" if look else before.blind,
+                facts=self._facts,
+                lost=self._lost,
+                ends=MappingProxyType(dict(self._ends)),
+            )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
             others = {uid: group for uid, group in before.containers.items() if uid != act}

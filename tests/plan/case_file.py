@@ -14,8 +14,9 @@ import yaml
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Instance, Memory, Termination
 from controller.kinds.labels import container_name
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed import ByHand, Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.plan import Plan
 from controller.kinds.probe import Checked, Probed, ProbeResult, Tally, Watch
@@ -81,12 +82,14 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
             cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else wanted.cpu_millicores,
             memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else wanted.memory_bytes,
             pids=limits.get("pids", wanted.pids),
+            cpu_shares=limits.get("cpu_shares", wanted.cpu_shares),
         ),
         started_at=now + said.pop("started", -100),
         finished_at=now + said.pop("finished") if "finished" in said else 0.0,
         exit_code=said.pop("exit_code", 0),
         oom_killed=said.pop("oom_killed", False),
         networks=tuple(said.pop("networks", ["none"])),
+        by_hand=ByHand(**said.pop("by_hand", {})),
         **said,
     )
 
@@ -113,6 +116,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
             reason=end["reason"],
             started_at=now + end["started"],
             finished_at=now + end["finished"],
+            tail=None if end.get("unread") else Tail(("last words",)),
         )
     if failure is not None:
         failure = Failure(
@@ -148,6 +152,7 @@ def snapshot(
     *,
     now: float = NOW,
     blind: str = "",
+    lost: tuple[float, float] = (0.0, 0.0),
     instances: dict[str, Instance] | None = None,
     in_flight: frozenset[str] = frozenset(),
     results: dict[str, Result] | None = None,
@@ -160,7 +165,7 @@ def snapshot(
         now=now,
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in boxes},
-        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2)),
+        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2), lost),
         instances=instances or {},
         in_flight=in_flight,
         results=results or {},
@@ -209,6 +214,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         list(boxes.values()),
         containers,
         blind=data.get("blind", ""),
+        lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,

@@ -37,7 +37,7 @@ def _fetch(client: Client, target: Target, place: str, selector: str) -> list[An
 
 def _describe(client: Client, obj: Mapping[str, Any]) -> str:
     metadata, status = obj["metadata"], dict(obj.get("status", {}))
-    conditions = status.pop("conditions", [])
+    conditions, ended = status.pop("conditions", []), status.pop("lastTermination", None)
     parts = list(_identity(metadata))
     if "spec" not in obj:  # an Event: its fields stand at the top, and nothing happens to it
         fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
@@ -46,6 +46,8 @@ def _describe(client: Client, obj: Mapping[str, Any]) -> str:
         parts += ["Spec:", _indented(obj["spec"])]
     if status:
         parts += ["Status:", _indented(status)]
+    if ended:
+        parts += ["Last termination:", _indented(ended)]
     if conditions or "generation" in metadata:
         parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])

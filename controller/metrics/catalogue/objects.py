@@ -1,5 +1,6 @@
 """Section B: desired and actual state of each sandbox."""
 
+from controller.kinds import instance
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
@@ -33,20 +34,7 @@ WAITING_WORDS = {
     "InvalidConfig": "ConfigError",
     "Refused": "ConfigError",
 }
-END_REASONS = (
-    "Completed",
-    "Error",
-    "OOMKilled",
-    "Killed",
-    "Stopped",
-    "DeadlineExceeded",
-    "IdleReaped",
-    "Evicted",
-    "StartFailed",
-    "EngineLost",
-    "Superseded",
-    OTHER,
-)
+END_REASONS = (*instance.END_REASONS, OTHER)
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
