@@ -20,6 +20,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
+from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.schedule import Schedule
@@ -91,7 +92,18 @@ class Daemon:
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
-        turn = Turn(store=announced, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
+        undo.callback(cpu.close)
+        turn = Turn(
+            store=announced,
+            engine=engine,
+            workers=workers,
+            clock=clock,
+            meter=meter,
+            policy=Policy(),
+            activity=activity,
+            usage=cpu,
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -135,6 +147,7 @@ class Daemon:
             wake=alarm.wake,
             snapshot=lambda: turn.last,
             watches=watches,
+            in_use=activity,
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from controller.kinds.activity import Use
 from controller.kinds.container import Limits
 
 
@@ -51,6 +52,9 @@ class Memory:
     `finished` is the template hash whose run is over for good ("" while none is).
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
+    `use` is when it was last used, `idled_generation` the spec's generation whose run was stopped for idleness (0:
+    none), `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
+    the end of the run `asked_to_stop` is to be recorded.
     """
 
     restarts: int = 0
@@ -66,6 +70,13 @@ class Memory:
     finished: str = ""
     run: tuple[str, float] = ("", 0.0)
     container: str = ""
+    stop_reason: str = "Stopped"
+    use: Use | None = None
+    idled_generation: int = 0
+    idled_at: float = 0.0
+    first_start: float = 0.0
+    expired_generation: int = 0
+    expired_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,8 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     for name in ("run", "asked_to_stop"):
         if name in kept:
             kept[name] = tuple(kept[name])
+    if kept.get("use") is not None:
+        kept["use"] = Use(**kept["use"])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**kept[name])

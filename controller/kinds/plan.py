@@ -4,12 +4,15 @@ One line an action, grouped by object, each with its reason; then what waits and
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed import Container
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,24 @@ class StatusWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A request for deletion, at `at` (Unix seconds); void when the spec has another generation by then."""
+
+    ref: ObjectRef
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
+
+    uid: str
+    container: Container
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
     """What the store must hold before any action starts; one transaction.
 
@@ -50,14 +71,18 @@ class Writes:
     instances: tuple[Instance, ...] = ()
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.statuses or self.instances or self.events or self.finalized)
+        return bool(self.statuses or self.instances or self.events or self.finalized or self.deletions)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never)."""
+    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never).
+
+    `holds` are runs, by uid, that idleness ends: nobody may begin to use them any more. `reaped` are reasons to count.
+    """
 
     now: float
     groups: tuple[Group, ...] = ()
@@ -65,6 +90,9 @@ class Plan:
     writes: Writes = Writes()
     next_wake: float | None = None
     drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
+    samples: tuple[Sample, ...] = ()
+    holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    reaped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -74,6 +102,7 @@ class Plan:
         for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
+        lines += [f"{ref} is to be deleted" for ref in sorted(str(each.ref) for each in self.writes.deletions)]
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
         if self.next_wake is not None:
             lines.append(f"next wake +{self.next_wake - self.now:g}s")

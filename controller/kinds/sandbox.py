@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.base import Flag, Model, Name, Text, Whole
 from controller.kinds.meta import StoredObject
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
@@ -13,6 +13,7 @@ from controller.kinds.registry import Column, Kind
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
 CPU_MIN_MILLICORES = 10
+LONGEST_SECONDS = 10 * 366 * 86400  # ten years
 FINALIZER = "paddock/container"
 
 AbsolutePath = Annotated[
@@ -91,7 +92,14 @@ class TemplateRef(Model):
 
 
 class Lifecycle(Model):
+    """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
+
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
+    idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
+    keep_running: Flag = False
+    on_idle: Literal["Suspend", "Delete"] = "Suspend"
 
 
 class SandboxSpec(Model):
@@ -109,6 +117,17 @@ class SandboxSpec(Model):
         if (self.template is None) == (self.template_ref is None):
             raise ValueError("needs one of `template:` and `templateRef:`, and not both")
         return self
+
+
+def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
+    """After how many seconds without use it is reaped; None: never.
+
+    Specs that were stored before there was a timeout lack it, and go on to mean what they meant: never.
+    """
+    lifecycle = spec.lifecycle if spec else None
+    if lifecycle is None or lifecycle.keep_running or "idle_timeout_seconds" not in lifecycle.model_fields_set:
+        return None
+    return lifecycle.idle_timeout_seconds
 
 
 def status_word(obj: StoredObject) -> str:

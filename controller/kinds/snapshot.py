@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Activity
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
@@ -45,6 +46,7 @@ class Snapshot:
 
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
+    `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
     """
 
     now: float
@@ -54,3 +56,4 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))

@@ -9,11 +9,13 @@ import structlog
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
 from controller.kinds.snapshot import Snapshot
+from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
-from controller.ports import Clock, Conflict, Engine, Meter, Store
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -22,10 +24,21 @@ class Turn:
     """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
+        activity: ActivityLog | None = None,
+        usage: UsageReader | None = None,
     ) -> None:
+        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle."""
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
+        self._activity, self._usage = activity or ActivityLog(clock), usage
         self._desired = Desired(store)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
@@ -34,29 +47,40 @@ class Turn:
     def run(self) -> Plan:
         """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
         begun = time.perf_counter()
-        snapshot = self._look()
-        policy = self._fitting_policy(snapshot)
-        decided = plan(snapshot, policy, policy.version(), self._memo)
+        snapshot, decided = self._decide()
         self._remember(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
+        sample(decided.samples, self._usage, self._clock, self._activity)
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
+        self._activity.turned()
         return decided
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
+        while True:
+            snapshot = self._look()
+            policy = self._fitting_policy(snapshot)
+            decided = plan(snapshot, policy, policy.version(), self._memo)
+            if self._activity.hold(decided.holds, snapshot.activity):
+                return snapshot, decided
 
     def _look(self) -> Snapshot:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
         if self._instances is None:
             self._instances = {each.parent_uid: each for each in self._store.instances()}
+        sandboxes = self._desired.refresh()
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
-            sandboxes=self._desired.refresh(),
+            sandboxes=sandboxes,
             observed=self._engine.observe(),
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            activity=self._activity.view(sandboxes),
         )
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
@@ -69,8 +93,10 @@ class Turn:
         """Write before acting: a container's record is there before the container is."""
         try:
             stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
-        except Conflict:
-            self._instances = None  # somebody else moved an instance on: read them again, decide again
+        except StoreError as error:
+            self._activity.release(decided.holds)
+            if isinstance(error, Conflict):
+                self._instances = None  # somebody else moved an instance on: read them again, decide again
             raise
         known = dict(self._instances or {})
         known.update(stored)
@@ -85,5 +111,7 @@ class Turn:
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
         for _, field in decided.drift:
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        for reason in decided.reaped:
+            self._meter.count("paddock_reaped_total", reason=reason)
         if decided.groups:
             _log.debug("plan", plan=str(decided))

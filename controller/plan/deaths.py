@@ -7,6 +7,7 @@ from controller.kinds.observed import Container, State
 from controller.plan.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
+OURS = ("Stopped", "IdleReaped", "DeadlineExceeded")  # ends that Paddock itself made
 
 
 def end_of(container: Container, memory: Memory) -> Termination:
@@ -22,7 +23,7 @@ def end_of(container: Container, memory: Memory) -> Termination:
 
 def _reason(container: Container, memory: Memory) -> str:
     if was_asked_to_stop(container, memory):
-        return "Stopped"
+        return memory.stop_reason
     if container.oom_killed and container.exit_code != 0:
         return "OOMKilled"
     if container.exit_code == 0:
@@ -50,7 +51,7 @@ def notice(container: Container, memory: Memory) -> Memory:
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
         return memory
     end = end_of(container, memory)
-    if end.reason == "Stopped":
+    if end.reason in OURS:
         return replace(memory, last_end=end)
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
     return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
@@ -58,11 +59,11 @@ def notice(container: Container, memory: Memory) -> Memory:
 
 def starts_again(end: Termination, restart_policy: str) -> bool:
     """Whether a sandbox that should run is started after this end. What Paddock itself stopped always is."""
-    if end.reason == "Stopped" or restart_policy == "Always":
+    if end.reason in OURS or restart_policy == "Always":
         return True
     return restart_policy == "OnFailure" and end.exit_code != 0
 
 
 def start_due(end: Termination, crashes: int) -> float:
     """Unix seconds at which the next start is due."""
-    return end.finished_at if end.reason == "Stopped" else end.finished_at + crash_delay_seconds(crashes)
+    return end.finished_at if end.reason in OURS else end.finished_at + crash_delay_seconds(crashes)

@@ -6,13 +6,15 @@ by `diff`; makes no call and keeps nothing but memos, which change no answer.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from controller.kinds.activity import Run
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
-from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
+from controller.kinds.plan import Deferral, Deletion, Group, Plan, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.backoff import fold
@@ -35,6 +37,7 @@ class Memo:
     policy: str = ""
     rendered: dict[str, tuple[int, Template | None, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -42,11 +45,13 @@ class Memo:
             self.policy = policy
             self.rendered.clear()
             self.settled.clear()
+            self.timers.clear()
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""
         for gone in self.rendered.keys() - sandboxes.keys():
             del self.rendered[gone]
+            self.timers.pop(gone, None)
             self.settled.pop(gone, None)
 
 
@@ -62,6 +67,10 @@ class _Draft:
     finalized: list[ObjectRef] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    holds: dict[str, Run] = field(default_factory=dict)
+    reaped: list[str] = field(default_factory=list)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -73,19 +82,23 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     if len(memo.rendered) > len(snapshot.sandboxes):
         memo.keep_only(snapshot.sandboxes)
     draft = _Draft()
-    for uid, sandbox, key in _unsettled(snapshot, memo):
+    for uid, sandbox, key in _unsettled(snapshot, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     return _finish(draft, snapshot)
 
 
-def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
-    """The objects that may need something: all but those in flight and those that nothing happened to."""
+def _unsettled(snapshot: Snapshot, memo: Memo, wakes: list[float]) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
+    """The objects that may need something: all but those in flight and those that nothing happened to.
+
+    The timers of the latter go into `wakes`.
+    """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
+    timers, activity, now = memo.timers, snapshot.activity, snapshot.now
     for uid, sandbox in snapshot.sandboxes.items():
         if uid in in_flight:
             continue
-        seen, held = containers.get(uid), instances.get(uid)
+        seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
         known = settled.get(uid)
         if (
             known is not None
@@ -93,10 +106,16 @@ def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, t
             and known[1] is seen
             and known[2] is held
             and known[3] == blind
+            and known[4] is used
             and uid not in results
         ):
-            continue
-        yield uid, sandbox, (sandbox, seen, held, blind)
+            timer = timers.get(uid)
+            if timer is None:
+                continue
+            if timer[0] <= now < timer[1]:
+                wakes.append(timer[1])
+                continue
+        yield uid, sandbox, (sandbox, seen, held, blind, used)
 
 
 def _consider(
@@ -116,18 +135,34 @@ def _consider(
         draft.events += of_result(sandbox.obj, result, snapshot.now)
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
-    quiet = not (decision.actions or decision.finalize or decision.until is not None)
+    quiet = not (decision.actions or decision.finalize or decision.until is not None or decision.sample is not None)
     quiet = _write(draft, case, decision, instance) and quiet and result is None
     if quiet:
         memo.settled[uid] = key
     else:
         memo.settled.pop(uid, None)
+    _time(draft, case, decision, memo)
     if decision.actions:
         draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
         draft.deferrals.append(Deferral(sandbox.obj.ref, decision.reason, decision.message, decision.until))
     if decision.until is not None:
         draft.wakes.append(decision.until)
+
+
+def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
+    """Note what the decision's lifecycle timers ask for."""
+    uid = case.obj.uid
+    memo.timers.pop(uid, None)
+    if decision.timer is not None:
+        memo.timers[uid] = (case.now, decision.timer)
+        draft.wakes.append(decision.timer)
+    if decision.sample is not None and case.container is not None:
+        draft.samples.append(Sample(uid, case.container, decision.sample))
+    if decision.hold is not None:
+        draft.holds[uid] = decision.hold
+    if decision.reaped:
+        draft.reaped.append(decision.reaped)
 
 
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
@@ -147,6 +182,7 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
+        activity=snapshot.activity.get(uid),
     )
 
 
@@ -189,6 +225,8 @@ def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | N
     if decision.finalize:
         draft.finalized.append(case.obj.ref)
         return False
+    if decision.delete:
+        draft.deletions.append(Deletion(case.obj.ref, case.obj.generation, case.now))
     draft.events += decision.events
     draft.drift += [(case.obj.uid, field) for field in decision.drift]
     written = status(case, decision)
@@ -198,7 +236,7 @@ def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | N
     wanted = _instance(case, decision, instance)
     if wanted != instance:
         draft.instances.append(wanted)
-    return not changed and wanted == instance and not decision.events
+    return not (changed or decision.events or decision.delete) and wanted == instance
 
 
 def _instance(case: Case, decision: Decision, instance: Instance | None) -> Instance:
@@ -230,7 +268,11 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             instances=tuple(draft.instances),
             events=tuple(draft.events),
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
+            deletions=tuple(draft.deletions),
         ),
         next_wake=min(draft.wakes, default=None),
         drift=tuple(draft.drift),
+        samples=tuple(draft.samples),
+        holds=MappingProxyType(draft.holds),
+        reaped=tuple(draft.reaped),
     )

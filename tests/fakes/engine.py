@@ -9,6 +9,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.go_down("connection refused")          # blind, until engine.come_up()
     engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
+    engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -81,6 +82,7 @@ class Box:
     oom_killed: bool = False
     error: str = ""
     memory_used_bytes: int = 1 << 20
+    at_rest: bool = False
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
 
@@ -152,6 +154,7 @@ class FakeEngine:
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
         self.start_exits: dict[str, int] = {}
+        self.at_rest = False
         self.before_act: Callable[[Action], None] | None = None
         self._clock = clock
         self._facts = facts
@@ -532,6 +535,7 @@ class FakeEngine:
 
     def _run(self, box: Box) -> None:
         self._pids += 1
+        box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
         box.exit_code, box.oom_killed, box.error = 0, False, ""
         done = run(box.command)
@@ -615,7 +619,7 @@ def _hands_off(box: Box) -> Outcome:
 
 
 def _usage(box: Box, now: float) -> Usage:
-    seconds = max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
+    seconds = 0.0 if box.at_rest else max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
     return Usage(
         source="cgroup2",
         cpu_usage_seconds=seconds,
