@@ -20,6 +20,7 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
+from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
@@ -118,6 +119,8 @@ class Daemon:
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
+        undo.callback(cpu.close)
         turn = Turn(
             store=announced,
             engine=engine,
@@ -128,6 +131,8 @@ class Daemon:
             policy=Policy(),
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
             may_act=lease.held,
+            activity=activity,
+            usage=cpu,
         )
         heart = Heartbeat(
             turn=turn,
@@ -174,6 +179,7 @@ class Daemon:
             snapshot=lambda: turn.last,
             watches=watches,
             meter=meter,
+            in_use=activity,
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
@@ -131,6 +132,45 @@ class Streams(Protocol):
     ) -> ChunkStream:
         """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
         ...
+
+
+class InUse(Protocol):
+    """Who uses which box now: the doors tell it, each turn heeds it. See loop/activity.py."""
+
+    def begin(self, uid: str, /, *, asks: bool) -> None:
+        """A stream begins; `asks` wakes a box that sleeps."""
+        ...
+
+    def end(self, uid: str, /, *, asks: bool) -> None:
+        """It has ended."""
+        ...
+
+    def held(self, uid: str, /) -> Run | None:
+        """The run of that object that idleness ends, or ended last: nobody may begin to use it."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """How many turns have ended."""
+        ...
+
+    def wait(self, turns: int, seconds: float, /) -> bool:
+        """Wait until more turns than that have ended; False after `seconds`."""
+        ...
+
+
+class NoLoop:
+    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
+
+    turns = 0
+
+    def begin(self, _uid: str, *, asks: bool) -> None: ...
+    def end(self, _uid: str, *, asks: bool) -> None: ...
+    def held(self, _uid: str) -> Run | None:
+        return None
+
+    def wait(self, _turns: int, _seconds: float) -> bool:
+        return False
 
 
 class StreamError(Exception):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from controller.kinds.activity import Use
 from controller.kinds.container import Limits
 from controller.kinds.logtail import Tail
 from controller.kinds.probe import Checked, checked_from_json
@@ -87,6 +88,9 @@ class Memory:
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).
+    `use` is when it was last used, `idled_generation` the spec's generation whose run was stopped for idleness (0:
+    none), `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
+    the end of the run `asked_to_stop` is to be recorded.
     """
 
     restarts: int = 0
@@ -110,11 +114,17 @@ class Memory:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     checked: Checked | None = None
 
+    changed: tuple[int, float] = (0, 0.0)
+    use: Use | None = None
+    idled_generation: int = 0
+    idled_at: float = 0.0
+    first_start: float = 0.0
+    expired_generation: int = 0
+    expired_at: float = 0.0
+
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
         return self.checked.ended if self.checked is not None and self.checked.run == run else ""
-
-    changed: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,8 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     for name in ("run", "asked_to_stop", "changed"):
         if name in kept:
             kept[name] = tuple(kept[name])
+    if kept.get("use") is not None:
+        kept["use"] = Use(**kept["use"])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**_sorted_out(Failure, kept[name]))

@@ -4,12 +4,15 @@ One line an action, grouped by object, each with its reason; then what waits and
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed import Container
 from controller.kinds.probe import Watch
 
 
@@ -51,6 +54,24 @@ class StatusWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A request for deletion, at `at` (Unix seconds); void when the spec has another generation by then."""
+
+    ref: ObjectRef
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
+
+    uid: str
+    container: Container
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
     """What the store must hold before any action starts; one transaction.
 
@@ -64,14 +85,19 @@ class Writes:
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
     retired: tuple[Instance, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.statuses or self.instances or self.events or self.finalized or self.retired)
+        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions)
+        return any(kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never)."""
+    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never).
+
+    `holds` are runs, by uid, that idleness ends: nobody may begin to use them any more. `reaped` are reasons to count.
+    """
 
     now: float
     groups: tuple[Group, ...] = ()
@@ -82,6 +108,9 @@ class Plan:
     drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
     orphans: int | None = None  # containers without an object; None: not known
     orphans_removed: int = 0  # reported back as gone since the last pass
+    samples: tuple[Sample, ...] = ()
+    holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    reaped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -92,6 +121,7 @@ class Plan:
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
         lines += sorted(str(each) for each in self.probes)
+        lines += [f"{ref} is to be deleted" for ref in sorted(str(each.ref) for each in self.writes.deletions)]
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
         lines += [f"instance {each.name} is gone" for each in self.writes.retired]
         if self.next_wake is not None:

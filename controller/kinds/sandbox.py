@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import LIVE, Model, Name, Text, Whole
+from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -14,6 +14,7 @@ from controller.kinds.registry import Column, Kind
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
 CPU_MIN_MILLICORES = 10
+LONGEST_SECONDS = 10 * 366 * 86400  # ten years
 FINALIZER = "paddock/container"
 
 AbsolutePath = Annotated[
@@ -95,8 +96,15 @@ class TemplateRef(Model):
 
 
 class Lifecycle(Model):
+    """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
+
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
     startup_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=86400)] = None
+    active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
+    idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
+    keep_running: Flag = False
+    on_idle: Literal["Suspend", "Delete"] = "Suspend"
 
 
 class SandboxSpec(Model):
@@ -125,6 +133,17 @@ class SandboxSpec(Model):
         if self.pool_policy == "Require" and self.template_ref is None:
             raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
         return self
+
+
+def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
+    """After how many seconds without use it is reaped; None: never.
+
+    Specs that were stored before there was a timeout lack it, and go on to mean what they meant: never.
+    """
+    lifecycle = spec.lifecycle if spec else None
+    if lifecycle is None or lifecycle.keep_running or "idle_timeout_seconds" not in lifecycle.model_fields_set:
+        return None
+    return lifecycle.idle_timeout_seconds
 
 
 def status_word(obj: StoredObject) -> str:

@@ -47,6 +47,13 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.startupDeadlineSeconds": "Seconds in which the startup and readiness probes must have passed; one that "
     "still fails then is stopped (StartFailed) and started again with back-off. No deadline if left out.",
     "Lifecycle.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when it is stopped.",
+    "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
+    "changes; none if left out.",
+    "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
+    "happens.",
+    "Lifecycle.keepRunning": "Never idle: for services that run unattended.",
+    "Lifecycle.onIdle": "Suspend: stopped, and started again by the next exec; Delete: the sandbox is deleted.",
     "resources": "What it may use.",
     "Resources.limits": "Upper bounds, changed in place; what is left out is filled in by the template, then by the "
     "security level.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Activity
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
@@ -76,6 +77,7 @@ class Snapshot:
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
     what the probes of a run came to, for objects that are probed.
+    `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
     """
 
     now: float
@@ -88,6 +90,7 @@ class Snapshot:
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
     probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
     sweep: SweepRules = SweepRules()
+    activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

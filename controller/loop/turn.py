@@ -10,13 +10,15 @@ from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.garbage import Garbage
 from controller.loop.prober import Prober
+from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
-from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -36,10 +38,14 @@ class Turn:
         policy: Policy,
         sweep: Callable[[], SweepRules] = SweepRules,
         may_act: Callable[[], bool] = lambda: True,
+        activity: ActivityLog | None = None,
+        usage: UsageReader | None = None,
     ) -> None:
+        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle."""
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
+        self._activity, self._usage = activity or ActivityLog(clock), usage
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
         self._sweep, self._may_act = sweep, may_act
@@ -52,16 +58,25 @@ class Turn:
         if not self._may_act():
             raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
         begun = time.perf_counter()
-        snapshot = self._look()
-        policy = self._fitting_policy(snapshot)
-        decided = plan(snapshot, policy, policy.version(), self._memo)
-        self._prober.want(decided.probes, snapshot.sandboxes.keys())
+        snapshot, decided = self._decide()
+        self._prober.want(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
         self._remember(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
+        sample(decided.samples, self._usage, self._clock, self._activity)
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
+        self._activity.turned()
         return decided
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
+        while True:
+            snapshot = self._look()
+            policy = self._fitting_policy(snapshot)
+            decided = plan(snapshot, policy, policy.version(), self._memo)
+            if self._activity.hold(decided.holds, snapshot.activity):
+                return snapshot, decided
 
     def _look(self) -> Snapshot:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
@@ -84,6 +99,7 @@ class Turn:
             results=results,
             probes=self._prober.view(),
             sweep=self._sweep(),
+            activity=self._activity.view(sandboxes),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:
@@ -103,8 +119,10 @@ class Turn:
         """Write before acting: a container's record is there before the container is."""
         try:
             stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
-        except Conflict:
-            self._instances = None  # somebody else moved an instance on: read them again, decide again
+        except StoreError as error:
+            self._activity.release(decided.holds)
+            if isinstance(error, Conflict):
+                self._instances = None  # somebody else moved an instance on: read them again, decide again
             raise
         known = dict(self._instances or {})
         known.update(stored)
@@ -127,5 +145,7 @@ class Turn:
             self._meter.gauge("paddock_orphan_containers", decided.orphans)
         if decided.orphans_removed:
             self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
+        for reason in decided.reaped:
+            self._meter.count("paddock_reaped_total", reason=reason)
         if decided.groups:
             _log.debug("plan", plan=str(decided))

@@ -53,6 +53,8 @@ class ObjectCollector:
         yield from _desired(rows)
         yield from _status(rows)
         yield from _past(rows)
+        used = ((row.labels, _last_use(row, snapshot)) for row in rows)
+        yield filled("paddock_sandbox_last_activity_timestamp_seconds", ((at, each) for at, each in used if each))
         if self._label_allowlist:
             yield _user_labels(rows, self._label_allowlist)
 
@@ -137,6 +139,14 @@ def _past(rows: list[Row]) -> Iterator[Metric]:
         ((Labels({**at, "reason": end.reason if end.reason in END_REASONS else OTHER}), 1) for at, end in ends),
     )
     yield filled("paddock_sandbox_status_last_termination_exit_code", ((at, end.exit_code) for at, end in ends))
+
+
+def _last_use(row: Row, snapshot: Snapshot) -> float:
+    """When it was last used: 0 where that is not known, now while a stream is open."""
+    kept, seen = row.instance.memory.use if row.instance else None, snapshot.activity.get(row.obj.uid)
+    if seen is not None and seen.open:
+        return snapshot.now
+    return max(kept.at if kept else 0.0, seen.last_at if seen else 0.0)
 
 
 def _user_labels(rows: list[Row], allowed: tuple[str, ...]) -> Metric:

@@ -7,14 +7,16 @@ by `diff`; makes no call and keeps nothing but memos, which change no answer.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from controller.kinds.action import CreateContainer
+from controller.kinds.activity import Run
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
-from controller.kinds.plan import Deferral, Group, Plan, Probing, StatusWrite, Writes
+from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
@@ -47,6 +49,7 @@ class Memo:
     members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
     orphans: Sightings = field(default_factory=Sightings)
+    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -54,11 +57,13 @@ class Memo:
             self.policy = policy
             self.rendered.clear()
             self.settled.clear()
+            self.timers.clear()
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""
         for gone in self.rendered.keys() - sandboxes.keys():
             del self.rendered[gone]
+            self.timers.pop(gone, None)
             self.settled.pop(gone, None)
             self.members.pop(gone, None)
 
@@ -88,6 +93,10 @@ class _Draft:
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
     orphans: Sweep = field(default_factory=Sweep)
+    deletions: list[Deletion] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    holds: dict[str, Run] = field(default_factory=dict)
+    reaped: list[str] = field(default_factory=list)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -101,7 +110,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
     draft = _Draft()
-    for uid, sandbox, key in _unsettled(snapshot, planned, memo):
+    for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     for each in snapshot.pools.values():
         _turn_over(draft, snapshot, each, policy, memo)
@@ -152,17 +161,20 @@ def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, me
 
 
 def _unsettled(
-    snapshot: Snapshot, planned: Mapping[str, Sandbox], memo: Memo
+    snapshot: Snapshot, planned: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
 ) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
-    """The objects that may need something: all but those in flight and those that nothing happened to."""
+    """The objects that may need something: all but those in flight and those that nothing happened to.
+
+    The timers of the latter go into `wakes`.
+    """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
-    probed = snapshot.probes
-    settled, in_flight = memo.settled, snapshot.in_flight
+    settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     blind = (snapshot.observed.blind, snapshot.observed.lost)
+    probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
-        seen, held = containers.get(uid), instances.get(uid)
+        seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
         known = settled.get(uid)
         if (
             known is not None
@@ -171,10 +183,16 @@ def _unsettled(
             and known[2] is held
             and known[3] == blind
             and known[4] is probed.get(uid)
+            and known[5] is used
             and uid not in results
         ):
-            continue
-        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid))
+            timer = timers.get(uid)
+            if timer is None:
+                continue
+            if timer[0] <= now < timer[1]:
+                wakes.append(timer[1])
+                continue
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used)
 
 
 def _consider(
@@ -196,7 +214,8 @@ def _consider(
     decision = decide(case)
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         decision = _launched(draft, snapshot, sandbox, decision, memory)
-    quiet = not (decision.actions or decision.finalize or decision.until is not None or decision.reason == EXHAUSTED)
+    waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
+    quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(draft, snapshot, case, decision, instance) and quiet and result is None
     if quiet:
         memo.settled[uid] = key
@@ -205,6 +224,7 @@ def _consider(
     watches = probes.watches(case, decision.memory)
     if watches != (case.probed.watches if case.probed else ()):
         draft.probes.append(Probing(sandbox.obj.ref, watches))
+    _time(draft, case, decision, memo)
     if decision.actions:
         draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
@@ -234,6 +254,21 @@ def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
     return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
 
 
+def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
+    """Note what the decision's lifecycle timers ask for."""
+    uid = case.obj.uid
+    memo.timers.pop(uid, None)
+    if decision.timer is not None:
+        memo.timers[uid] = (case.now, decision.timer)
+        draft.wakes.append(decision.timer)
+    if decision.sample is not None and case.container is not None:
+        draft.samples.append(Sample(uid, case.container, decision.sample))
+    if decision.hold is not None:
+        draft.holds[uid] = decision.hold
+    if decision.reaped:
+        draft.reaped.append(decision.reaped)
+
+
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
     rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
@@ -254,6 +289,7 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         probed=snapshot.probes.get(uid),
         lost=snapshot.observed.lost,
         ends=snapshot.observed.ends,
+        activity=snapshot.activity.get(uid),
     )
 
 
@@ -309,6 +345,8 @@ def _write(draft: _Draft, snapshot: Snapshot, case: Case, decision: Decision, in
         draft.finalized.append(case.obj.ref)
         return False
     draft.events += _about(snapshot, instance, decision.events)
+    if decision.delete:
+        draft.deletions.append(Deletion(case.obj.ref, case.obj.generation, case.now))
     draft.drift += [(case.obj.uid, field) for field in decision.drift]
     written = case.obj.status if member else status(case, decision)
     changed = written != case.obj.status
@@ -317,7 +355,7 @@ def _write(draft: _Draft, snapshot: Snapshot, case: Case, decision: Decision, in
     wanted = _instance(case, decision, instance)
     if wanted != instance:
         draft.instances.append(wanted)
-    return not changed and wanted == instance and not decision.events
+    return not (changed or decision.events or decision.delete) and wanted == instance
 
 
 def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
@@ -367,10 +405,14 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             events=tuple(draft.events),
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
             retired=tuple(draft.retired),
+            deletions=tuple(draft.deletions),
         ),
         next_wake=min(draft.wakes, default=None),
         probes=tuple(draft.probes),
         drift=tuple(draft.drift),
         orphans=draft.orphans.seen,
         orphans_removed=draft.orphans.removed,
+        samples=tuple(draft.samples),
+        holds=MappingProxyType(draft.holds),
+        reaped=tuple(draft.reaped),
     )

@@ -24,10 +24,11 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import byhand, claim, deaths, drift, probes
+from controller.plan import byhand, claim, deaths, drift, lifecycle, probes
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.logtail import read_first
+from controller.plan.rest import Rest, rest
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
 
@@ -58,6 +59,12 @@ def _decide(case: Case) -> Decision:
         return Decision(case.memory, "Refused", words)
     if case.extra:
         return Decision(case.memory, "Duplicate", "more than one container", tuple(_removals(case, case.extra)))
+    return lifecycle.timed(case, _kept)
+
+
+def _kept(case: Case) -> Decision:
+    """What keeps the one container as it is to be."""
+    assert case.rendered is not None
     if case.container is None:
         return _absent(case, case.rendered)
     return read_first(case, _present(case, case.container, case.rendered))
@@ -121,10 +128,12 @@ def _delete(case: Case) -> Decision:
 
 def _absent(case: Case, rendered: Rendered) -> Decision:
     end = case.memory.last_end
-    if case.spec is None or case.spec.run_state == "Suspended":
-        return Decision(case.memory, "Suspended", "runState is Suspended")
+    resting = rest(case)
+    if resting is not None:
+        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
     if (
-        case.memory.finished == rendered.template_hash
+        case.spec is not None
+        and case.memory.finished == rendered.template_hash
         and end is not None
         and not deaths.starts_again(end, case.spec.restart_policy)
     ):
@@ -169,11 +178,11 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.REMOVING:
         until = case.now + _REMOVING_LOOK_SECONDS
         return Decision(case.memory, "Removing", "the engine is removing its container", until=until)
-    suspended = case.spec is not None and case.spec.run_state == "Suspended"
+    resting = rest(case)
     why = drift.needs_new_container(case, container, rendered)
-    if why and not suspended:
+    if why and (resting is None or resting.half):
         return _replace(case, container, rendered, why)
-    if container.state is State.DEAD:
+    if container.state is State.DEAD and resting is None:
         return _replace(case, container, rendered, "the engine calls its container dead")
     repaired = _repair(case, container, rendered)
     asked = _run_state(replace(case, memory=repaired.memory), container, rendered)
@@ -244,9 +253,10 @@ def _resize(
 def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision:
     """The actions that bring a container into the asked run state."""
     uid, name, memory = case.obj.uid, container.name, case.memory
+    resting = rest(case)
+    if resting is not None:
+        return _suspend(case, container, resting)
     asked = case.spec.run_state if case.spec else "Suspended"
-    if asked == "Suspended":
-        return _suspend(case, container)
     if container.state in (State.CREATED, State.EXITED):
         return _start(case, container, rendered)
     if asked == "Paused" and container.state is State.RUNNING:
@@ -259,17 +269,18 @@ def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision
     return probes.decide(case, container) if container.state is State.RUNNING else Decision(memory)
 
 
-def _suspend(case: Case, container: Container) -> Decision:
+def _suspend(case: Case, container: Container, resting: Rest) -> Decision:
     if container.state not in ALIVE:
-        return Decision(case.memory, "Suspended", "runState is Suspended")
-    waiting = stop(case, container, "runState is Suspended", "Suspending")
+        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
+    waiting = stop(case, container, resting.message, resting.stopping, resting.end)
     if waiting is not None:
         return waiting
     kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", "its grace period is over")
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
         actions = (UnpauseContainer(case.obj.uid, container.name, container.id, "to be killed"), kill)
-    return Decision(asked_to_stop(case.memory, container, case.now), "Suspending", "killing", actions)
+    memory = asked_to_stop(case.memory, container, case.now, resting.end)
+    return Decision(memory, resting.stopping, "killing", actions)
 
 
 def _start(case: Case, container: Container, rendered: Rendered) -> Decision:

@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, probes
+from controller.plan import byhand, claim, drift, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -102,7 +102,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _resized(case, decision)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
     yield _outdated(case)
-    yield _suspended(case)
+    yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
     yield _degraded(decision, case.container)
 
@@ -133,7 +133,7 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 def _interrupts(decision: Decision) -> bool:
     """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Terminating", claim.REASON)
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
 
 
 def _accepted(case: Case) -> Condition:
@@ -177,7 +177,9 @@ def _outdated(case: Case) -> Condition:
     return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
 
 
-def _suspended(case: Case) -> Condition:
+def _suspended(case: Case, decision: Decision) -> Condition:
+    if decision.reason == idle.REASON and not decision.delete:
+        return Condition("Suspended", "True", idle.REASON, decision.message)
     asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
     stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")

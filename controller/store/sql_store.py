@@ -164,6 +164,8 @@ class SqlStore:
                 transaction.put_status(status)
             for ref, finalizer in writes.finalized:
                 transaction.finalize(ref, finalizer)
+            for deletion in writes.deletions:
+                transaction.request_deletion(deletion)
             for event in writes.events:
                 transaction.add_event(event)
             transaction.flush()
@@ -261,6 +263,7 @@ def _uids(writes: Writes) -> Iterator[str]:
     yield from (each.ref.uid for each in writes.statuses)
     yield from (ref.uid for ref, _ in writes.finalized)
     yield from (each.parent_uid for each in writes.instances)
+    yield from (each.ref.uid for each in writes.deletions)
 
 
 def _newest_after(connection: Connection, since: int) -> int:

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.plan import StatusWrite
+from controller.kinds.plan import Deletion, StatusWrite
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.rows import Row
@@ -157,6 +157,16 @@ class SqlTransaction:
             row = {**row, "finalizers": rows.to_text(left)}
             self._write(row)
         if obj.deleted_at is not None and not left:
+            self._delete(row)
+
+    def request_deletion(self, asked: Deletion) -> None:
+        """Ask for the deletion of an object, unless its spec has moved on, or it is asked for. `load` it first."""
+        row = self._by_uid(asked.ref.uid)
+        if row is None or row["generation"] != asked.generation or row["deleted_at"] is not None:
+            return
+        if rows.object_from_row(row).finalizers:
+            self._write({**row, "deleted_at": asked.at})
+        else:
             self._delete(row)
 
     def flush(self) -> None:

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
+from controller.kinds.activity import Use
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Memory, Termination
 from controller.kinds.meta import StoredObject
-from controller.kinds.plan import StatusWrite, Writes
+from controller.kinds.plan import Deletion, StatusWrite, Writes
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
@@ -471,6 +472,9 @@ class TestTurns:
             last_end=Termination("c", 137, "OOMKilled", 1.25, 2.5),
             failure=Failure(4, 1_700_000_000.5, "Why", "because\u2028", 2, terminal=True),
             image_id="sha256:0",
+            use=Use(1_700_000_000.25, open=True, noted_at=1_700_000_001.5, generation=2),
+            idled_generation=2,
+            stop_reason="IdleReaped",
         )
         given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4))
         assert store.record(Writes(instances=(given_,))) == {stored.uid: replace(given_, version=1)}
@@ -516,6 +520,24 @@ class TestTurns:
         [stored] = insert(store, box(finalizers=("one",)))
         store.record(Writes(finalized=((stored.ref, "one"), (stored.ref, "unknown"))))
         assert store.list("Sandbox") == ([replace(stored, finalizers=(), resource_version=2)], 2)
+
+    def test_a_deletion_that_the_planner_asks_for_waits_for_the_finalizers(self, store: SqlStore) -> None:
+        held, free = insert(store, box(finalizers=("f",)), box("free"))
+        store.record(Writes(deletions=(Deletion(held.ref, 1, 7.0), Deletion(free.ref, 1, 7.0))))
+        asked = store.get("Sandbox", "default", "box")
+        assert asked is not None
+        assert asked.deleted_at == 7.0
+        assert store.get("Sandbox", "default", "free") is None
+        revision = store.revision()
+        store.record(Writes(deletions=(Deletion(held.ref, 1, 9.0), Deletion(free.ref, 1, 9.0))))
+        assert store.revision() == revision
+
+    def test_a_deletion_is_void_when_the_spec_has_moved_on(self, store: SqlStore) -> None:
+        insert(store, box(finalizers=("f",), generation=2))
+        store.record(Writes(deletions=(Deletion(box().ref, 1, 7.0),)))
+        kept = store.get("Sandbox", "default", "box")
+        assert kept is not None
+        assert kept.deleted_at is None
 
     def test_a_thousand_of_everything_is_one_commit(self, store: SqlStore) -> None:
         stored = insert(store, *(box(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000)))

@@ -11,6 +11,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
     engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
+    engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -89,6 +90,7 @@ class Box:
     error: str = ""
     by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
+    at_rest: bool = False
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
 
@@ -166,6 +168,7 @@ class FakeEngine:
         self.answers: dict[tuple[str, int], int | None] = {}
         self.execs: dict[str, int] = {}
         self.probes_run: list[Watch] = []
+        self.at_rest = False
         self.before_act: Callable[[Action], None] | None = None
         self._clock = clock
         self._facts = facts
@@ -616,6 +619,7 @@ class FakeEngine:
 
     def _run(self, box: Box) -> None:
         self._pids += 1
+        box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
         box.exit_code, box.oom_killed, box.error = 0, False, ""
         done = run(box.command)
@@ -712,7 +716,7 @@ def _hands_off(box: Box) -> Outcome:
 
 
 def _usage(box: Box, now: float) -> Usage:
-    seconds = max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
+    seconds = 0.0 if box.at_rest else max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
     return Usage(
         source="cgroup2",
         cpu_usage_seconds=seconds,

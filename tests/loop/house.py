@@ -6,7 +6,7 @@ effect; `House.daemon()` then makes the next daemon over the same store and the 
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import discover
+from controller.loop.activity import ActivityLog
 from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -24,7 +25,7 @@ from controller.policy.admission import admit
 from controller.policy.levels import Policy
 from controller.ports import NullMeter, Transaction
 from controller.service.apply import Source
-from controller.service.services import make_services
+from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -103,20 +104,23 @@ class House:
         self.engine.open(lambda: None)
         self._threads = threads
         self._uids = 0
-        services = make_services(
+        self.wake: Callable[[], None] = lambda: None
+        self._workers: Workers | None = None
+        self.daemon()
+
+    def _services(self) -> Services:
+        return make_services(
             registry=discover(),
             store=self.store,
             engine=self.engine,
             streams=self.engine,
             admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
             clock=self.clock,
-            wake=lambda: None,
+            wake=lambda: self.wake(),
             new_uid=self._new_uid,
             snapshot=lambda: self.turn.last,
+            in_use=self.activity,
         )
-        self.services = services
-        self._workers: Workers | None = None
-        self.daemon()
 
     def _new_uid(self) -> str:
         self._uids += 1
@@ -131,6 +135,8 @@ class House:
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
+        self.activity = ActivityLog(self.clock)
+        self.services = self._services()
         self.turn = Turn(
             store=store,
             engine=engine,
@@ -139,6 +145,8 @@ class House:
             clock=self.clock,
             meter=NullMeter(),
             policy=Policy(),
+            activity=self.activity,
+            usage=self.engine,
         )
 
     def close(self) -> None:
@@ -218,7 +226,7 @@ class House:
         end = self.clock.now() + seconds
         for _ in range(200):
             decided = self.one_turn()
-            if decided.groups or decided.writes or self.turn_has_results() or self.probed():
+            if decided.groups or decided.writes or decided.samples or self.turn_has_results() or self.probed():
                 continue
             wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
             if not wakes or min(wakes) > end:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from controller.kinds.activity import Activity, CpuSample, Use
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Instance, Memory, Termination
 from controller.kinds.labels import container_name
@@ -105,6 +106,12 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
         said["checked"] = Checked((run[0], now + run[1]), since=since and now + since, **checked)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
+    for name in said.keys() & {"idled_at", "first_start", "expired_at"}:
+        said[name] = now + said[name]
+    if "use" in said:
+        kept = said["use"]
+        at, noted = now + kept["at"], now + kept.get("noted", kept["at"])
+        said["use"] = Use(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
     for run in said.keys() & {"run", "asked_to_stop"}:
         said[run] = (said[run][0], now + said[run][1])
     if said.get("finished") == "now":
@@ -129,6 +136,15 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
         )
     made_from = said.pop("made_from", made.template_fields)
     return Memory(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+
+
+def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
+    """What was seen of a box's use; `cpu` are samples of its run that began 100 s ago: [when, seconds]."""
+    run = (f"{box.obj.name}-c1", now + said.get("started", -100))
+    samples = [CpuSample(run, now + at, seconds) for at, seconds in said.get("cpu", [])]
+    mark, newest = (samples[0], samples[-1]) if samples else (None, None)
+    last_at = now + said["last"] if "last" in said else 0.0
+    return Activity(last_at, said.get("open", 0), said.get("asking", 0), mark, newest)
 
 
 def instance(box: Sandbox, remembered: Memory) -> Instance:
@@ -157,6 +173,7 @@ def snapshot(
     in_flight: frozenset[str] = frozenset(),
     results: dict[str, Result] | None = None,
     probes: dict[str, Probed] | None = None,
+    used: dict[str, Activity] | None = None,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -170,6 +187,7 @@ def snapshot(
         in_flight=in_flight,
         results=results or {},
         probes=probes or {},
+        activity=used or {},
     )
 
 
@@ -219,5 +237,6 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,
         probes={uid_of(name): probed(boxes[name], said) for name, said in data.get("probes", {}).items()},
+        used={uid_of(name): activity(boxes[name], **said) for name, said in data.get("activity", {}).items()},
     )
     return made, data

@@ -56,6 +56,12 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_sandbox_spec_memory_limit_bytes", "Desired memory limit.", SANDBOX, unit="bytes"),
     gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
     gauge(
+        "paddock_sandbox_last_activity_timestamp_seconds",
+        "Last exec, file, tool or stream use.",
+        SANDBOX,
+        unit="seconds",
+    ),
+    gauge(
         "paddock_sandbox_status_state",
         f"1 for the current state, 0 for the others ({', '.join(STATES)}).",
         ("namespace", "sandbox", "state"),
