@@ -90,7 +90,7 @@ def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
         return _seen_again(container, known, memory, lost)
     end = end_of(container, memory, lost)
-    if was_asked_to_stop(container, memory):
+    if is_ours(end):
         return replace(memory, last_end=end)
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
     if end.reason == "EngineLost":  # no fault of the box: it is no crash, and forgives none

@@ -23,7 +23,7 @@ def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         observed = replace(world.view.seen, revision=1)
         return Snapshot(world.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
 
-    why = Why(objects=world.services.objects, clock=world.clock, snapshot=snapshot)
+    why = Why(objects=world.services.objects, store=world.store, clock=world.clock, snapshot=snapshot)
     world.services = replace(world.services, why=why)
 
 

@@ -85,6 +85,7 @@ def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> N
         store=house.store,
         engine=house.engine,
         workers=workers,
+        prober=house.prober,
         clock=house.clock,
         meter=NullMeter(),
         policy=Policy(),
@@ -109,7 +110,13 @@ def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
     house.engine.before_act = freeze
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
     turn = Turn(
-        store=house.store, engine=house.engine, workers=workers, clock=house.clock, meter=NullMeter(), policy=Policy()
+        store=house.store,
+        engine=house.engine,
+        workers=workers,
+        prober=house.prober,
+        clock=house.clock,
+        meter=NullMeter(),
+        policy=Policy(),
     )
     turn.run()
     wait_for("the group came back", lambda: workers.view()[1])

@@ -23,7 +23,9 @@ def house(world: World) -> Iterator[House]:
 def ask(house: House, name: str = "web") -> Reasons:
     kind = discover().by_word("sandbox")
     assert kind is not None
-    use_case = Why(objects=house.services.objects, clock=house.clock, snapshot=lambda: house.turn.last)
+    use_case = Why(
+        objects=house.services.objects, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last
+    )
     return use_case.why(kind, "default", name)
 
 
@@ -59,7 +61,7 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: House) -> None:
     assert dict(found.explanation.wanted)["limits"] == dict(found.explanation.seen)["limits"]
     assert "memory=64Mi" in dict(found.explanation.wanted)["limits"]
     assert dict(found.explanation.seen)["state"] == "running"
-    assert [each.reason for each in found.events] == ["Created", "Started"]
+    assert [each.spec["reason"] for each in found.events] == ["Created", "Started"]
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
