@@ -1,14 +1,13 @@
 """The composition root: the only file that names concrete classes. Importing it does no work; `serve` is the daemon."""
 
-import fcntl
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,8 +19,13 @@ from controller.engine.engine import DockerEngine
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
+from controller.kinds.snapshot import SweepRules
+from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
+from controller.loop.leading import Leading, wait_to_lead
+from controller.loop.lineage import Lineage
+from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -29,12 +33,13 @@ from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
+from controller.metrics.pools import PoolCollector
 from controller.metrics.registry import new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
-from controller.ports import StoreError
+from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
 from controller.service.services import make_services
 from controller.service.watch import Watches
@@ -47,6 +52,10 @@ class CannotStart(Exception):
     """The daemon can't run; says why and what to do."""
 
 
+class StoppedWaiting(Exception):
+    """Told to stop before it was this daemon's turn to act."""
+
+
 class SystemClock:
     """ports.Clock over the machine's own."""
 
@@ -55,15 +64,22 @@ class SystemClock:
 
 
 class Daemon:
-    """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final."""
+    """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    `stopping` ends the wait for another daemon; it is set when that other one has taken over: `lost` says so.
+    """
+
+    def __init__(self, settings: Settings, stopping: threading.Event) -> None:
+        self._settings, self._stopping = settings, stopping
         self._stack = ExitStack()
         self.metrics_port = 0
+        self.lost = False
 
     def start(self) -> None:
-        """Take the lock, open the store, bind the doors, then start the loop: the first failure undoes the rest."""
+        """Become the daemon that acts, open the store, bind the doors, then start the loop.
+
+        The first failure undoes the rest. Raises CannotStart; StoppedWaiting.
+        """
         with ExitStack() as undo:
             self._assemble(undo)
             self._stack = undo.pop_all()
@@ -74,12 +90,19 @@ class Daemon:
 
     def _assemble(self, undo: ExitStack) -> None:
         settings, clock, alarm = self._settings, SystemClock(), Alarm()
-        undo.enter_context(_only_daemon(settings.state_dir))
+        _make_state_folder(settings.state_dir)
         registry = new_registry(VERSION)
         meter = PrometheusMeter(registry)
         store = SqlStore(settings.database(), meter=meter)
         undo.callback(store.close)
+        lease = store.lease()
+        undo.callback(lease.release)
+        self._lead(lease)
+        leading = Leading(lease, meter, self._lose)
+        undo.callback(leading.stop)
+        leading.start()  # a migration may take longer than the lease
         _open(store)
+        meter.watch("paddock_leader", lambda: float(lease.held()))
         engine = DockerEngine(
             store.instance_id,
             base_url=settings.docker_host,
@@ -88,10 +111,29 @@ class Daemon:
             call_timeout_seconds=settings.engine_timeout_seconds,
         )
         undo.callback(engine.close)
-        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake)
+        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
-        turn = Turn(store=announced, engine=engine, workers=workers, clock=clock, meter=meter, policy=Policy())
+        prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
+        undo.callback(prober.stop)
+        lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
+        undo.callback(lineage.close)
+        rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
+        undo.callback(cpu.close)
+        turn = Turn(
+            store=announced,
+            engine=engine,
+            workers=workers,
+            prober=prober,
+            clock=clock,
+            meter=meter,
+            policy=Policy(),
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
+            may_act=lease.held,
+            activity=activity,
+            usage=cpu,
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -113,6 +155,7 @@ class Daemon:
         for collector in (
             ContainerCollector(lambda: turn.last, usage),
             ObjectCollector(lambda: turn.last),
+            PoolCollector(lambda: turn.last),
             HostCollector(lambda: turn.last),
         ):
             registry.register(collector)
@@ -135,6 +178,8 @@ class Daemon:
             wake=alarm.wake,
             snapshot=lambda: turn.last,
             watches=watches,
+            meter=meter,
+            in_use=activity,
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
@@ -143,6 +188,23 @@ class Daemon:
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
         heart.start()
+
+    def _lead(self, lease: Lease) -> None:
+        try:
+            holder = wait_to_lead(lease, self._stopping, standby=self._settings.standby)
+        except StoreError as error:
+            raise CannotStart(f"the store can't be used: {error}") from error
+        if holder and self._stopping.is_set():
+            raise StoppedWaiting
+        if holder:
+            raise CannotStart(
+                f"a Paddock daemon acts for this store already: {holder}; stop it, set another PADDOCK_STATE_DIR or"
+                " PADDOCK_DATABASE_URL, or let this one wait for its end (PADDOCK_STANDBY=true)"
+            )
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._stopping.set()
 
 
 def _start_doors(undo: ExitStack, api: ApiServer, metrics: MetricsServer) -> None:
@@ -162,31 +224,18 @@ def _open(store: SqlStore) -> None:
         raise CannotStart(f"the store can't be used: {error}") from error
 
 
-@contextmanager
-def _only_daemon(state_dir: Path) -> Iterator[None]:
-    """Hold the state folder's lock: two daemons on one embedded store would do everything twice."""
+def _make_state_folder(state_dir: Path) -> None:
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(state_dir / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            pid = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise CannotStart(
-                f"a Paddock daemon (pid {pid}) uses {state_dir} already; stop it, or set PADDOCK_STATE_DIR"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(handle)
 
 
 def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit code. Problems at the start are told on stderr."""
+    """Run until SIGTERM or SIGINT; the process's exit code. Problems at the start are told on stderr.
+
+    A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
+    """
     _configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
@@ -196,9 +245,12 @@ def serve(settings: Settings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    daemon = Daemon(settings)
+    daemon = Daemon(settings, stopping)
     try:
         daemon.start()
+    except StoppedWaiting:
+        log.info("stopped")
+        return 0
     except CannotStart as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
         return 1
@@ -208,7 +260,7 @@ def serve(settings: Settings) -> int:
     log.info("stopping")
     daemon.stop()
     log.info("stopped")
-    return 0
+    return int(daemon.lost)
 
 
 def _configure_logs(settings: Settings) -> None:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -74,6 +76,14 @@ class Engine(Protocol):
         ...
 
 
+class Probes(Protocol):
+    """Asks boxes how they are."""
+
+    def probe(self, watch: Watch) -> ProbeResult:
+        """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
+        ...
+
+
 class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Usage by container id, read now. A container that can't be read whole is left out."""
@@ -124,6 +134,45 @@ class Streams(Protocol):
         ...
 
 
+class InUse(Protocol):
+    """Who uses which box now: the doors tell it, each turn heeds it. See loop/activity.py."""
+
+    def begin(self, uid: str, /, *, asks: bool) -> None:
+        """A stream begins; `asks` wakes a box that sleeps."""
+        ...
+
+    def end(self, uid: str, /, *, asks: bool) -> None:
+        """It has ended."""
+        ...
+
+    def held(self, uid: str, /) -> Run | None:
+        """The run of that object that idleness ends, or ended last: nobody may begin to use it."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """How many turns have ended."""
+        ...
+
+    def wait(self, turns: int, seconds: float, /) -> bool:
+        """Wait until more turns than that have ended; False after `seconds`."""
+        ...
+
+
+class NoLoop:
+    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
+
+    turns = 0
+
+    def begin(self, _uid: str, *, asks: bool) -> None: ...
+    def end(self, _uid: str, *, asks: bool) -> None: ...
+    def held(self, _uid: str) -> Run | None:
+        return None
+
+    def wait(self, _turns: int, _seconds: float) -> bool:
+        return False
+
+
 class StreamError(Exception):
     """A log or exec request that cannot be served, in words for the user."""
 
@@ -158,6 +207,10 @@ class Transaction(Protocol):
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None: ...
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]: ...
+    def owned(self) -> Sequence[StoredObject]:
+        """Every object with owner references, of whatever kind."""
+        ...
+
     def put(self, obj: StoredObject) -> StoredObject:
         """Insert or replace by uid; gives the object with its new resource_version."""
         ...
@@ -167,6 +220,14 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
+        """Those of these uids that are there, by uid."""
+        ...
+
+    def put_instance(self, instance: Instance) -> None:
+        """Write an instance with the commit: compare-and-set on `version` (0: must be new). Conflict when it moved."""
+        ...
+
     def add_event(self, event: Event) -> None:
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
@@ -199,7 +260,7 @@ class Store(Protocol):
         ...
 
     def revision(self) -> int:
-        """Number of the newest commit."""
+        """Number of the newest change. Every object written by a commit has a number of its own, in their order."""
         ...
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
@@ -208,7 +269,7 @@ class Store(Protocol):
 
     def instances(self) -> Sequence[Instance]: ...
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
         instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
@@ -230,6 +291,26 @@ class Store(Protocol):
 
     def prune(self, *, keep_changes: int, events_before: float) -> int:
         """Drop old changes and events; how many rows went."""
+        ...
+
+
+class Lease(Protocol):
+    """The right to act for a store: one process has it at a time. Its methods may raise StoreError."""
+
+    def acquire(self) -> str:
+        """Try once, without waiting. Empty: it is ours. Else who has it, in words."""
+        ...
+
+    def renew(self) -> bool:
+        """Keep it for its full time from now. False: it is another's, and will not be ours again."""
+        ...
+
+    def held(self) -> bool:
+        """Whether engine calls may begin now. No I/O. False for a while means: not renewed in time."""
+        ...
+
+    def release(self) -> None:
+        """Give it up; never raises."""
         ...
 
 

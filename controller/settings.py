@@ -46,6 +46,18 @@ class Settings(BaseSettings):
         default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
     )
     resync_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
+    standby: bool = Field(
+        default=True, description="wait while another daemon acts for the store; false: end with an error"
+    )
+    orphan_grace_seconds: float = Field(
+        default=60.0, ge=1.0, le=86400.0, description="how long a container without an object is let be"
+    )
+    orphan_share: float = Field(
+        default=0.2,
+        gt=0.0,
+        le=1.0,
+        description="at most this share of our containers goes in one sweep (but always one)",
+    )
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -11,6 +11,7 @@ log_file=$PADDOCK_STATE_DIR/daemon.log
 mark=$PADDOCK_STATE_DIR/.made-by-paddock-deploy # deploy/clean.sh removes no folder without it
 timeout_seconds=${PADDOCK_DAEMON_TIMEOUT:-60}
 export PADDOCK_STATE_DIR PADDOCK_SOCKET PADDOCK_METRICS_PORT PADDOCK_DOCKER_HOST=$DOCKER_HOST # the daemon's own settings
+export PADDOCK_STANDBY=${PADDOCK_STANDBY:-false} # who waits here wants a daemon now, or to hear who has its store
 
 ask() { "$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/ready.py" "$PADDOCK_SOCKET"; }
 show_log() {

@@ -83,6 +83,20 @@ class Endless(Iterator[Chunk]):
         self._closed.set()
 
 
+class Scripted(Iterator[Chunk]):
+    """A test's chunks; closing is left to those that can be closed from any thread, which a generator can not."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        if isinstance(self._chunks, Endless):
+            self._chunks.close()
+
+
 class ScriptedStreams:
     """Streams that a test writes: `log` and `run` are called for each request."""
 
@@ -98,11 +112,11 @@ class ScriptedStreams:
 
     def logs(self, container_id: str, **options: Any) -> Iterator[Chunk]:
         self.asked.append((container_id, options))
-        return self.log(**options)
+        return Scripted(self.log(**options))
 
     def exec(self, container_id: str, command: Sequence[str], **options: Any) -> Iterator[Chunk]:
         self.asked.append((container_id, {"command": tuple(command), **options}))
-        return self.run(command=command, **options)
+        return Scripted(self.run(command=command, **options))
 
 
 @dataclass

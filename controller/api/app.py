@@ -9,11 +9,12 @@ from controller.api import (
     box_routes,
     diff_routes,
     errors,
-    event_routes,
     health_routes,
     kind_routes,
     openapi,
     patch_routes,
+    read_only_routes,
+    why_routes,
 )
 from controller.api.middleware import BodyLimit, RequestMetrics
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
@@ -35,13 +36,16 @@ def create_app(
     app.include_router(health_routes.router(ready))
     app.include_router(apply_routes.router(services))
     app.include_router(diff_routes.router(services))
-    app.include_router(event_routes.router(services))
     app.include_router(kind_routes.discovery(services))
     for kind in services.registry:
+        if kind.read_only:
+            app.include_router(read_only_routes.router(kind, services))
+            continue
         app.include_router(kind_routes.router(kind, services, streams))
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(why_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

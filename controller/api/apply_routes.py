@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from controller.api import models
 from controller.api.paths import PREFIX
+from controller.api.set_fields import SetFields
 from controller.service import errors, wire
 from controller.service.apply import Source
 from controller.service.services import Services
@@ -21,10 +22,8 @@ class SpecFile(BaseModel):
     text: str
 
 
-class ApplyRequest(BaseModel):
+class ApplyRequest(SetFields):
     """What to apply. `namespace` is where documents go that name none; one that names another is refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
@@ -48,6 +47,7 @@ def router(services: Services) -> APIRouter:
             [Source(each.file, each.text) for each in request.documents],
             namespace=request.namespace or None,
             dry_run=request.dryRun,
+            as_set=request.as_set,
             applied_by=user_agent,
         )
         items = [wire.applied(each.kind, each.obj, each.result) for each in applied]

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from controller.api.apply_routes import SpecFile
 from controller.api.paths import PREFIX
+from controller.api.set_fields import SetFields
 from controller.kinds.meta import StoredObject
 from controller.service import wire
 from controller.service.apply import Source
@@ -16,10 +17,8 @@ from controller.service.services import Services
 from controller.version import API_GROUP, API_VERSION
 
 
-class DiffRequest(BaseModel):
+class DiffRequest(SetFields):
     """What to compare with what is stored; the fields are those of apply."""
-
-    model_config = ConfigDict(extra="forbid")
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
@@ -39,6 +38,7 @@ def router(services: Services) -> APIRouter:
             namespace=request.namespace or None,
             plan=request.plan,
             delete=request.delete,
+            as_set=request.as_set,
         )
         return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 
@@ -54,7 +54,7 @@ def _item(each: Difference) -> wire.Json:
         "metadata": {key: value for key, value in names.items() if value},
         "result": each.result,
         "before": _object(each.before),
-        "after": None if each.result == "deleted" else _object(each.after, new=each.before is None),
+        "after": None if each.result in ("deleted", "pruned") else _object(each.after, new=each.before is None),
         "changes": [_change(one) for one in each.changes],
         "plans": [_forecast(one) for one in each.forecasts],
         "quotas": [_movement(one) for one in each.quotas],

@@ -23,7 +23,8 @@ def install(app: FastAPI) -> None:
 
 def answer(error: ServiceError) -> JSONResponse:
     """The response for a use-case's error."""
-    return JSONResponse(wire.failure(error), status_code=error.code)
+    headers = {"Allow": "GET"} if error.code == 405 else None
+    return JSONResponse(wire.failure(error), status_code=error.code, headers=headers)
 
 
 def _service(_request: Request, error: Exception) -> JSONResponse:

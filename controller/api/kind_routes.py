@@ -8,9 +8,11 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from controller.api import models
+from controller.api.delete_options import propagation
 from controller.api.paths import PREFIX
 from controller.api.watch_routes import KindWatches, ListQuery, list_query
 from controller.api.watch_stream import MEDIA_TYPE, WatchStreams
+from controller.kinds.owner import Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors, wire
 from controller.service.services import Services
@@ -22,6 +24,7 @@ Accept = Annotated[str, Header(description="`application/json;as=Table` gives ro
 Labels = Annotated[str, Query(alias="labelSelector", max_length=4096)]
 Agent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
 Listing = Annotated[ListQuery, Depends(list_query)]
+Cascade = Annotated[Propagation | None, Depends(propagation)]
 Name = Annotated[str, Path(description="the object's name")]
 _READ_FAILURES = (errors.BadRequest, errors.NotFound, errors.ServiceUnavailable)
 _LIST_FAILURES = (errors.BadRequest, errors.Gone, errors.TooManyRequests, errors.ServiceUnavailable)
@@ -80,9 +83,8 @@ class _Answers:
         return await run_in_threadpool(self._list, namespace, query, accept)
 
     def _list(self, namespace: str | None, query: ListQuery, accept: str) -> JSONResponse:
-        name = query.name
-        found = self._objects.list(self._kind, namespace, labels=query.labels)
-        objects = [each for each in found.objects if name in ("", each.name)]
+        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
+        objects = found.objects
         if as_table(accept):
             return JSONResponse(table(self._kind, objects, self._objects.now(), found.revision))
         return JSONResponse(wire.listing(self._kind.name, [wire.obj(each) for each in objects], found.revision))
@@ -99,11 +101,12 @@ class _Answers:
     def replace(self, namespace: str, name: str, body: str, agent: str) -> JSONResponse:
         return JSONResponse(wire.obj(self._write.replace(self._kind, namespace, name, body, written_by=agent)))
 
-    def delete(self, namespace: str, name: str, agent: str) -> JSONResponse:
-        return JSONResponse(wire.obj(self._objects.delete(self._kind, namespace, name, deleted_by=agent)))
+    def delete(self, namespace: str, name: str, cascade: Propagation | None, agent: str) -> JSONResponse:
+        found = self._objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
+        return JSONResponse(wire.obj(found))
 
-    def delete_all(self, namespace: str, labels: str, agent: str) -> JSONResponse:
-        gone = self._objects.delete_all(self._kind, namespace, labels=labels, deleted_by=agent)
+    def delete_all(self, namespace: str, labels: str, cascade: Propagation | None, agent: str) -> JSONResponse:
+        gone = self._objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
         return JSONResponse(wire.listing(self._kind.name, [wire.obj(each) for each in gone], 0))
 
 
@@ -156,11 +159,11 @@ def _add_collection(
     @routes.delete(
         path,
         operation_id=f"deleteCollection{kind.name}",
-        responses={**deleted, **models.failures(errors.BadRequest, errors.ServiceUnavailable)},
+        responses={**deleted, **models.failures(errors.BadRequest, errors.Conflict, errors.ServiceUnavailable)},
     )
-    def delete_all(namespace: place, labels: Labels = "", agent: Agent = "") -> JSONResponse:
+    def delete_all(namespace: place, cascade: Cascade, labels: Labels = "", agent: Agent = "") -> JSONResponse:
         """Ask for the deletion of all objects that the selector matches."""
-        return answers.delete_all(namespace, labels, agent)
+        return answers.delete_all(namespace, labels, cascade, agent)
 
 
 def _add_object(
@@ -192,10 +195,14 @@ def _add_object(
         body = await _text(request)
         return await run_in_threadpool(answers.replace, namespace, name, body, agent)
 
-    @routes.delete(path, operation_id=f"delete{kind.name}", responses={**changed, **models.failures(*_READ_FAILURES)})
-    def delete(namespace: place, name: Name, agent: Agent = "") -> JSONResponse:
+    @routes.delete(
+        path,
+        operation_id=f"delete{kind.name}",
+        responses={**changed, **models.failures(*_READ_FAILURES, errors.Conflict)},
+    )
+    def delete(namespace: place, name: Name, cascade: Cascade, agent: Agent = "") -> JSONResponse:
         """Ask for the deletion of the object; it is gone once nothing of it is left."""
-        return answers.delete(namespace, name, agent)
+        return answers.delete(namespace, name, cascade, agent)
 
 
 async def _text(request: Request) -> str:

@@ -128,37 +128,16 @@ class Table(Shape):
     rows: list[TableRow]
 
 
-class ObjectEvent(Shape):
-    """Something that happened to an object; `count` times, if it happened again."""
-
-    apiVersion: Version
-    kind: Literal["Event"]
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-    count: int
-    firstTimestamp: str
-    lastTimestamp: str
-    involvedObject: dict[str, str]
-
-
-class ObjectEventList(Shape):
-    """Events, newest last."""
-
-    apiVersion: Version
-    kind: Literal["EventList"]
-    metadata: ListMeta
-    items: list[ObjectEvent]
-
-
 class ApiResource(Shape):
-    """A kind, and the words for it."""
+    """A kind, and the words for it. `readOnly` says why it takes no writes, and what to do instead."""
 
     name: str
     singularName: str
     shortNames: list[str]
     kind: str
     namespaced: bool
+    verbs: list[str]
+    readOnly: str = ""
 
 
 class ApiResourceList(Shape):
@@ -211,8 +190,11 @@ class VersionInfo(Shape):
 
 @cache
 def object_model(kind: Kind) -> type[BaseModel]:
-    """An object of that kind: its spec is the kind's own model."""
-    parts = {"metadata": (ObjectMeta, ...), "spec": (kind.spec, ...), "status": (ObjectStatus | None, None)}
+    """An object of that kind: its spec is the kind's own model, and so is its status, if there is one."""
+    if kind.flat:
+        return _flat_model(kind)
+    status: Any = kind.status or ObjectStatus
+    parts = {"metadata": (ObjectMeta, ...), "spec": (kind.spec, ...), "status": (status | None, None)}
     return _model(kind.name, kind.spec.__doc__ or f"A {kind.name}.", kind.name, parts)
 
 
@@ -240,6 +222,13 @@ def watch_model(kind: Kind) -> type[BaseModel]:
     }
     text = "One line of a watch. BOOKMARK: `object` only says how far it is; ERROR: `object` is a Status."
     return create_model(f"{kind.name}WatchEvent", __base__=Shape, __doc__=text, **fields)
+
+
+def _flat_model(kind: Kind) -> type[BaseModel]:
+    """An object whose fields stand at the top."""
+    head: dict[str, Any] = {"apiVersion": (Version, ...), "kind": (Literal[kind.name], ...)}
+    head["metadata"] = (ObjectMeta, ...)
+    return create_model(kind.name, __base__=kind.spec, __doc__=kind.spec.__doc__, **head)
 
 
 def _model(name: str, text: str, kind: str, parts: dict[str, Any]) -> type[BaseModel]:

@@ -43,7 +43,7 @@ def _describe_errors(responses: dict[str, Any]) -> None:
 
 def _schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
     needed: list[tuple[type[BaseModel], _Mode]] = []
-    for kind in kinds:
+    for kind in (each for each in kinds if not each.read_only):
         needed += [(models.watch_model(kind), "serialization"), (models.written_model(kind), "validation")]
     _, found = models_json_schema(needed, ref_template=_REF)
     schemas: dict[str, Any] = found.get("$defs", {})

@@ -34,7 +34,7 @@ class ListQuery:
             return ""
         found = _NAME_FIELD.match(self.fields)
         if found is None:
-            raise BadRequest(f"field selector `{self.fields}`: write metadata.name=NAME, the only one served")
+            raise BadRequest(f"field selector `{self.fields}`: write metadata.name=NAME, the only one of a watch")
         return found[1]
 
 
@@ -43,7 +43,14 @@ def list_query(
         str,
         Query(alias="labelSelector", max_length=4096, description="app=web, app!=web, env in (a,b), app, !app"),
     ] = "",
-    fields: Annotated[str, Query(alias="fieldSelector", max_length=512, description="metadata.name=NAME")] = "",
+    fields: Annotated[
+        str,
+        Query(
+            alias="fieldSelector",
+            max_length=512,
+            description="metadata.name=NAME; a list takes metadata.namespace, != and several terms, too",
+        ),
+    ] = "",
     watch: Annotated[bool, Query(description="stream changes as JSON lines of type and object")] = False,
     since: Annotated[
         str,

@@ -95,7 +95,7 @@ class _Lines:
             yield _error(error)
 
     async def _events(self) -> AsyncIterator[Sequence[WatchEvent]]:
-        """All events, whole commits at a time. Raises the ServiceError that ends the watch."""
+        """All events, in their order. Raises the ServiceError that ends the watch."""
         while not self._watch.ended and (events := await self._earlier()) is not None:
             if events:
                 yield events

@@ -15,6 +15,7 @@ _FILES = ("files_", "patch_file", "config")
 _SANDBOXES = ("name",)  # commands that take the name of a sandbox, as kubectl's take that of a pod
 _OBJECTS = ("what",)
 _STATES = ("Running", "Suspended", "Paused")
+_READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
 # From a path below the API's version to the JSON there; None when nobody answers.
 Ask = Callable[[str], Any]
 
@@ -123,7 +124,7 @@ def _objects(argument: str, command: click.Command, before: Sequence[str], word:
         kind, _, start = word.partition("/")
         yield from (f"{kind}/{each}" for each in _names(ask, kind) if each.startswith(start))
     elif not before:
-        yield from _starting(_kinds(ask), word)
+        yield from _starting(_kinds(ask, command), word)
     else:
         yield from _later(command, before, word, ask)
 
@@ -135,7 +136,7 @@ def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -
     if "/" not in before[0]:
         yield from _starting(_names(ask, before[0].split(",")[0]), word)
         return
-    kinds = [f"{each}/" for each in _kinds(ask) if each.startswith(word)]
+    kinds = [f"{each}/" for each in _kinds(ask, command) if each.startswith(word)]
     yield from kinds
     if kinds:
         yield NO_SPACE
@@ -160,8 +161,10 @@ def _fields(word: str) -> Iterator[str]:
     yield NO_SPACE
 
 
-def _kinds(ask: Ask) -> list[str]:
-    return [str(each["name"]) for each in (ask("") or {}).get("resources", ())]
+def _kinds(ask: Ask, command: click.Command) -> list[str]:
+    """The kinds that the command can do something with."""
+    found = (ask("") or {}).get("resources", ())
+    return [str(each["name"]) for each in found if command.name in _READING or not each.get("readOnly")]
 
 
 def _plural(ask: Ask, word: str) -> tuple[str, bool]:

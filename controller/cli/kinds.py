@@ -19,6 +19,8 @@ class Resource:
     singular: str
     kind: str
     namespaced: bool
+    read_only: str = ""  # why it takes no writes, and what to do instead
+    watched: bool = True
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """Where the objects, or one object, of this kind are. `namespace` None: everywhere."""
@@ -28,6 +30,11 @@ class Resource:
     def word(self, name: str) -> str:
         """What kubectl prints before a result: `sandbox.paddock/quickstart`."""
         return f"{self.singular}.paddock/{name}"
+
+    def check_writable(self) -> None:
+        """Raises CliError for a kind that can only be read."""
+        if self.read_only:
+            raise CliError(f"{self.kind} is read-only: {self.read_only}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,14 @@ class Kinds:
             self._add(each)
 
     def _add(self, found: dict[str, Any]) -> None:
-        resource = Resource(found["name"], found["singularName"], found["kind"], found["namespaced"])
+        resource = Resource(
+            found["name"],
+            found["singularName"],
+            found["kind"],
+            found["namespaced"],
+            read_only=found.get("readOnly", ""),
+            watched="watch" in found.get("verbs", ("watch",)),
+        )
         for word in (found["name"], found["singularName"], *found["shortNames"]):
             self._words[word] = resource
         self._shown.append("/".join((found["name"], *found["shortNames"])))

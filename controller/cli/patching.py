@@ -44,6 +44,7 @@ def meant(
     """The objects that these words name. A kind without a name needs a selector, or `--all`."""
     found = []
     for target in Kinds(client).targets(words):
+        target.resource.check_writable()
         names = target.names
         if not names:
             if not selector and not everything:

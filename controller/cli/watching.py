@@ -12,6 +12,7 @@ from controller.cli.errors import Refused, refusal
 from controller.cli.kinds import Resource
 
 EXPIRED = "Expired"
+_ASK_AGAIN_SECONDS = 0.5  # where there is nothing to watch
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
 Object = Mapping[str, Any]
 # What an object of that name is now (None: not there) -> whether that is what is waited for.
@@ -81,6 +82,9 @@ def until(
         revision = found["metadata"]["resourceVersion"]
         if not left or time.monotonic() >= deadline:
             return left
+        if not resource.watched:
+            time.sleep(min(_ASK_AGAIN_SECONDS, max(0.0, deadline - time.monotonic())))
+            continue
         try:
             _follow_until(follow(client, resource.path(place), revision, params, deadline=deadline), left, done)
         except Refused as error:

@@ -11,13 +11,14 @@ from typing import Any
 
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
-from controller.engine.config import create_body, limits_body
+from controller.engine.config import create_body, update_body
 from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import refusal, uncovered_volumes
+from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
-from controller.engine.resize import differences, in_use, shrinks, too_small
+from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
@@ -26,6 +27,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -33,6 +35,7 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
+from controller.kinds.logtail import GONE
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
@@ -90,6 +93,7 @@ class Actor:
             RenameContainer: self._rename,
             DisconnectNetwork: self._disconnect,
             ConnectNetwork: self._connect,
+            ReadTail: self._read_tail,
             RemoveContainer: self._remove,
         }
 
@@ -236,6 +240,11 @@ class Actor:
             done=lambda now: now is not None and action.network in now.networks,
         )
 
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        if self._ours(action.uid, action.container_id) is None:
+            return Ok(action.container_id, GONE)
+        return Ok(action.container_id, read_tail(self._client, action.container_id, action.since))
+
     def _remove(self, action: RemoveContainer) -> Outcome:
         try:
             return self._settle(
@@ -258,13 +267,13 @@ class Actor:
         if refused is not None:
             return refused
         try:
-            self._client.post("containers.update", f"/containers/{container.id}/update", limits_body(action.limits))
+            self._client.post("containers.update", f"/containers/{container.id}/update", update_body(action.limits))
         except Fault as fault:
-            if fault.status == 500 and shrinks(container, action.limits):
+            if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
                 return in_use(f"the kernel refused: {fault.words}")
             raise
-        found = self._looker.read(container.id).container.limits
-        wrong = ", ".join(differences(action.limits, found))
+        found = self._looker.read(container.id).container
+        wrong = ", ".join((*differences(action.limits, found.limits), *still_by_hand(found.by_hand)))
         if wrong:
             return Transient(
                 "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"

@@ -62,14 +62,18 @@ class Client:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         upgrade: bool = False,
+        timeout_seconds: float | None = None,
     ) -> wire.Wire:
-        """Open a stream over a socket of its own; timed until the engine answers. `path` without the version."""
+        """Open a stream over a socket of its own; timed until the engine answers. `path` without the version.
+
+        `timeout_seconds` is the longest wait for that answer, the client's own unless said.
+        """
         with self._measured(operation):
             return wire.request(
                 self.base_url,
                 method,
                 f"/v{self._connected().api_version}{path}",
-                timeout_seconds=self.timeout_seconds,
+                timeout_seconds=timeout_seconds or self.timeout_seconds,
                 params=params,
                 body=body,
                 upgrade=upgrade,
@@ -176,4 +180,6 @@ def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: s
         default_runtime=str(info.get("DefaultRuntime") or ""),
         root_dir=str(info.get("DockerRootDir") or ""),
         security_options=tuple(info.get("SecurityOptions") or ()),
+        live_restore=bool(info.get("LiveRestoreEnabled")),
+        swap_limit=bool(info.get("SwapLimit")),
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.observed import ByHand
 
 NANO_PER_MILLI = 1_000_000
 # World-writable with the sticky bit, as every system has them; any other folder belongs to the box's user.
@@ -77,6 +78,24 @@ def limits_body(limits: Limits) -> dict[str, int]:
     if limits.cpu_shares:
         body["CpuShares"] = limits.cpu_shares
     return body
+
+
+def update_body(limits: Limits) -> dict[str, Any]:
+    """The limits for a container that is there; and Paddock restarts it, whatever the engine was told meanwhile."""
+    return {**limits_body(limits), "RestartPolicy": {"Name": "no"}}
+
+
+def by_hand_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHand:
+    """What a HostConfig holds that only a hand can have set. Without `swap_limit` the engine's figures mean nothing."""
+    memory, both = int(host_config.get("Memory") or 0), int(host_config.get("MemorySwap") or 0)
+    # Nothing said is as much swap again as there is memory.
+    swap = -1 if both < 0 else both - memory if both else memory
+    return ByHand(
+        swap_bytes=swap if swap_limit else 0,
+        restart_policy=str((host_config.get("RestartPolicy") or {}).get("Name") or "no"),
+        cpus=str(host_config.get("CpusetCpus") or ""),
+        memory_nodes=str(host_config.get("CpusetMems") or ""),
+    )
 
 
 def limits_of_body(host_config: Mapping[str, Any]) -> Limits:

@@ -9,11 +9,12 @@ from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.look import BackgroundLook, Looker
 from controller.engine.observe import View
+from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Meter, NullMeter, Streams, Wake
+from controller.ports import Clock, Meter, NullMeter, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -57,6 +58,7 @@ class DockerEngine:
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
         self._streams = DockerStreams(instance_id, self._client)
+        self._probes = DockerProbes(self._streams)
         self._actor = Actor(
             instance_id,
             self._client,
@@ -73,6 +75,11 @@ class DockerEngine:
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def probes(self) -> Probes:
+        """Asks the boxes of this engine how they are."""
+        return self._probes
 
     def open(self, wake: Wake) -> None:
         self._view.on_change(wake)

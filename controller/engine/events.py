@@ -219,6 +219,10 @@ class EventStream:
         at_ns = int(event.get("timeNano") or 0)
         self._meter.count("paddock_docker_events_total", action=action)
         self._meter.gauge("paddock_docker_last_event_timestamp_seconds", at_ns / 1e9)
+        if action == "die":
+            exit_code = str(event.get("Actor", {}).get("Attributes", {}).get("exitCode", ""))
+            if exit_code.isdigit():
+                self._view.died(container_id, int(exit_code), at_ns / 1e9)
         if action == "destroy":
             self._view.gone(container_id)
         elif action in _TELLING:

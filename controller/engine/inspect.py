@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.engine.config import limits_of_body
+from controller.engine.config import by_hand_of_body, limits_of_body
 from controller.kinds import labels as own
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
@@ -23,7 +23,7 @@ def labels_of(data: Mapping[str, Any]) -> Mapping[str, str]:
     return data.get("Config", {}).get("Labels") or {}
 
 
-def container_of(data: Mapping[str, Any]) -> tuple[Container, Limits]:
+def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[Container, Limits]:
     """The container an inspect shows, and the limits the engine remembers (which `limits` is filled with)."""
     state, config = data.get("State", {}), data.get("Config", {})
     labels = labels_of(data)
@@ -45,6 +45,7 @@ def container_of(data: Mapping[str, Any]) -> tuple[Container, Limits]:
         oom_killed=bool(state.get("OOMKilled")),
         networks=tuple(sorted(networks)),
         error=str(state.get("Error", "")),
+        by_hand=by_hand_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
     )
     return container, configured
 
@@ -96,6 +97,8 @@ def _labelled(labels: Mapping[str, str]) -> dict[str, Any]:
     generation = labels.get(own.GENERATION, "")
     return {
         "uid": labels.get(own.UID, ""),
+        "namespace": labels.get(own.NAMESPACE, ""),
+        "object_name": labels.get(own.NAME, ""),
         "role": labels.get(own.ROLE, "sandbox"),
         "generation": int(generation) if generation.isdigit() else 0,
         "config_hash": labels.get(own.CONFIG_HASH, ""),

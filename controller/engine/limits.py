@@ -14,7 +14,10 @@ _PAGE_MASK = ~0xFFF
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The files' own figures; None: no limit. `cpu_weight` is v1's shares or v2's weight, `version` says which."""
+    """The files' own figures; None: no limit. `cpu_weight` is v1's shares or v2's weight, `version` says which.
+
+    `swap_bytes` is -1 for no limit, None where the kernel keeps no account of swap.
+    """
 
     memory_bytes: int | None
     pids: int | None
@@ -22,6 +25,7 @@ class Reading:
     cpu_period_us: int
     cpu_weight: int
     version: int
+    swap_bytes: int | None = None
 
 
 def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
@@ -45,7 +49,20 @@ def _reading(cpu: Folder, *, memory: Folder, pids: Folder) -> Reading:
         cpu_period_us=period,
         cpu_weight=int(_read(cpu, "cpu.shares" if cpu.version == 1 else "cpu.weight")),
         version=cpu.version,
+        swap_bytes=_swap(memory),
     )
+
+
+def _swap(memory: Folder) -> int | None:
+    """What may be swapped out: v2 says so, v1 limits both together."""
+    name = "memory.memsw.limit_in_bytes" if memory.version == 1 else "memory.swap.max"
+    try:
+        found = limit_of(_read(memory, name))
+    except FileNotFoundError:
+        return None
+    if found is None or memory.version == 2:
+        return -1 if found is None else found
+    return found - (limit_of(_read(memory, "memory.limit_in_bytes")) or found)
 
 
 def _cpu_quota(cpu: Folder) -> tuple[int | None, int]:

@@ -14,6 +14,7 @@ from controller.engine.cgroups import Cgroups, Unreadable
 from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
+from controller.engine.lifetime import life_of
 from controller.engine.limits import in_force, read_limits
 from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
@@ -66,11 +67,9 @@ class Looker:
             instance = labels_of(data).get(own.INSTANCE)
             owner = f"the Paddock with instance id {instance}" if instance else "somebody else"
             raise Foreign(str(data["Id"]), str(data.get("Name", "")).lstrip("/"), owner)
-        container, configured = container_of(data)
-        limits = self._limits(container, configured)
-        if limits is not None:
-            container = replace(container, limits=limits)
-        return Seen(container, configured, ticket, at_ns, drift_ns, measured=limits is not None)
+        container, configured = container_of(data, swap_limit=self._view.now.facts.swap_limit)
+        measured = self._measured(container, configured)
+        return Seen(measured or container, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
     def look(self, *, full: bool = False) -> bool:
         """One look at everything; False when the engine could not be looked at (the view is blind then).
@@ -81,6 +80,7 @@ class Looker:
             full = full or bool(self._view.now.blind)
             self._patience = _TIMEOUTS_A_LOOK
             ticket = self._view.ticket()
+            life = life_of(self._client.base_url)
             try:
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
@@ -88,7 +88,7 @@ class Looker:
             except Fault as fault:
                 self._view.blind(fault.words)
                 return False
-            self._view.settle(ticket, found, frozenset(ours))
+            self._view.settle(ticket, found, frozenset(ours), life=life)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:
@@ -106,13 +106,13 @@ class Looker:
         if known.container.state not in _LIVE:
             return None
         ticket = self._view.ticket()
-        limits = self._limits(known.container, known.configured)
-        if limits is None:
+        measured = self._measured(known.container, known.configured)
+        if measured is None:
             # A host that hides its cgroups always did; where they could be read, the process is another one now.
             return self._inspect(row, known) if known.measured else None
-        if limits == known.container.limits:
+        if measured == known.container:
             return None
-        return replace(known, container=replace(known.container, limits=limits), ticket=ticket)
+        return replace(known, container=measured, ticket=ticket)
 
     def _inspect(self, row: Mapping[str, Any], known: Seen | None) -> Seen | None:
         try:
@@ -129,14 +129,17 @@ class Looker:
             ticket = self._view.ticket()
             return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
 
-    def _limits(self, container: Container, configured: Limits) -> Limits | None:
-        """The limits in force on a live container, None where the cgroups don't tell."""
+    def _measured(self, container: Container, configured: Limits) -> Container | None:
+        """A live container with the limits that are in force, None where the cgroups don't tell."""
         if container.state not in _LIVE:
             return None
         try:
-            return in_force(configured, read_limits(self._cgroups, container.id, container.pid))
+            reading = read_limits(self._cgroups, container.id, container.pid)
         except Unreadable:
             return None
+        # What the engine remembers holds from the next start on, even where the kernel does not hold it now.
+        by_hand = replace(container.by_hand, swap_bytes=reading.swap_bytes or container.by_hand.swap_bytes)
+        return replace(container, limits=in_force(configured, reading), by_hand=by_hand)
 
 
 _NO_LIMITS = Limits(0, 0, 0)

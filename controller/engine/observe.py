@@ -6,17 +6,25 @@ beats everything: ids are never used twice.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from controller.engine.lifetime import Life
 from controller.kinds.container import Limits
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed import Container, End, HostFacts, Observation, State
 from controller.ports import Clock, Wake
 
 # Ids that are known to be gone: enough to outlive any list that began before.
 _GONE_KEPT = 10_000
+# Ends of containers that are gone: the planner takes each one down at its next turn.
+_ENDS_KEPT = 1000
+# So long an engine that is told to stop (dockerd's own default) takes its containers down, and goes on to tell of it.
+_SHUTDOWN_SECONDS = 15.0
+# What ends so long before an engine begins, or after, ended by the engine's own stop and start (or the host's).
+_STOPPING_SECONDS = 120.0
+_STARTING_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class View:
         self._tickets = 0
         self._seen: dict[str, Seen] = {}
         self._gone: dict[str, None] = {}
+        self._died: dict[str, End] = {}
+        self._life: Life | None = None
         self._now = Observation()
 
     def on_change(self, wake: Wake) -> None:
@@ -94,12 +104,35 @@ class View:
         if known is not None and known.ticket < ticket:
             self.gone(container_id)
 
-    def settle(self, ticket: int, found: Iterable[Seen], listed: frozenset[str]) -> None:
+    def settle(self, ticket: int, found: Iterable[Seen], listed: frozenset[str], *, life: Life | None = None) -> None:
         """A whole look: `found` was read in it, `listed` is every id of ours that the engine listed.
 
-        What was known before the list began and is not listed has gone.
+        What was known before the list began and is not listed has gone. `life` is the engine's at that time.
         """
-        self._change(found=found, listed=listed, ticket=ticket, blind="", at=self._clock.now())
+        now = self._clock.now()
+        lost = self._lost(life, now)
+        self._life = life or self._life
+        self._change(found=found, listed=listed, ticket=ticket, blind="", at=now, lost=lost)
+
+    def _lost(self, life: Life | None, now: float) -> tuple[float, float]:
+        """When the engine was away last, by what is known now. Containers that outlive it are never lost with it."""
+        before, known = self._now, self._life
+        if before.facts.live_restore:
+            return before.lost
+        if not before.at:  # our own first look: all that tells of the time before is when the engine began
+            return (life.began_at - _STOPPING_SECONDS, life.began_at + _STARTING_SECONDS) if life else before.lost
+        again = not life.same(known) if life and known else bool(before.blind)
+        return (before.at - _SHUTDOWN_SECONDS, now) if again else before.lost
+
+    def died(self, container_id: str, exit_code: int, at: float) -> None:
+        """The engine told of an end. It is evidence for when the container is gone; while it is there it is read."""
+        with self._lock:
+            self._died.pop(container_id, None)
+            self._died[container_id] = End(exit_code, at)
+            while len(self._died) > _ENDS_KEPT:
+                del self._died[next(iter(self._died))]
+        if container_id in self._gone:
+            self._change(gone=(container_id,))
 
     def blind(self, words: str) -> None:
         """The engine can't be looked at. Containers stay as they were seen last; absence means nothing."""
@@ -124,7 +157,8 @@ class View:
             self._bury(by_uid, (*gone, *missing))
             self._merge(by_uid, found)
             before = self._now
-            after = replace(before, **{"containers": MappingProxyType(by_uid), **fields})
+            ends = self._told_of(before.ends, (*gone, *missing))
+            after = replace(before, **{"containers": MappingProxyType(by_uid), "ends": ends, **fields})
             moved = replace(after, at=before.at) != before
             # A look that found nothing new still moves the time of the view, but neither revision nor sleepers.
             # A blind view keeps the time at which it was last whole.
@@ -132,6 +166,14 @@ class View:
             self._now = replace(after, revision=before.revision + moved, at=at)
         if moved:
             self._wake()
+
+    def _told_of(self, before: Mapping[str, End], gone: Iterable[str]) -> Mapping[str, End]:
+        """The ends of what is gone, the newest last."""
+        fresh = {id_: self._died[id_] for id_ in gone if id_ in self._died}
+        if all(before.get(id_) == end for id_, end in fresh.items()):
+            return before
+        kept = {**before, **fresh}
+        return MappingProxyType(dict(list(kept.items())[-_ENDS_KEPT:]))
 
     def _missing(self, ticket: int, listed: frozenset[str]) -> tuple[str, ...]:
         return tuple(id_ for id_, known in self._seen.items() if id_ not in listed and known.ticket < ticket)

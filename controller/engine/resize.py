@@ -6,7 +6,7 @@ from dataclasses import fields
 from controller.engine.cgroups import Cgroups, Unreadable
 from controller.engine.usage import working_set_bytes
 from controller.kinds.container import Limits
-from controller.kinds.observed import Container, State
+from controller.kinds.observed import ByHand, Container, State
 from controller.kinds.outcome import Outcome, Waiting
 from controller.kinds.quantity import format_bytes
 
@@ -48,3 +48,11 @@ def differences(wanted: Limits, found: Limits | None) -> Iterator[str]:
         # Shares of 0 were not sent: whatever holds is right.
         if have is not None and want != have and not (each.name == "cpu_shares" and not want):
             yield f"{each.name} is {have}, not {want}"
+
+
+def still_by_hand(found: ByHand) -> Iterator[str]:
+    """In words, what somebody set past Paddock and an update should have taken back."""
+    if found.swap_bytes:
+        yield f"swap is {'unlimited' if found.swap_bytes < 0 else found.swap_bytes}, not 0"
+    if found.restart_policy != "no":
+        yield f"the restart policy is {found.restart_policy}, not no"

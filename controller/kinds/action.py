@@ -134,6 +134,24 @@ class ConnectNetwork:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTail:
+    """Read the last words of a container that has ended at `finished_at`, as evidence; never fails for their sake.
+
+    `since` is where this run's part of the log begins (Unix seconds; 0: at its beginning).
+    """
+
+    uid: str
+    name: str
+    container_id: str
+    finished_at: float
+    why: str
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        return f"read the log of {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveContainer:
     """Remove by id, running or not, with its anonymous volumes. Gone already is success."""
 
@@ -157,5 +175,6 @@ Action = (
     | RenameContainer
     | DisconnectNetwork
     | ConnectNetwork
+    | ReadTail
     | RemoveContainer
 )

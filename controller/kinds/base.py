@@ -22,6 +22,18 @@ Name = Annotated[
 ]
 
 
+class Live:
+    """Marks a field of a template that reaches a running container: it is no part of the template's hash."""
+
+
+LIVE = Live()
+
+
+def live_fields(model: type[BaseModel]) -> set[str]:
+    """The fields of a model that are marked so."""
+    return {name for name, info in model.model_fields.items() if LIVE in info.metadata}
+
+
 class Model(BaseModel):
     """A part of a spec as users write it. Unknown fields are errors; see `admit` for how they are worded."""
 

@@ -32,6 +32,7 @@ class Document:
     annotations: Mapping[str, Any]
     resource_version: str = ""
     uid: str = ""
+    owner_references: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -115,6 +116,10 @@ class _Check:
             return None
         self._top(root)
         kind = self._kind()
+        if kind is not None and kind.read_only:
+            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
+            return None
         metadata = self._read(Metadata, "metadata")
         if kind is None:
             return None
@@ -136,6 +141,9 @@ class _Check:
             annotations=written["metadata"].get("annotations") or {},
             resource_version=metadata.resource_version or "",
             uid=metadata.uid or "",
+            owner_references=tuple(
+                each.model_dump(by_alias=True, exclude_none=True) for each in metadata.owner_references or ()
+            ),
         )
 
     def _top(self, root: Node) -> None:
@@ -152,7 +160,7 @@ class _Check:
             self._say(("apiVersion",), f"{shown} is not served here; write `{API_VERSION}`")
 
     def _kind(self) -> Kind | None:
-        known = [each.name for each in self._registry]
+        known = [each.name for each in self._registry if not each.read_only]
         node = self._tree.find(("kind",))
         if node is None:
             self._say(("kind",), f"is required; add `kind:` (one of {', '.join(known)})", reason="FieldValueRequired")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from controller.kinds.base import Model, Name, Text
+from controller.kinds.owner import MOST_OWNERS, OwnerReference
 
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
@@ -56,4 +57,4 @@ class Metadata(Model):
     creation_timestamp: Any = None
     deletion_timestamp: Any = None
     finalizers: Any = None
-    owner_references: Any = None
+    owner_references: Annotated[tuple[OwnerReference, ...] | None, Field(max_length=MOST_OWNERS)] = None

@@ -19,7 +19,20 @@ TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the sp
 
 def container_name(name: str, uid: str) -> str:
     """The one container name of an object: derived, so that two creates collide (409) instead of doubling."""
-    return f"pdk-{name}-{uid.replace('-', '')[:8]}"
+    return f"pdk-{name}{_suffix(uid)}"
+
+
+def is_container_name(container: str, uid: str) -> bool:
+    """Whether this is the one container name of an object of that uid, whatever the object is or was called."""
+    return (
+        container.startswith("pdk-")
+        and container.endswith(_suffix(uid))
+        and len(container) > len("pdk-" + _suffix(uid))
+    )
+
+
+def _suffix(uid: str) -> str:
+    return f"-{uid.replace('-', '')[:8]}"
 
 
 def container_labels(

@@ -22,17 +22,33 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ByHand:
+    """What `docker update` can set and no spec asks for. The defaults are as Paddock makes every container.
+
+    `swap_bytes` is what may be swapped out, -1: without a limit. `cpus` and `memory_nodes` are those it is held to.
+    """
+
+    swap_bytes: int = 0
+    restart_policy: str = "no"
+    cpus: str = ""
+    memory_nodes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container of ours. Times are Unix seconds, 0 where there is none.
 
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
-    None where neither could be read. `pid` is the host's pid of PID 1, 0 when it does not run.
+    None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
+    name. `pid` is the host's pid of PID 1, 0 when it does not run.
     """
 
     id: str
     name: str
     uid: str
     state: State
+    namespace: str = ""
+    object_name: str = ""
     role: str = "sandbox"
     generation: int = 0
     config_hash: str = ""
@@ -48,11 +64,23 @@ class Container:
     oom_killed: bool = False
     networks: tuple[str, ...] = ()
     error: str = ""
+    by_hand: ByHand = ByHand()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the engine told of the end of a container that is gone since. Evidence: it decides nothing."""
+
+    exit_code: int
+    finished_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What the engine says of itself; empty until it has answered once."""
+    """What the engine says of itself; empty until it has answered once.
+
+    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap.
+    """
 
     engine_version: str = ""
     api_version: str = ""
@@ -64,9 +92,12 @@ class HostFacts:
     default_runtime: str = ""
     root_dir: str = ""
     security_options: tuple[str, ...] = ()
+    live_restore: bool = False
+    swap_limit: bool = False
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})
+_NO_ENDS: Mapping[str, End] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +107,8 @@ class Observation:
     `blind` is why the engine could not be looked at ("" when it could): then `containers` is what was seen last
     and absence means nothing. A container in state UNKNOWN was listed but not read: its object is left alone.
     `containers` is keyed by the uid of the object; `revision` moves with every change.
+    `lost` is when the engine itself was last away (from, to; Unix seconds): what ended then went with it.
+    `ends` are the ends of containers that are gone, by their id, as far as the engine told and room is.
     """
 
     revision: int = 0
@@ -83,3 +116,5 @@ class Observation:
     at: float = 0.0
     containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
     facts: HostFacts = field(default_factory=HostFacts)
+    lost: tuple[float, float] = (0.0, 0.0)
+    ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from controller.kinds.logtail import Tail
+
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """Done (or found done already). `observe()` shows the effect, or something later."""
+    """Done (or found done already). `observe()` shows the effect, or something later. `tail` is what was read."""
 
     container_id: str = ""
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True, slots=True)

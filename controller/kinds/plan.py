@@ -4,12 +4,16 @@ One line an action, grouped by object, each with its reason; then what waits and
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed import Container
+from controller.kinds.probe import Watch
 from controller.kinds.quota import Ceiling
 
 
@@ -34,9 +38,38 @@ class Deferral:
 
 
 @dataclass(frozen=True, slots=True)
+class Probing:
+    """The probes to be asked of one object from now on; those of objects that a plan does not name stay as they are."""
+
+    ref: ObjectRef
+    watches: tuple[Watch, ...]
+
+    def __str__(self) -> str:
+        return f"{self.ref} probes {', '.join(str(each) for each in self.watches) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
 class StatusWrite:
     ref: ObjectRef
     status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A request for deletion, at `at` (Unix seconds); void when the spec has another generation by then."""
+
+    ref: ObjectRef
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
+
+    uid: str
+    container: Container
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +77,9 @@ class Writes:
     """What the store must hold before any action starts; one transaction.
 
     `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
-    are gone: the named finalizer is taken off, and with the last one the object and its instance go.
-    `ceilings` are what the instances may come to hold with this, by which room was given; more is a conflict.
+    are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
+    members of a pool whose containers are gone: their rows are taken out. `ceilings` are what the instances may come
+    to hold with this, by which room was given; more is a conflict.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
@@ -53,21 +87,33 @@ class Writes:
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
     ceilings: tuple[Ceiling, ...] = ()
+    retired: tuple[Instance, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.statuses or self.instances or self.events or self.finalized)
+        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions)
+        return any(kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never)."""
+    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never).
+
+    `holds` are runs, by uid, that idleness ends: nobody may begin to use them any more. `reaped` are reasons to count.
+    """
 
     now: float
     groups: tuple[Group, ...] = ()
     deferrals: tuple[Deferral, ...] = ()
     writes: Writes = Writes()
     next_wake: float | None = None
+    probes: tuple[Probing, ...] = ()
     drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
+    orphans: int | None = None  # containers without an object; None: not known
+    orphans_removed: int = 0  # reported back as gone since the last pass
+    samples: tuple[Sample, ...] = ()
+    holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    reaped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -77,7 +123,10 @@ class Plan:
         for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
             when = "" if each.until is None else f" until +{each.until - self.now:g}s"
             lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
+        lines += sorted(str(each) for each in self.probes)
+        lines += [f"{ref} is to be deleted" for ref in sorted(str(each.ref) for each in self.writes.deletions)]
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
+        lines += [f"instance {each.name} is gone" for each in self.writes.retired]
         if self.next_wake is not None:
             lines.append(f"next wake +{self.next_wake - self.now:g}s")
         return "\n".join(lines) or "nothing to do"

@@ -41,6 +41,12 @@ class Kind:
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
     seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
     `only_name` is the name of a kind of which there is one object at most.
+    `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
+
+    A kind with `read_only` words (what writes it, and what to do instead) is worked out at each reading by the
+    source of its name in service/sources: nobody can write or watch it. `selectable` are the fields that a field
+    selector may name besides its name and namespace. `flat`: its fields stand at the top, not in `spec`, and its
+    table begins with its own columns, as Kubernetes has it for events.
     """
 
     name: str
@@ -52,6 +58,11 @@ class Kind:
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()
     referenced_by: tuple[Reference, ...] = ()
+    scale: tuple[str, ...] = ()
+    read_only: str = ""
+    status: type[Model] | None = None
+    selectable: tuple[str, ...] = ()
+    flat: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -5,14 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from controller.kinds.base import Model, Name, Text, Whole
+from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
 from controller.kinds.meta import StoredObject
+from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
 CPU_MIN_MILLICORES = 10
+LONGEST_SECONDS = 10 * 366 * 86400  # ten years
 FINALIZER = "paddock/container"
 
 AbsolutePath = Annotated[
@@ -71,7 +73,7 @@ class Resources(Model):
 class Template(Model):
     """What a running container cannot change: a new value makes a new container.
 
-    But for `resources`: those are defaults for the sandbox's own, and are changed in place.
+    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's.
     """
 
     image: ImageName
@@ -81,7 +83,10 @@ class Template(Model):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
-    resources: Resources = Resources()
+    resources: Annotated[Resources, LIVE] = Resources()
+    startup: Annotated[OneSuccessProbe | None, LIVE] = None
+    readiness: Annotated[Probe | None, LIVE] = None
+    liveness: Annotated[OneSuccessProbe | None, LIVE] = None
 
 
 class TemplateRef(Model):
@@ -91,15 +96,28 @@ class TemplateRef(Model):
 
 
 class Lifecycle(Model):
+    """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
+
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    startup_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=86400)] = None
+    active_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    ttl_seconds_after_finished: Annotated[Whole | None, Field(ge=0, le=LONGEST_SECONDS)] = None
+    idle_timeout_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_SECONDS)] = 1800
+    keep_running: Flag = False
+    on_idle: Literal["Suspend", "Delete"] = "Suspend"
 
 
 class SandboxSpec(Model):
-    """One of `template` and `templateRef` says what to run."""
+    """One of `template` and `templateRef` says what to run.
+
+    `poolPolicy` says whether a new sandbox takes a ready box of a SandboxPool of its template: where there is one
+    (Prefer), never, or Require: it becomes one of the pool's, and waits while the pool is at its maxReplicas.
+    """
 
     template: Template | None = None
     template_ref: TemplateRef | None = None
     resources: Resources = Resources()
+    pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
@@ -110,6 +128,23 @@ class SandboxSpec(Model):
         if (self.template is None) == (self.template_ref is None):
             raise ValueError("needs one of `template:` and `templateRef:`, and not both")
         return self
+
+    @model_validator(mode="after")
+    def _pools_have_templates_by_name(self) -> "SandboxSpec":
+        if self.pool_policy == "Require" and self.template_ref is None:
+            raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
+        return self
+
+
+def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
+    """After how many seconds without use it is reaped; None: never.
+
+    Specs that were stored before there was a timeout lack it, and go on to mean what they meant: never.
+    """
+    lifecycle = spec.lifecycle if spec else None
+    if lifecycle is None or lifecycle.keep_running or "idle_timeout_seconds" not in lifecycle.model_fields_set:
+        return None
+    return lifecycle.idle_timeout_seconds
 
 
 def status_word(obj: StoredObject) -> str:
@@ -170,6 +205,7 @@ KIND = Kind(
         Column("PIDS", _limit("pids")),
         Column("AGE", lambda obj, now: age(now - obj.created_at)),
         Column("IMAGE", lambda obj, _now: _image(obj), wide=True),
+        Column("LAUNCH", lambda obj, _now: str(obj.status.get("launchType", "-")), wide=True),
         Column("CONTAINER", lambda obj, _now: str(obj.status.get("instanceRef", {}).get("name", "-")), wide=True),
     ),
 )

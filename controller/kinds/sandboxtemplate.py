@@ -22,7 +22,10 @@ KIND = Kind(
     plural="sandboxtemplates",
     short=("sbt",),
     spec=SandboxTemplateSpec,
-    referenced_by=(Reference("Sandbox", ("templateRef", "name")),),
+    referenced_by=(
+        Reference("Sandbox", ("templateRef", "name")),
+        Reference("SandboxPool", ("templateRef", "name")),
+    ),
     columns=(
         Column("IMAGE", lambda obj, _now: str(obj.spec.get("image", ""))),
         Column("LEVEL", lambda obj, _now: str(obj.spec.get("securityLevel", ""))),

@@ -8,10 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from pydantic.alias_generators import to_camel
+
+from controller.kinds.base import live_fields
 from controller.kinds.envelope import Metadata
 from controller.kinds.problem import Path
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind, Registry, discover
+from controller.kinds.sandbox import Template
 from controller.kinds.schema_words import WORDS
 from controller.version import API_VERSION
 
@@ -27,13 +31,18 @@ def takes_effect(kind: str, path: Path) -> Effect:
     """How a new value at that path (below `spec`) reaches a sandbox that runs.
 
     What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template
-    recreates nothing by itself; limits and all that Paddock itself carries out are changed in place.
+    recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
     """
     if kind == "SandboxTemplate":
-        return "live" if path[:1] == ("resources",) else "at next start"
-    if kind != "Sandbox" or path[:2] == ("template", "resources"):
+        return "live" if _is_live(path) else "at next start"
+    if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
         return "live"
     return "recreate" if path[:1] in (("template",), ("templateRef",)) else "live"
+
+
+def _is_live(path: Path) -> bool:
+    """Whether a path below a template starts with a field that reaches running containers."""
+    return bool(path) and path[0] in {to_camel(name) for name in live_fields(Template)}
 
 
 def document_schema(kind: Kind) -> Json:
@@ -42,26 +51,35 @@ def document_schema(kind: Kind) -> Json:
     metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
     definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
     made = _plain(spec, definitions, kind.spec.__name__)
-    _mark(made, kind.name, ())
-    needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") else [])]
+    if not kind.read_only:
+        _mark(made, kind.name, ())
+    needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
+    read_only = f" Read-only: {kind.read_only}." if kind.read_only else ""
     return {
         "type": "object",
-        "description": made.get("description", ""),
+        "description": made.get("description", "") + read_only,
         "properties": {
             "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
             "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
             "metadata": _plain(metadata, definitions, "Metadata"),
-            "spec": made,
-            "status": {"type": "object", "description": "how it stands; only Paddock writes it"},
+            **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
         },
         "required": needed,
         "additionalProperties": False,
     }
 
 
+def _status_schema(kind: Kind) -> Json:
+    if kind.status is None:
+        return {"type": "object", "description": "how it stands; only Paddock writes it"}
+    status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
+    made: Json = _plain(status, status.pop("$defs", {}), kind.status.__name__)
+    return made
+
+
 def published(registry: Registry) -> Json:
-    """One schema for any document of any kind, as editors take it."""
-    kinds = sorted(registry, key=lambda each: each.name)
+    """One schema for any document that can be applied, as editors take it."""
+    kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
     return {
         "$schema": _DRAFT,
         "title": f"{API_VERSION}: a document of Paddock",

@@ -17,10 +17,28 @@ WORDS: Mapping[str, str] = {
     "Metadata.creationTimestamp": "When it was made; only Paddock sets it.",
     "Metadata.deletionTimestamp": "When its deletion was asked for; only Paddock sets it.",
     "Metadata.finalizers": "What has to be cleaned up before it goes; only Paddock sets it.",
-    "Metadata.ownerReferences": "The objects it goes with; only Paddock sets it.",
+    "Metadata.ownerReferences": "The objects it goes with: once all of them are gone, it is deleted.",
+    "OwnerReference.apiVersion": "The version that the owner is written for.",
+    "OwnerReference.kind": "The owner's kind.",
+    "OwnerReference.name": "The owner's name, in the same namespace or on the host.",
+    "OwnerReference.uid": "If given, the change is refused unless it is still the same owner; filled in if left out.",
+    "OwnerReference.controller": "Whether the owner manages this object; at most one does. Paddock does not read it.",
+    "OwnerReference.blockOwnerDeletion": "Taken for Kubernetes' sake: every dependent holds up a deletion in the "
+    "foreground.",
     "SandboxSpec.template": "What to run, written out here. One of `template` and `templateRef` is needed.",
     "SandboxSpec.templateRef": "What to run, by the name of a SandboxTemplate of the same namespace.",
     "TemplateRef.name": "The SandboxTemplate's name.",
+    "SandboxSpec.poolPolicy": "Whether it takes over a ready box of a SandboxPool of its template: Prefer: where there "
+    "is one; Require: it is one of the pool's, and waits while that is at its maximum; Never.",
+    "SandboxPoolSpec.templateRef": "What its members run, by the name of a SandboxTemplate of the same namespace.",
+    "SandboxPoolSpec.warmReplicas": "Members kept ready before anyone asks.",
+    "SandboxPoolSpec.maxReplicas": "Most boxes of the pool, warm and claimed together; no bound if left out.",
+    "SandboxPoolSpec.startupDeadlineSeconds": "A member that its startup and readiness probes do not call ready within "
+    "so many seconds is stopped, and started again after its back-off.",
+    "SandboxPoolSpec.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when a member is given up.",
+    "SandboxPoolSpec.maxAgeSeconds": "A member that nobody claimed for so long is replaced by a fresh one.",
+    "SandboxPoolSpec.updateStrategy": "What a changed template does to members: OnReplenish: they are replaced one by "
+    "one, each once a new one is ready.",
     "SandboxSpec.runState": "Running; Suspended: stopped, and started when this is Running again; Paused: frozen, "
     "memory kept.",
     "SandboxSpec.restartPolicy": "Whether it is started again when it ends by itself: Always; OnFailure: not after "
@@ -37,7 +55,16 @@ WORDS: Mapping[str, str] = {
     "PerSandbox.cpu": "Processor time.",
     "PerSandbox.memory": "Memory, with what is written to tmpfs.",
     "PerSandbox.pids": "Processes and threads.",
+    "Lifecycle.startupDeadlineSeconds": "Seconds in which the startup and readiness probes must have passed; one that "
+    "still fails then is stopped (StartFailed) and started again with back-off. No deadline if left out.",
     "Lifecycle.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when it is stopped.",
+    "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
+    "changes; none if left out.",
+    "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
+    "happens.",
+    "Lifecycle.keepRunning": "Never idle: for services that run unattended.",
+    "Lifecycle.onIdle": "Suspend: stopped, and started again by the next exec; Delete: the sandbox is deleted.",
     "resources": "What it may use.",
     "Resources.limits": "Upper bounds, changed in place; what is left out is filled in by the template, then by the "
     "security level.",
@@ -55,5 +82,22 @@ WORDS: Mapping[str, str] = {
     "tmpfs": "Folders in memory, writable by its user, gone with the container; they count as memory.",
     "TmpfsMount.mountPath": "Where it appears in the sandbox.",
     "TmpfsMount.size": "How much it holds.",
+    "startup": "Asked first; the other two wait until it has passed. What fails it too often is stopped.",
+    "readiness": "Until it has passed the sandbox is not Ready; then it is asked no more until the next start.",
+    "liveness": "Asked for as long as it runs. What fails it too often is stopped, and restarted by restartPolicy.",
+    "exec": "A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails.",
+    "ExecAction.command": "The command and its arguments, without a shell.",
+    "httpGet": "A GET request to 127.0.0.1 in the sandbox; a status from 200 to 399 passes; no redirect is followed.",
+    "HttpGetAction.port": "The port in the sandbox.",
+    "HttpGetAction.path": "The path, with a query if there is one.",
+    "HttpGetAction.scheme": "HTTPS looks at no certificate.",
+    "HttpGetAction.host": "The Host header; localhost if left out. The request always goes to the sandbox itself.",
+    "tcpSocket": "A connection to 127.0.0.1 in the sandbox; one that is taken passes.",
+    "TcpSocketAction.port": "The port in the sandbox.",
+    "initialDelaySeconds": "Seconds after the start before it is asked first.",
+    "periodSeconds": "Seconds from one time to the next.",
+    "timeoutSeconds": "Seconds after which it has failed; a command is killed then.",
+    "successThreshold": "Successes in a row that it takes to pass.",
+    "failureThreshold": "Failures in a row that it takes to fail.",
     "securityLevel": "What it is kept from; the strictest level is the default.",
 }

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Activity
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
+from controller.kinds.probe import Probed
 from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxpool import SandboxPoolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,20 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """A stored SandboxPool, its spec parsed, and the template it names at that template's generation (None: not there).
+
+    `broken` is why the stored spec cannot be read by this version.
+    """
+
+    obj: StoredObject
+    spec: SandboxPoolSpec | None
+    template: Template | None = None
+    template_generation: int = 0
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What became of one object's group of actions: the pairs carried out, in order; the last may have failed."""
 
@@ -37,16 +54,32 @@ class Result:
     done: tuple[tuple[Action, Outcome], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SweepRules:
+    """When containers without an object are removed: after `grace_seconds` of being seen so, and in one sweep no more
+    than `share` of our containers (but one in any case). `withheld` is why none is removed ("" when they may be).
+    """
+
+    grace_seconds: float = 60.0
+    share: float = 0.2
+    withheld: str = ""
+
+
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
+_NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One pass's input. `now` is Unix seconds; every mapping is keyed by the object's uid.
 
+    An instance's is its own: that of the sandbox it belongs to, or of the pool's member it is.
+
     `in_flight` are objects whose actions are being carried out: they are not planned. `results` came in since the
-    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`.
+    last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
+    what the probes of a run came to, for objects that are probed.
+    `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
     """
 
     now: float
@@ -56,4 +89,14 @@ class Snapshot:
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
     in_flight: frozenset[str] = frozenset()
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
+    probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
+    sweep: SweepRules = SweepRules()
+    activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
+
+    def pool_of(self, uid: str) -> str:
+        """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""
+        instance = self.instances.get(uid)
+        pool = self.pools.get(instance.memory.pool) if instance else None
+        return pool.obj.name if pool else ""

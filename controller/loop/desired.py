@@ -7,8 +7,10 @@ from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.kinds.snapshot import Sandbox
+from controller.kinds.snapshot import Pool, Sandbox
+from controller.loop.garbage import Garbage
 from controller.loop.quotas import Quotas
 from controller.ports import Change, ChangesGone, Store
 
@@ -19,12 +21,14 @@ _Key = tuple[str, str]  # namespace and name
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, garbage: Garbage) -> None:
+        self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
         self.quotas = Quotas()
+        self._generations: dict[_Key, int] = {}  # of the templates
+        self._pools: dict[str, Pool] = {}
 
     def refresh(self) -> Mapping[str, Sandbox]:
         """The sandboxes as of now, by uid. StoreError leaves what was known before in place for the next try."""
@@ -34,12 +38,20 @@ class Desired:
             self._follow(self._revision)
         return MappingProxyType(self._sandboxes)
 
+    def pools(self) -> Mapping[str, Pool]:
+        """The pools as of the last refresh, by uid."""
+        return MappingProxyType(self._pools)
+
     def _relist(self) -> None:
         # Templates first, and their revision: what changes in between is read again as a change.
         templates, revision = self._store.list("SandboxTemplate")
         self.quotas.relist(self._store)
+        pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
+        self._garbage.relist()
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
+        self._generations = {(each.namespace, each.name): each.generation for each in templates}
+        self._pools = {obj.uid: self._pool(obj) for obj in pools}
         self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
         self._revision = revision
 
@@ -55,7 +67,9 @@ class Desired:
 
     def _take_in(self, changes: Sequence[Change]) -> None:
         self.quotas.take_in(changes)
+        self._garbage.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
+        self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
         fresh = dict(self._sandboxes)
         for each in changes:
             if each.obj.kind == "Sandbox" and each.type == "DELETED":
@@ -70,7 +84,28 @@ class Desired:
         for each in changes:
             key = (each.obj.namespace, each.obj.name)
             self._templates[key] = None if each.type == "DELETED" else _template(each.obj)
+            self._generations[key] = each.obj.generation
         return {(each.obj.namespace, each.obj.name) for each in changes}
+
+    def _take_in_pools(self, changes: Sequence[Change], touched: set[_Key]) -> None:
+        """The pools that changed, and those whose template did. All others stay the same Python objects."""
+        fresh = dict(self._pools)
+        for each in changes:
+            if each.type == "DELETED":
+                fresh.pop(each.obj.uid, None)
+            else:
+                fresh[each.obj.uid] = self._pool(each.obj)
+        if touched:
+            fresh = {uid: self._pool(each.obj) if _names(each) in touched else each for uid, each in fresh.items()}
+        self._pools = fresh
+
+    def _pool(self, obj: StoredObject) -> Pool:
+        try:
+            spec = SandboxPoolSpec.model_validate(obj.spec)
+        except ValidationError as error:
+            return Pool(obj, None, broken=_unreadable(error))
+        key = (obj.namespace, spec.template_ref.name)
+        return Pool(obj, spec, self._templates.get(key), self._generations.get(key, 0))
 
     def _read(self, obj: StoredObject, known: Sandbox | None) -> Sandbox:
         """The object with its spec parsed; an unchanged generation is not parsed again."""
@@ -81,9 +116,7 @@ class Desired:
         try:
             return self._with_template(Sandbox(obj, SandboxSpec.model_validate(obj.spec)))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            return Sandbox(obj, None, broken=f"this version cannot read the stored spec: {where}: {first['msg']}")
+            return Sandbox(obj, None, broken=_unreadable(error))
 
     def _with_template(self, box: Sandbox) -> Sandbox:
         template = box.spec.template if box.spec else None
@@ -94,6 +127,16 @@ def _refers(box: Sandbox) -> _Key:
     """The template that a sandbox names; its name is empty when it names none."""
     ref = box.spec.template_ref if box.spec else None
     return box.obj.namespace, ref.name if ref else ""
+
+
+def _names(pool: Pool) -> _Key:
+    return pool.obj.namespace, pool.spec.template_ref.name if pool.spec else ""
+
+
+def _unreadable(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"this version cannot read the stored spec: {where}: {first['msg']}"
 
 
 def _template(obj: StoredObject) -> Template | None:

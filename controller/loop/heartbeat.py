@@ -119,7 +119,7 @@ class Heartbeat:
             _log.info("turning")
             self.trouble = ""
             self._meter.gauge("paddock_store_up", 1)
-        if decided.writes:
+        if decided.writes or decided.samples:
             return 0.0  # what was just written is part of the picture: scrapes and the next plan should have it
         return None if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
 

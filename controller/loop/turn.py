@@ -1,19 +1,24 @@
 """One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
 
 from controller.kinds.instance import Instance
 from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.registry import discover
+from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.garbage import Garbage
+from controller.loop.prober import Prober
+from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
-from controller.ports import Clock, Conflict, Engine, Meter, Store
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -22,43 +27,88 @@ class Turn:
     """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, workers: Workers, clock: Clock, meter: Meter, policy: Policy
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        prober: Prober,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
+        sweep: Callable[[], SweepRules] = SweepRules,
+        may_act: Callable[[], bool] = lambda: True,
+        activity: ActivityLog | None = None,
+        usage: UsageReader | None = None,
     ) -> None:
+        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle."""
+        self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
-        self._desired = Desired(store)
+        self._activity, self._usage = activity or ActivityLog(clock), usage
+        self._garbage = Garbage(store, discover())
+        self._desired = Desired(store, self._garbage)
+        self._sweep, self._may_act = sweep, may_act
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
         """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        if not self._may_act():
+            raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
         begun = time.perf_counter()
-        snapshot = self._look()
-        policy = self._fitting_policy(snapshot)
-        decided = plan(snapshot, policy, policy.version(), self._memo)
+        snapshot, decided = self._decide()
+        self._prober.want(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
         self._remember(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
+        sample(decided.samples, self._usage, self._clock, self._activity)
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
+        self._activity.turned()
         return decided
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
+        while True:
+            snapshot = self._look()
+            policy = self._fitting_policy(snapshot)
+            decided = plan(snapshot, policy, policy.version(), self._memo)
+            if self._activity.hold(decided.holds, snapshot.activity):
+                return snapshot, decided
 
     def _look(self) -> Snapshot:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
+        sandboxes = self._wanted()
+        if self._instances is not None and any(
+            each.member_uid and uid in sandboxes for uid, each in self._instances.items()
+        ):
+            self._instances = None  # a claim has made a member a sandbox's own
         if self._instances is None:
-            self._instances = {each.parent_uid: each for each in self._store.instances()}
+            self._instances = {each.uid: each for each in self._store.instances()}
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
-            sandboxes=self._desired.refresh(),
+            sandboxes=sandboxes,
+            pools=self._desired.pools(),
             observed=self._engine.observe(),
             instances=self._instances,
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
+            probes=self._prober.view(),
+            sweep=self._sweep(),
+            activity=self._activity.view(sandboxes),
         )
+
+    def _wanted(self) -> Mapping[str, Sandbox]:
+        """The sandboxes, once all is asked for that follows from an owner being gone."""
+        wanted = self._desired.refresh()
+        while self._garbage.collect(self._clock.now()):  # each round takes one link of a chain of owners
+            wanted = self._desired.refresh()
+        return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
         cpus = snapshot.observed.facts.cpus
@@ -70,13 +120,19 @@ class Turn:
         """Write before acting: a container's record is there before the container is."""
         try:
             stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
-        except Conflict:
-            self._instances = None  # somebody else moved an instance on: read them again, decide again
+        except StoreError as error:
+            self._activity.release(decided.holds)
+            if isinstance(error, Conflict):
+                self._instances = None  # somebody else moved an instance on: read them again, decide again
             raise
         known = dict(self._instances or {})
         known.update(stored)
-        for ref, _ in decided.writes.finalized:
-            known.pop(ref.uid, None)
+        for ref, finalizer in decided.writes.finalized:
+            found = snapshot.sandboxes.get(ref.uid)
+            if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
+                known.pop(ref.uid, None)
+        for each in decided.writes.retired:
+            known.pop(each.uid, None)
         self._instances = known
         self._workers.settle(snapshot.results)
 
@@ -86,5 +142,11 @@ class Turn:
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
         for _, field in decided.drift:
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        if decided.orphans is not None:
+            self._meter.gauge("paddock_orphan_containers", decided.orphans)
+        if decided.orphans_removed:
+            self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
+        for reason in decided.reaped:
+            self._meter.count("paddock_reaped_total", reason=reason)
         if decided.groups:
             _log.debug("plan", plan=str(decided))

@@ -24,8 +24,10 @@ _QUEUE = "sandbox"
 class Workers:
     """A fixed number of threads. An object is in flight from `start` until its result was taken by `settle`."""
 
-    def __init__(self, engine: Engine, meter: Meter, *, threads: int, wake: Wake) -> None:
-        self._engine, self._meter, self._wake = engine, meter, wake
+    def __init__(
+        self, engine: Engine, meter: Meter, *, threads: int, wake: Wake, may_act: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
@@ -103,7 +105,7 @@ class Workers:
     def _work(self, group: Group) -> Result:
         done: list[tuple[Action, Outcome]] = []
         for action in group.actions:
-            if self._stopping:
+            if self._stopping or not self._may_act():  # asked anew each time: the process may have been frozen
                 break
             outcome = self._act(group, action)
             done.append((action, outcome))

@@ -160,7 +160,7 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
-    """Facts to join on. `pool` is empty until there are pools; every box runs in the engine's default runtime."""
+    """Facts to join on. Every box runs in the engine's default runtime."""
     runtime = snapshot.observed.facts.default_runtime
 
     def labels(row: Row) -> Labels:
@@ -174,7 +174,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
                 "runtime": runtime,
                 "network": ",".join(container.networks),
                 "security_level": template.security_level if template else "",
-                "pool": "",
+                "pool": snapshot.pool_of(container.uid),
             }
         )
 

@@ -29,6 +29,7 @@ class Row:
     template: Template | None
     instance: Instance | None
     containers: tuple[Container, ...]
+    pool: str = ""
 
 
 class ObjectCollector:
@@ -52,6 +53,8 @@ class ObjectCollector:
         yield from _desired(rows)
         yield from _status(rows)
         yield from _past(rows)
+        used = ((row.labels, _last_use(row, snapshot)) for row in rows)
+        yield filled("paddock_sandbox_last_activity_timestamp_seconds", ((at, each) for at, each in used if each))
         if self._label_allowlist:
             yield _user_labels(rows, self._label_allowlist)
 
@@ -60,7 +63,8 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
     sandbox = snapshot.sandboxes[uid]
     labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
     seen = snapshot.observed.containers.get(uid, ())
-    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen)
+    pool = snapshot.pool_of(uid)
+    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen, pool)
 
 
 def _desired(rows: list[Row]) -> Iterator[Metric]:
@@ -85,14 +89,14 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _info(row: Row) -> Labels:
-    """The spec's facts. `network` and `pool` are empty until a spec can name one."""
+    """The spec's facts. `network` is empty until a spec can name one."""
     template = row.template
     facts = {
         "uid": row.obj.uid,
         "image": template.image if template else "",
         "security_level": template.security_level if template else "",
         "network": "",
-        "pool": "",
+        "pool": row.pool,
     }
     return Labels({**row.labels, **facts})
 
@@ -135,6 +139,14 @@ def _past(rows: list[Row]) -> Iterator[Metric]:
         ((Labels({**at, "reason": end.reason if end.reason in END_REASONS else OTHER}), 1) for at, end in ends),
     )
     yield filled("paddock_sandbox_status_last_termination_exit_code", ((at, end.exit_code) for at, end in ends))
+
+
+def _last_use(row: Row, snapshot: Snapshot) -> float:
+    """When it was last used: 0 where that is not known, now while a stream is open."""
+    kept, seen = row.instance.memory.use if row.instance else None, snapshot.activity.get(row.obj.uid)
+    if seen is not None and seen.open:
+        return snapshot.now
+    return max(kept.at if kept else 0.0, seen.last_at if seen else 0.0)
 
 
 def _user_labels(rows: list[Row], allowed: tuple[str, ...]) -> Metric:

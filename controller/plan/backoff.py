@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
 
 from dataclasses import replace
 
-from controller.kinds.action import Action, CreateContainer, PullImage, UpdateLimits
+from controller.kinds.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
 from controller.kinds.instance import Failure, Memory
 from controller.kinds.outcome import Ok, Outcome, Terminal, Waiting
 from controller.kinds.snapshot import Result
@@ -38,6 +38,8 @@ def waits(now: float, until: float, longest_seconds: float) -> bool:
 def fold(memory: Memory, result: Result, now: float) -> Memory:
     """The memory after a group of actions came back. Success forgets the failures of the same sort."""
     for action, outcome in result.done:
+        if isinstance(action, ReadTail) and isinstance(outcome, Ok):
+            continue  # that a log could be read says nothing of the calls that failed
         if isinstance(action, UpdateLimits):
             memory = replace(memory, resize=_after(memory.resize, action, outcome, result, now))
         else:

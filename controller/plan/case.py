@@ -1,11 +1,14 @@
 """One object's share of a snapshot, and what was decided for it: what the deciders hand each other."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from controller.kinds.action import Action
+from controller.kinds.activity import Activity, Run
 from controller.kinds.instance import Memory
 from controller.kinds.meta import Condition, Event, StoredObject
-from controller.kinds.observed import Container
+from controller.kinds.observed import Container, End
+from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
@@ -16,7 +19,8 @@ class Case:
     """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
-    could not be looked at ("" when it could).
+    could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
+    observation's. `activity` is what this daemon has seen of its use, None: nothing.
     """
 
     now: float
@@ -29,6 +33,10 @@ class Case:
     memory: Memory
     instance_id: str
     blind: str = ""
+    probed: Probed | None = None
+    lost: tuple[float, float] = (0.0, 0.0)
+    ends: Mapping[str, End] = field(default_factory=dict)
+    activity: Activity | None = None
 
     @property
     def deleting(self) -> bool:
@@ -46,6 +54,9 @@ class Decision:
     `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
     (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
     `scheduled` is whether it has its room (None: it has), `deferred` why it has to do with less than it asks for.
+    `timer` is when something is due though nothing is the matter, `delete`: the object is to be deleted, `sample`:
+    its CPU is to be sampled for the time since then, `hold`: the run that nobody may begin to use any more, `reaped`:
+    what it is counted as.
     """
 
     memory: Memory
@@ -57,5 +68,18 @@ class Decision:
     finalize: bool = False
     finished: bool = False
     drift: tuple[str, ...] = ()
+    timer: float | None = None
+    delete: bool = False
+    sample: float | None = None
+    hold: Run | None = None
+    reaped: str = ""
     scheduled: Condition | None = None
     deferred: str = ""
+
+    def wake_at(self, due: float) -> "Decision":
+        """The same, and a timer that is due then."""
+        return replace(self, timer=due if self.timer is None else min(self.timer, due))
+
+    def telling(self, event: Event) -> "Decision":
+        """The same, with an event before its own."""
+        return replace(self, events=(event, *self.events))

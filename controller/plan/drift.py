@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container
 from controller.kinds.quantity import format_bytes, format_cpu
+from controller.plan import byhand
 from controller.plan.case import Case
 from controller.policy.sandbox import Rendered
 
@@ -20,8 +21,15 @@ def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str,
         yield "memory", format_bytes(found.memory_bytes), format_bytes(wanted.memory_bytes)
     if wanted.pids != found.pids:
         yield "pids", str(found.pids), str(wanted.pids)
-    if wanted.cpu_shares and wanted.cpu_shares != found.cpu_shares:
-        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares)
+    if byhand.shares_differ(wanted, found):
+        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or byhand.DEFAULT_SHARES)
+
+
+def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
+    """(field, found, wanted) for all that an update in place brings back."""
+    if container.limits is not None:
+        yield from limit_differences(wanted, container.limits)
+    yield from byhand.differences(container)
 
 
 def network_differences(wanted: str, found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,6 +9,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -38,6 +39,8 @@ REASONS: dict[type[Action], str] = {
 def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
     """The events of one group that came back."""
     for action, outcome in result.done:
+        if isinstance(outcome, Ok) and isinstance(action, ReadTail):
+            continue  # nothing was changed
         if isinstance(outcome, Ok):
             yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({action.why})", now)
         else:

@@ -4,20 +4,29 @@ Where deciders disagree the order is: deletion, security, pressure, quota, lifec
 by `diff`; makes no call and keeps nothing but memos, which change no answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from controller.kinds.action import CreateContainer
+from controller.kinds.activity import Run
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container, State
-from controller.kinds.plan import Deferral, Group, Plan, StatusWrite, Writes
-from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
+from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import pool as pools
+from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
+from controller.plan.claim import EXHAUSTED
 from controller.plan.events import of_result
+from controller.plan.logtail import remember
+from controller.plan.orphans import Sightings, Sweep, sweep
 from controller.plan.quota import Claim, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
@@ -31,12 +40,18 @@ _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, 
 
 @dataclass(slots=True)
 class Memo:
-    """What need not be worked out again. Dropping it at any time changes no plan, only its price."""
+    """What need not be worked out again, and since when orphans are seen.
+
+    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
+    """
 
     policy: str = ""
-    rendered: dict[str, tuple[int, Template | None, Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
     quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
+    orphans: Sightings = field(default_factory=Sightings)
+    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -44,12 +59,23 @@ class Memo:
             self.policy = policy
             self.rendered.clear()
             self.settled.clear()
+            self.timers.clear()
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""
         for gone in self.rendered.keys() - sandboxes.keys():
             del self.rendered[gone]
+            self.timers.pop(gone, None)
             self.settled.pop(gone, None)
+            self.members.pop(gone, None)
+
+    def member(self, pool: Pool, instance: Instance) -> Sandbox:
+        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
+        known = self.members.get(instance.uid)
+        if known is None or known[0] is not pool or known[1] != instance.role:
+            known = (pool, instance.role, pools.as_sandbox(pool, instance))
+            self.members[instance.uid] = known
+        return known[2]
 
 
 @dataclass(slots=True)
@@ -62,10 +88,20 @@ class _Draft:
     instances: list[Instance] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     finalized: list[ObjectRef] = field(default_factory=list)
+    retired: list[Instance] = field(default_factory=list)
+    probes: list[Probing] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     asking: list["_Asking"] = field(default_factory=list)
     room: Room | None = None
+    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
+    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
+    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
+    orphans: Sweep = field(default_factory=Sweep)
+    deletions: list[Deletion] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    holds: dict[str, Run] = field(default_factory=dict)
+    reaped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +122,83 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         return Plan(snapshot.now)
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
-    if len(memo.rendered) > len(snapshot.sandboxes):
-        memo.keep_only(snapshot.sandboxes)
+    members = _members(snapshot, memo)
+    planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
+    if len(memo.rendered) > len(planned):
+        memo.keep_only(planned)
     draft = _Draft()
-    for uid, sandbox, key in _unsettled(snapshot, memo):
+    for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
+    for each in snapshot.pools.values():
+        _turn_over(draft, snapshot, each, policy, memo)
+    _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
 
 
-def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
-    """The objects that may need something: all but those in flight and those that nothing happened to."""
+def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
+    """What is warm in the pools, as sandboxes to be planned, by uid."""
+    if not snapshot.pools:
+        return {}
+    return {
+        uid: memo.member(snapshot.pools[each.parent_uid], each)
+        for uid, each in snapshot.instances.items()
+        if each.member_uid and each.parent_uid in snapshot.pools
+    }
+
+
+def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
+    """What a pool itself needs, once its members have been looked at."""
+    if snapshot.observed.blind:
+        return
+    own = [each for each in snapshot.instances.values() if each.memory.pool == pool.obj.uid]
+    decided = {each.uid: each for each in draft.instances}
+    members = []
+    for each in own:
+        if each.role == pools.WARM:
+            sandbox = memo.member(pool, each)
+            rendered, _ = _rendered(sandbox, policy, memo, each.memory.hostname)
+            now_known = decided.get(each.uid, each)
+            case = _case(snapshot, sandbox, policy, memo, now_known.memory)
+            made_of = pools.member_of(pool, now_known, case.container, rendered, snapshot.now)
+            short = draft.short.get(each.uid)
+            members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
+    going = sum(each.role == pools.RETIRED for each in own)
+    held = len(own) - len(members) - going
+    awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
+    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now)
+    crowded = draft.room is not None and not draft.room.crowded.isdisjoint({pool.obj.namespace, ""})
+    if crowded:
+        made = pools.give_way(made, members)
+    leaving = {each.uid for each in made.retired}
+    busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
+    draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
+    draft.instances += [each for each in made.retired if each.uid not in busy]
+    draft.instances += made.new
+    if made.status != pool.obj.status:
+        draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
+    if made.until is not None:
+        draft.wakes.append(made.until)
+    if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
+        draft.finalized.append(pool.obj.ref)
+
+
+def _unsettled(
+    snapshot: Snapshot, planned: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
+) -> Iterator[tuple[str, Sandbox, tuple[object, ...]]]:
+    """The objects that may need something: all but those in flight and those that nothing happened to.
+
+    The timers of the latter go into `wakes`.
+    """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
-    settled, in_flight, blind = memo.settled, snapshot.in_flight, snapshot.observed.blind
-    for uid, sandbox in snapshot.sandboxes.items():
+    settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
+    blind = (snapshot.observed.blind, snapshot.observed.lost)
+    probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
+    for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
-        seen, held = containers.get(uid), instances.get(uid)
+        seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
         known = settled.get(uid)
         if (
             known is not None
@@ -111,10 +206,17 @@ def _unsettled(snapshot: Snapshot, memo: Memo) -> Iterator[tuple[str, Sandbox, t
             and known[1] is seen
             and known[2] is held
             and known[3] == blind
+            and known[4] is probed.get(uid)
+            and known[5] is used
             and uid not in results
         ):
-            continue
-        yield uid, sandbox, (sandbox, seen, held, blind)
+            timer = timers.get(uid)
+            if timer is None:
+                continue
+            if timer[0] <= now < timer[1]:
+                wakes.append(timer[1])
+                continue
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used)
 
 
 def _consider(
@@ -130,16 +232,18 @@ def _consider(
     result = snapshot.results.get(uid)
     memory = instance.memory if instance else Memory()
     if result is not None:
-        memory = fold(memory, result, snapshot.now)
-        draft.events += of_result(sandbox.obj, result, snapshot.now)
+        memory = remember(fold(memory, result, snapshot.now), result)
+        draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = _case(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
+    if any(isinstance(each, CreateContainer) for each in decision.actions):
+        decision = _launched(draft, snapshot, sandbox, decision, memory)
     asked = _Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
     if asked.claim.asks:
         draft.asking.append(asked)
         return
     told = replace(decision, scheduled=scheduled(case, decision, asked.claim))
-    _conclude(draft, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
+    _conclude(draft, snapshot, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
 
 
 def _give_room(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
@@ -150,16 +254,19 @@ def _give_room(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
     for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
         words = room.ask(each.case, each.claim)
         if not words:
-            _conclude(draft, memo, each, each.decision, each.claim.whole)
+            _conclude(draft, snapshot, memo, each, each.decision, each.claim.whole)
             continue
+        if each.case.obj.kind != "Sandbox":
+            draft.short[each.case.obj.uid] = words
         told = without_room(each.case, each.claim, words)
         # Not settled: it is decided anew in every pass, for room may be made by anything.
-        _conclude(draft, memo, replace(each, quiet=False), told, each.claim.base if each.claim.seated else None)
+        reserves = each.claim.base if each.claim.seated else None
+        _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
 
 
 def _room(draft: _Draft, snapshot: Snapshot) -> Room:
     gone = {ref.uid for ref in draft.finalized}
-    instances = {each.name: each for each in (*snapshot.instances.values(), *draft.instances)}
+    instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
     return Room(kept, snapshot.quotas, snapshot.observed.facts)
 
@@ -176,16 +283,22 @@ def _quota_statuses(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
     memo.quotas = () if moved or written else key
 
 
-def _conclude(draft: _Draft, memo: Memo, asked: _Asking, decision: Decision, reserves: Limits | None) -> None:
+def _conclude(
+    draft: _Draft, snapshot: Snapshot, memo: Memo, asked: _Asking, decision: Decision, reserves: Limits | None
+) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
-    case, uid = asked.case, asked.case.obj.uid
-    quiet = not (decision.actions or decision.finalize or decision.until is not None)
-    quiet = _write(draft, case, decision, asked.instance, reserves) and quiet and asked.quiet
+    case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
+    waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
+    quiet = not (decision.actions or decision.finalize or waits)
+    quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
     if quiet:
         memo.settled[uid] = asked.key
     else:
         memo.settled.pop(uid, None)
-    sandbox = case.obj
+    watches = probes.watches(case, decision.memory)
+    if watches != (case.probed.watches if case.probed else ()):
+        draft.probes.append(Probing(sandbox.ref, watches))
+    _time(draft, case, decision, memo)
     if decision.actions:
         draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
@@ -196,9 +309,45 @@ def _conclude(draft: _Draft, memo: Memo, asked: _Asking, decision: Decision, res
         draft.wakes.append(decision.until)
 
 
+def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+    """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
+    required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
+    if not required or before.launch:
+        launch = f"Cold: {pools.cold(snapshot, sandbox)}"
+        return replace(decision, memory=replace(decision.memory, launch=launch))
+    pool, missing = pools.place(snapshot, sandbox, draft.granted)
+    if missing:
+        draft.queued[pool] += 1
+        return Decision(before, EXHAUSTED, missing)
+    draft.granted[pool] += 1
+    launch = "Cold: no member of the pool was ready; started as one of the pool's"
+    return replace(decision, memory=replace(decision.memory, launch=launch, pool=pool))
+
+
+def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
+    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+    instance = snapshot.instances.get(sandbox.obj.uid)
+    return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+
+
+def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
+    """Note what the decision's lifecycle timers ask for."""
+    uid = case.obj.uid
+    memo.timers.pop(uid, None)
+    if decision.timer is not None:
+        memo.timers[uid] = (case.now, decision.timer)
+        draft.wakes.append(decision.timer)
+    if decision.sample is not None and case.container is not None:
+        draft.samples.append(Sample(uid, case.container, decision.sample))
+    if decision.hold is not None:
+        draft.holds[uid] = decision.hold
+    if decision.reaped:
+        draft.reaped.append(decision.reaped)
+
+
 def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     uid = sandbox.obj.uid
-    rendered, refusals = _rendered(sandbox, policy, memo)
+    rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
@@ -213,6 +362,10 @@ def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memo
         memory=memory,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
+        probed=snapshot.probes.get(uid),
+        lost=snapshot.observed.lost,
+        ends=snapshot.observed.ends,
+        activity=snapshot.activity.get(uid),
     )
 
 
@@ -226,11 +379,19 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
     return _RANK.get(container.state, 9), container.name != wanted_name, container.id
 
 
-def _rendered(sandbox: Sandbox, policy: Policy, memo: Memo) -> tuple[Rendered | None, tuple[Refusal, ...]]:
+def _rendered(
+    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
+) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
-    if known is not None and known[0] == obj.generation and known[1] is sandbox.template:
-        return known[2], known[3]
+    spec, template = sandbox.spec, sandbox.template
+    if (
+        known is not None
+        and known[0][0] is spec
+        and known[0][1] is template
+        and known[0][2] == (obj.name, hostname, sandbox.broken)
+    ):
+        return known[1], known[2]
     made: Rendered | None = None
     if sandbox.spec is None:
         refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
@@ -239,8 +400,8 @@ def _rendered(sandbox: Sandbox, policy: Policy, memo: Memo) -> tuple[Rendered | 
     else:
         refusals = admit_with(sandbox.spec, sandbox.template, policy)
         if not refusals:
-            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy)
-    memo.rendered[obj.uid] = (obj.generation, sandbox.template, made, refusals)
+            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
+    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
     return made, refusals
 
 
@@ -250,21 +411,42 @@ def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     return Refusal("spec.templateRef.name", words)
 
 
-def _write(draft: _Draft, case: Case, decision: Decision, instance: Instance | None, reserves: Limits | None) -> bool:
+def _write(
+    draft: _Draft,
+    snapshot: Snapshot,
+    case: Case,
+    decision: Decision,
+    instance: Instance | None,
+    reserves: Limits | None,
+) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
+    member = instance is not None and bool(instance.member_uid)
+    if decision.finalize and member and instance is not None:
+        draft.retired.append(instance)
+        return False
     if decision.finalize:
         draft.finalized.append(case.obj.ref)
         return False
-    draft.events += decision.events
+    draft.events += _about(snapshot, instance, decision.events)
+    if decision.delete:
+        draft.deletions.append(Deletion(case.obj.ref, case.obj.generation, case.now))
     draft.drift += [(case.obj.uid, field) for field in decision.drift]
-    written = status(case, decision)
+    written = case.obj.status if member else status(case, decision)
     changed = written != case.obj.status
     if changed:
         draft.statuses.append(StatusWrite(case.obj.ref, written))
     wanted = None if reserves is None else _instance(case, decision, instance, reserves)
     if wanted is not None and wanted != instance:
         draft.instances.append(wanted)
-    return not changed and wanted == instance and not decision.events
+    return not (changed or decision.events or decision.delete) and wanted == instance
+
+
+def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
+    """The events; those of a pool's member are about its pool, which has a name that people know."""
+    if instance is None or not instance.member_uid:
+        return events
+    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.memory.hostname
+    return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
 
 
 def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> Instance:
@@ -285,6 +467,15 @@ def _instance(case: Case, decision: Decision, instance: Instance | None, reserve
     )
 
 
+def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """What belongs to no object comes last: the objects' own deletions have taken theirs."""
+    draft.orphans = swept = sweep(snapshot, memo.orphans)
+    draft.groups += swept.groups
+    draft.deferrals += swept.deferrals
+    draft.events += swept.events
+    draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
+
+
 def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
     return Plan(
         now=snapshot.now,
@@ -295,8 +486,16 @@ def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
             instances=tuple(draft.instances),
             events=tuple(draft.events),
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
+            retired=tuple(draft.retired),
+            deletions=tuple(draft.deletions),
             ceilings=draft.room.ceilings() if draft.room else (),
         ),
         next_wake=min(draft.wakes, default=None),
+        probes=tuple(draft.probes),
         drift=tuple(draft.drift),
+        orphans=draft.orphans.seen,
+        orphans_removed=draft.orphans.removed,
+        samples=tuple(draft.samples),
+        holds=MappingProxyType(draft.holds),
+        reaped=tuple(draft.reaped),
     )

@@ -17,6 +17,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -76,7 +77,8 @@ def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping
 def _note(found: dict[str, Forecast], decided: Plan) -> None:
     for group in decided.groups:
         if (known := found.get(group.ref.uid)) is not None:
-            found[group.ref.uid] = Forecast(known.ref, (*known.actions, *group.actions))
+            changing = [each for each in group.actions if not isinstance(each, ReadTail)]
+            found[group.ref.uid] = Forecast(known.ref, (*known.actions, *changing))
     for each in decided.deferrals:
         if (known := found.get(each.ref.uid)) is not None:
             found[each.ref.uid] = _resting(known, each, decided.now)
@@ -102,7 +104,7 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
             done.append((action, Ok(made)))
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
     gone = {ref.uid for ref, _ in decided.writes.finalized}
-    instances = {**world.instances, **{each.parent_uid: each for each in decided.writes.instances}}
+    instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
     instances = {uid: each for uid, each in instances.items() if uid not in gone}
     return replace(
         world,
@@ -119,7 +121,7 @@ def _imagine(
 ) -> tuple[Container, ...]:
     """One object's containers after an action that worked. A process that is sent TERM ends by it."""
     match action:
-        case PullImage():
+        case PullImage() | ReadTail():
             return containers
         case CreateContainer():
             return (*containers, _created(action, f"imagined-{next(ids)}", now))
@@ -151,7 +153,8 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case DisconnectNetwork():
             return replace(container, networks=tuple(each for each in container.networks if each != action.network))
         case UpdateLimits():
-            return replace(container, limits=_in_force(action.limits, container.limits))
+            by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
+            return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
     return container
 
 

@@ -19,6 +19,8 @@ from controller.kinds.observed import Container, HostFacts, State
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
 from controller.kinds.snapshot import Snapshot
 from controller.plan.case import Case, Decision
+from controller.plan.claim import EXHAUSTED
+from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
 from controller.policy.ledger import HOST, Bound, bounds, judge
@@ -64,7 +66,10 @@ def _wanted(case: Case, decision: Decision) -> Limits | None:
     """The limits it is to run with; None when it is not to run."""
     if case.rendered is None or case.spec is None or case.deleting or decision.finished:
         return None
-    return None if case.spec.run_state == "Suspended" else case.rendered.config.limits
+    resting = rest(replace(case, memory=decision.memory))
+    if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
+        return None
+    return case.rendered.config.limits
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
@@ -98,6 +103,9 @@ class Room:
         self._used = held(instances)
         self._first: dict[Bound, str] = {}  # who waits for room in it, before all others
         self._given: set[str] = set()
+        self.crowded: set[str] = (
+            set()
+        )  # namespaces (or the host) in which a sandbox waits that warm members give way to
 
     def used(self, namespace: str) -> Amount:
         """What is held in the namespace; "" is the host."""
@@ -120,6 +128,8 @@ class Room:
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
+                if case.obj.kind == "Sandbox":
+                    self.crowded.add(bound.namespace)
             return ", and ".join(words)
         for each in (namespace, HOST):
             self._used[each] = self.used(each) + whole - base
@@ -140,7 +150,7 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
             total[0] += limits.cpu_millicores
             total[1] += limits.memory_bytes
             total[2] += limits.pids
-            total[3] += 1
+            total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
     return {namespace: Amount(*total) for namespace, total in sums.items()}
 
 

@@ -23,9 +23,12 @@ from controller.kinds.action import (
 from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
-from controller.plan import deaths, drift
+from controller.kinds.sandbox import FINALIZER
+from controller.plan import byhand, claim, deaths, drift, lifecycle, probes
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
+from controller.plan.logtail import read_first
+from controller.plan.rest import Rest, rest
 from controller.plan.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
 
@@ -34,7 +37,7 @@ _REMOVING_LOOK_SECONDS = 1.0
 
 def decide(case: Case) -> Decision:
     """The decision for one object. One that needs nothing forgets the failures on the way there."""
-    decision = _decide(case)
+    decision = claim.settle(_decide(case))
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
@@ -56,9 +59,15 @@ def _decide(case: Case) -> Decision:
         return Decision(case.memory, "Refused", words)
     if case.extra:
         return Decision(case.memory, "Duplicate", "more than one container", tuple(_removals(case, case.extra)))
+    return lifecycle.timed(case, _kept)
+
+
+def _kept(case: Case) -> Decision:
+    """What keeps the one container as it is to be."""
+    assert case.rendered is not None
     if case.container is None:
         return _absent(case, case.rendered)
-    return _present(case, case.container, case.rendered)
+    return read_first(case, _present(case, case.container, case.rendered))
 
 
 def _all(case: Case) -> tuple[Container, ...]:
@@ -68,11 +77,13 @@ def _all(case: Case) -> tuple[Container, ...]:
 def _noticed(case: Case) -> Memory:
     """The memory with what this look shows in it: a new run, a new end, the image that the tag stood for."""
     memory, container = case.memory, case.container
+    memory = deaths.notice_removed(case.ends, deaths.notice_change(case.obj, memory, case.now))
     if container is None:
         return memory
     memory = deaths.notice_run(container, replace(memory, container=container.id))
+    memory = probes.notice(case, container, memory)
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.notice(container, memory)
+        memory = deaths.notice(container, memory, case.lost)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
     if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
         fields, template = case.rendered.template_fields, container.template_hash
@@ -100,6 +111,8 @@ def _removals(
 
 def _delete(case: Case) -> Decision:
     containers = _all(case)
+    if not containers and case.obj.finalizers and FINALIZER not in case.obj.finalizers:
+        return Decision(case.memory, "Terminating", f"its container is gone; held by {', '.join(case.obj.finalizers)}")
     if not containers:
         return Decision(case.memory, "Terminating", "gone", finalize=True)
     first = containers[0]
@@ -115,10 +128,12 @@ def _delete(case: Case) -> Decision:
 
 def _absent(case: Case, rendered: Rendered) -> Decision:
     end = case.memory.last_end
-    if case.spec is None or case.spec.run_state == "Suspended":
-        return Decision(case.memory, "Suspended", "runState is Suspended")
+    resting = rest(case)
+    if resting is not None:
+        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
     if (
-        case.memory.finished == rendered.template_hash
+        case.spec is not None
+        and case.memory.finished == rendered.template_hash
         and end is not None
         and not deaths.starts_again(end, case.spec.restart_policy)
     ):
@@ -163,11 +178,11 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.REMOVING:
         until = case.now + _REMOVING_LOOK_SECONDS
         return Decision(case.memory, "Removing", "the engine is removing its container", until=until)
-    suspended = case.spec is not None and case.spec.run_state == "Suspended"
+    resting = rest(case)
     why = drift.needs_new_container(case, container, rendered)
-    if why and not suspended:
+    if why and (resting is None or resting.half):
         return _replace(case, container, rendered, why)
-    if container.state is State.DEAD:
+    if container.state is State.DEAD and resting is None:
         return _replace(case, container, rendered, "the engine calls its container dead")
     repaired = _repair(case, container, rendered)
     asked = _run_state(replace(case, memory=repaired.memory), container, rendered)
@@ -177,11 +192,11 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
 def _replace(case: Case, container: Container, rendered: Rendered, why: str) -> Decision:
     """Stop it in its own time, then remove, create and start in one go."""
     if container.state in ALIVE:
-        waiting = stop(case, container, why, "Recreating")
+        waiting = stop(case, container, why, "Recreating", "Superseded")
         if waiting is not None:
             events = (case.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
-    case = replace(case, memory=asked_to_stop(case.memory, container, case.now))
+    case = replace(case, memory=asked_to_stop(case.memory, container, case.now, "Superseded"))
     remove = RemoveContainer(case.obj.uid, container.name, container.id, why)
     return replace(_make(case, rendered, (remove,), why), reason="Recreating")
 
@@ -219,7 +234,7 @@ def _resize(
     if container.limits is None:
         return (), None, ()
     wanted = rendered.config.limits
-    differences = tuple(drift.limit_differences(wanted, container.limits))
+    differences = tuple(drift.differences(wanted, container))
     fields = tuple(field for field, _, _ in differences)
     failure = case.memory.resize
     if failure is not None and held(failure, case.obj.generation, case.deleting):
@@ -230,15 +245,18 @@ def _resize(
     if not differences:
         return (), None, ()
     why = ", ".join(f"{field} found {found}, wanted {want}" for field, found, want in differences)
+    if "cpuShares" in fields and not wanted.cpu_shares:
+        wanted = replace(wanted, cpu_shares=byhand.DEFAULT_SHARES)
     return (UpdateLimits(case.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
 
 
 def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision:
     """The actions that bring a container into the asked run state."""
     uid, name, memory = case.obj.uid, container.name, case.memory
+    resting = rest(case)
+    if resting is not None:
+        return _suspend(case, container, resting)
     asked = case.spec.run_state if case.spec else "Suspended"
-    if asked == "Suspended":
-        return _suspend(case, container)
     if container.state in (State.CREATED, State.EXITED):
         return _start(case, container, rendered)
     if asked == "Paused" and container.state is State.RUNNING:
@@ -248,20 +266,21 @@ def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision
     if container.state is State.PAUSED:
         found = UnpauseContainer(uid, name, container.id, "state found paused, wanted running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
-    return Decision(memory)
+    return probes.decide(case, container) if container.state is State.RUNNING else Decision(memory)
 
 
-def _suspend(case: Case, container: Container) -> Decision:
+def _suspend(case: Case, container: Container, resting: Rest) -> Decision:
     if container.state not in ALIVE:
-        return Decision(case.memory, "Suspended", "runState is Suspended")
-    waiting = stop(case, container, "runState is Suspended", "Suspending")
+        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
+    waiting = stop(case, container, resting.message, resting.stopping, resting.end)
     if waiting is not None:
         return waiting
     kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", "its grace period is over")
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
         actions = (UnpauseContainer(case.obj.uid, container.name, container.id, "to be killed"), kill)
-    return Decision(asked_to_stop(case.memory, container, case.now), "Suspending", "killing", actions)
+    memory = asked_to_stop(case.memory, container, case.now, resting.end)
+    return Decision(memory, resting.stopping, "killing", actions)
 
 
 def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
@@ -276,11 +295,11 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         due = deaths.start_due(end, memory.crashes)
         if waits(case.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
-        why = "resumed" if end.reason == "Stopped" else _ended(memory)
-        if end.reason != "Stopped":
+        why = "resumed" if deaths.is_ours(end) else _ended(memory)
+        if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered):
+    if drift.outdated(container, rendered) or byhand.lasting(container):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

@@ -5,12 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.kinds.container import Limits
+from controller.kinds.instance import Termination
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
-from controller.kinds.observed import State
+from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import drift
+from controller.plan import byhand, claim, drift, idle, probes
+from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
+_LAST_SIGNAL = 64
 _NOT_ATTESTED = (
     "this version renders and applies its level but does not read it back from inside; "
     "seccomp is the engine's default profile"
@@ -28,6 +32,8 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
         ],
         "restartCount": memory.restarts,
     }
+    if memory.launch:
+        made["launchType"], _, made["launchReason"] = memory.launch.partition(": ")
     if container is not None:
         made["instanceRef"] = {"name": container.name, "containerID": container.id}
         made["image"] = {"id": container.image_id}
@@ -36,13 +42,28 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
         if container.started_at:
             made["startTime"] = rfc3339(container.started_at)
     if memory.last_end is not None:
-        made["lastTermination"] = {
-            "exitCode": memory.last_end.exit_code,
-            "reason": memory.last_end.reason,
-            "startedTime": rfc3339(memory.last_end.started_at),
-            "finishedTime": rfc3339(memory.last_end.finished_at),
-        }
-    return made
+        made["lastTermination"] = _termination(memory.last_end)
+    return carried(case.obj.status, made)
+
+
+def _termination(end: Termination) -> dict[str, Any]:
+    """The death record. A time that nobody knows is left out; `signal` is the one that the exit code tells of."""
+    signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
+    tail = end.tail or Tail(note="not read yet")
+    made = {
+        "exitCode": end.exit_code,
+        "signal": signal,
+        "reason": end.reason,
+        "startedTime": rfc3339(end.started_at),
+        "finishedTime": rfc3339(end.finished_at) if end.finished_at else None,
+        "restartCount": end.restarts,
+        "limits": limits_to_json(end.limits) if end.limits else None,
+        "generation": end.generation or None,
+        "specChangedTime": rfc3339(end.changed_at) if end.changed_at else None,
+        "logTail": list(tail.lines),
+        "logNote": tail.note or None,
+    }
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
@@ -60,7 +81,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
-    """A condition as JSON. `prior` is the stored one of its type: while the status stays, so does its time."""
+    """A condition as JSON. Its time of transition moves only when its status does; `prior` is what was stored."""
     kept = prior is not None and prior.get("status") == made.status
     return {
         "type": made.type,
@@ -76,14 +97,20 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     """All conditions, in the order of api.md."""
     yield _ready(case, decision)
     yield _accepted(case)
-    yield decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
+    yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
     yield _outdated(case)
-    yield _suspended(case)
+    yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
-    yield _degraded(decision)
+    yield _degraded(decision, case.container)
+
+
+def _scheduled(decision: Decision) -> Condition:
+    if decision.reason == claim.EXHAUSTED:
+        return Condition("Scheduled", "False", decision.reason, decision.message)
+    return decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
 
 
 def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
@@ -96,14 +123,17 @@ def _ready(case: Case, decision: Decision) -> Condition:
         return Condition("Ready", "Unknown", decision.reason, decision.message)
     asked = case.spec.run_state if case.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
+    pending, words = probes.unready(case, decision.memory) if up else ("", "")
+    if pending:
+        return Condition("Ready", "False", pending, words)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
 
 
 def _interrupts(decision: Decision) -> bool:
-    """Whether a running container is on its way out."""
-    return decision.reason in ("Recreating", "Suspending", "Terminating")
+    """Whether a running container is on its way out, or not the sandbox's own yet."""
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
 
 
 def _accepted(case: Case) -> Condition:
@@ -131,7 +161,7 @@ def _resized(case: Case, decision: Decision) -> Condition:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
     if container is None or container.limits is None or rendered is None:
         return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
-    differing = [field for field, _, _ in drift.limit_differences(rendered.config.limits, container.limits)]
+    differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
         return Condition("Resized", "True", "InForce", "limits read back as asked")
     if decision.deferred:
@@ -149,13 +179,15 @@ def _outdated(case: Case) -> Condition:
     return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
 
 
-def _suspended(case: Case) -> Condition:
+def _suspended(case: Case, decision: Decision) -> Condition:
+    if decision.reason == idle.REASON and not decision.delete:
+        return Condition("Suspended", "True", idle.REASON, decision.message)
     asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
     stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
 
 
-def _degraded(decision: Decision) -> Condition:
+def _degraded(decision: Decision, container: Container | None) -> Condition:
     """Something keeps failing, and this is what."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
@@ -164,4 +196,4 @@ def _degraded(decision: Decision) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return Condition("Degraded", "False", "AsExpected")
+    return byhand.degraded(container) or Condition("Degraded", "False", "AsExpected")

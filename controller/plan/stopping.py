@@ -12,8 +12,11 @@ from controller.plan.deaths import was_asked_to_stop
 ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
 
 
-def stop(case: Case, container: Container, why: str, reason: str) -> Decision | None:
-    """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force."""
+def stop(case: Case, container: Container, why: str, reason: str, end: str = "Stopped") -> Decision | None:
+    """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force.
+
+    `reason` is how the object stands meanwhile, `end` what its death record will say.
+    """
     grace = case.spec.lifecycle.shutdown_grace_period_seconds if case.spec else 10
     asked = was_asked_to_stop(container, case.memory)
     until = case.memory.asked_to_stop_at + grace
@@ -25,10 +28,11 @@ def stop(case: Case, container: Container, why: str, reason: str) -> Decision | 
     if container.state is State.PAUSED:  # a frozen process cannot act on a signal
         actions.append(UnpauseContainer(case.obj.uid, container.name, container.id, why))
     actions.append(SignalContainer(case.obj.uid, container.name, container.id, "TERM", why))
-    memory = asked_to_stop(case.memory, container, case.now)
+    memory = asked_to_stop(case.memory, container, case.now, end)
     return Decision(memory, reason, why, tuple(actions), until=case.now + grace)
 
 
-def asked_to_stop(memory: Memory, container: Container, now: float) -> Memory:
-    """The memory that this container's end will be our own doing."""
-    return replace(memory, asked_to_stop=(container.id, container.started_at), asked_to_stop_at=now)
+def asked_to_stop(memory: Memory, container: Container, now: float, end: str = "Stopped") -> Memory:
+    """The memory that this container's end will be our own doing, for the reason `end`."""
+    run = (container.id, container.started_at)
+    return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)

@@ -4,8 +4,10 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from controller.kinds.base import live_fields
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
 from controller.kinds.labels import container_name
+from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
 from controller.policy.admission import Refusal
@@ -23,12 +25,16 @@ _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field."""
+    """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
+
+    `probes` are what the sandbox is asked while it runs.
+    """
 
     config: ContainerConfig
     config_hash: str
     template_hash: str
     template_fields: Mapping[str, str]
+    probes: ProbeSet = NO_PROBES
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -148,14 +154,19 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
     )
 
 
-def render(spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy) -> Rendered:
-    """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused."""
+def render(
+    spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy, hostname: str = ""
+) -> Rendered:
+    """The container that an admitted spec stands for. KeyError for a level that `admit` would have refused.
+
+    `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
+    """
     level = policy.levels[template.security_level]
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
         limits=effective_limits(spec.resources, template, level.limits),
-        hostname=name,
+        hostname=hostname or name,
         command=template.command,
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
@@ -166,7 +177,7 @@ def render(spec: SandboxSpec, template: Template, *, name: str, uid: str, policy
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
     )
-    fields = template.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
+    fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # A template of its own is part of the spec; one that is only named may change without a new generation.
     own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
     return Rendered(
@@ -174,6 +185,7 @@ def render(spec: SandboxSpec, template: Template, *, name: str, uid: str, policy
         config_hash=config.hash(),
         template_hash=stable_hash(own),
         template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
+        probes=ProbeSet(template.startup, template.readiness, template.liveness),
     )
 
 

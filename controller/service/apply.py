@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,21 +13,26 @@ from controller.kinds.base import Model
 from controller.kinds.document import Document, parse, repeated, without_nulls
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
+from controller.kinds.owner import owner_uids
 from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
+from controller.service.applyset import NO_SET, ApplySet
+from controller.service.claims import Claims
 from controller.service.merge import merge
 from controller.service.normal import Normal, normalise, same
+from controller.service.owners import Owners, sent_references
 from controller.service.quota import Facts, Fitting
 
 # What policy says of a spec: (field path such as `spec.template.user`, message), for every reason to refuse it.
 Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
-Result = Literal["created", "configured", "unchanged"]
+Result = Literal["created", "configured", "unchanged", "pruned"]
 
 _log = structlog.get_logger("paddock.apply")
 _MANY = 50
+_SEEN = ("spec", "labels", "annotations", "owner_references")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,10 @@ class Applied:
     write: bool
 
 
+class _DryRun(Exception):
+    """Ends the transaction of a dry run: nothing of it is kept."""
+
+
 class Apply:
     """The use-case. `new_uid` makes the uid of a new object; `wake` is called once, after the commit."""
 
@@ -59,25 +69,42 @@ class Apply:
         wake: Wake,
         clock: Clock,
         new_uid: Callable[[], str],
+        claims: Claims,
         facts: Facts = HostFacts,
     ) -> None:
-        self._facts = facts
+        self._claims, self._facts = claims, facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
     def apply(
-        self, sources: Sequence[Source], *, namespace: str | None = None, dry_run: bool = False, applied_by: str = ""
+        self,
+        sources: Sequence[Source],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        as_set: ApplySet = NO_SET,
+        applied_by: str = "",
     ) -> list[Applied]:
-        """Apply files; the answer is in the order of their documents.
+        """Apply files; the answer is in the order of their documents, and then what was pruned.
 
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; then nothing was written.
         """
-        documents = self._read(sources, namespace)
-        with errors.store_in_words(), self._store.transaction() as transaction:
-            applied = self._decide(transaction, documents)
+        as_set.check()
+        documents = self._read(sources, namespace, as_set)
+        applied: list[Applied] = []
+        with suppress(_DryRun), errors.store_in_words(), self._store.transaction() as transaction:
+            decided, conflicts = self._decide(transaction, documents, as_set)
+            stored = self._written(transaction, decided, claim=not dry_run)
+            pruned, refused = as_set.pruned(
+                transaction, self._registry, self._clock.now(), {each.key: each for each in documents}
+            )
+            if conflicts or refused:
+                raise _conflict([*conflicts, *refused])
+            applied = [*(decided if dry_run else stored), *map(self._pruned, pruned)]
             if dry_run:
-                return applied
-            applied = [replace(each, obj=transaction.put(each.obj)) if each.write else each for each in applied]
+                raise _DryRun
+        if dry_run:
+            return applied
         if any(each.write for each in applied):
             self._wake()
         for each in applied:
@@ -85,7 +112,22 @@ class Apply:
                 _log.info(each.result, object=str(each.obj.ref), generation=each.obj.generation, by=applied_by)
         return applied
 
-    def _read(self, sources: Sequence[Source], namespace: str | None) -> list[Document]:
+    def _written(self, transaction: Transaction, applied: Sequence[Applied], *, claim: bool) -> list[Applied]:
+        """All that has to be is put. New sandboxes come last: what they may claim depends on templates and pools."""
+        put: dict[int, Applied] = {}
+        owners = {uid for each in applied for uid in owner_uids(each.obj)}  # known by their uids already: no claims
+        for at, each in sorted(enumerate(applied), key=lambda pair: pair[1].result == "created"):
+            new = claim and each.result == "created" and each.obj.uid not in owners
+            obj = self._claims.claim(transaction, each.obj) if new else each.obj
+            put[at] = replace(each, obj=transaction.put(obj)) if each.write else each
+        return [put[at] for at in range(len(applied))]
+
+    def _pruned(self, obj: StoredObject) -> Applied:
+        kind = self._registry.by_name(obj.kind)
+        assert kind is not None, "only objects of known kinds are pruned"
+        return Applied(kind, obj, "pruned", write=True)
+
+    def _read(self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet) -> list[Document]:
         documents: list[Document] = []
         problems: list[Problem] = []
         for each in sources:
@@ -95,37 +137,57 @@ class Apply:
         problems += repeated(documents)
         if problems:
             raise errors.invalid(problems)
-        if not documents:
+        as_set.check_documents(documents)
+        if not documents and not as_set.prune:
             names = ", ".join(each.file for each in sources) or "the request"
             raise errors.BadRequest(f"there is no document in {names}; write one, or name another file")
         return documents
 
-    def _decide(self, transaction: Transaction, documents: Sequence[Document]) -> list[Applied]:
+    def _decide(
+        self, transaction: Transaction, documents: Sequence[Document], as_set: ApplySet
+    ) -> tuple[list[Applied], list[Problem]]:
+        """What becomes of the documents that fit what is stored, and why the others do not."""
         now = self._clock.now()
         problems: list[Problem] = []
         conflicts: list[Problem] = []
         applied: list[Applied] = []
+        fitting: list[tuple[Document, StoredObject | None]] = []
         for place, count in Counter(each.key[:2] for each in documents).items():
             if count >= _MANY:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
         for each in documents:
             current = transaction.get(*each.key)
-            refused = _conflicts(each, current)
+            document, refused = as_set.membership(each, current)
+            refused += _conflicts(each, current)
             conflicts += refused
             if refused:
                 continue
-            wanted, wrong = self._wanted(each, current)
+            wanted, wrong = self._wanted(document, current)
             problems += wrong
             if wanted is not None and not wrong:
-                applied.append(self._applied(each, current, wanted, now))
+                fitting.append((document, current))
+                applied.append(self._applied(document, current, wanted, now, as_set))
+        applied, wrong = self._owned(transaction, fitting, applied)
+        problems += wrong
         if not problems and not conflicts:
             problems += self._unfitting(transaction, documents, applied)
         if problems:
             raise errors.invalid(problems)
-        if conflicts:
-            text = "\n".join(str(each) for each in conflicts)
-            raise errors.Conflict(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in conflicts])
-        return applied
+        return applied, conflicts
+
+    def _owned(
+        self,
+        transaction: Transaction,
+        fitting: Sequence[tuple[Document, StoredObject | None]],
+        applied: Sequence[Applied],
+    ) -> tuple[list[Applied], list[Problem]]:
+        """The same with their owners, or what speaks against those."""
+        owners = Owners(transaction, self._registry, {d.key: a.obj for (d, _), a in zip(fitting, applied, strict=True)})
+        owned = []
+        for (document, current), each in zip(fitting, applied, strict=True):
+            owned.append(_told(each.kind, owners.merged(document, current), current))
+        owners.check_cycles([document for document, _ in fitting])
+        return owned, owners.problems
 
     def _unfitting(
         self, transaction: Transaction, documents: Sequence[Document], applied: Sequence[Applied]
@@ -149,20 +211,23 @@ class Apply:
         refusals = self._admit(kind, wanted.model, document.namespace, document.name)
         return wanted, [document.problem(field_path(field), message) for field, message in refusals]
 
-    def _applied(self, document: Document, current: StoredObject | None, wanted: Normal, now: float) -> Applied:
-        sent = {
+    def _applied(
+        self, document: Document, current: StoredObject | None, wanted: Normal, now: float, as_set: ApplySet
+    ) -> Applied:
+        sent: dict[str, Any] = {
             "metadata": {
                 "labels": without_nulls(document.labels),
                 "annotations": without_nulls(document.annotations),
             },
             "spec": without_nulls(document.spec),
         }
+        if document.owner_references:
+            sent["metadata"]["ownerReferences"] = sent_references(document)
         if current is None:
-            return Applied(document.kind, self._created(document, wanted, sent, now), "created", write=True)
-        changed = _merged(document, current, wanted, sent)
-        seen = (changed.spec, changed.labels, changed.annotations)
-        result: Result = "unchanged" if seen == (current.spec, current.labels, current.annotations) else "configured"
-        return Applied(document.kind, changed, result, write=changed != current)
+            obj = self._created(document, wanted, sent, now)
+        else:
+            obj = _merged(document, current, wanted, sent)
+        return _told(document.kind, as_set.member(obj), current)
 
     def _created(self, document: Document, wanted: Normal, sent: Mapping[str, Any], now: float) -> StoredObject:
         return StoredObject(
@@ -177,6 +242,19 @@ class Apply:
             finalizers=document.kind.finalizers,
             last_applied=sent,
         )
+
+
+def _told(kind: Kind, obj: StoredObject, current: StoredObject | None) -> Applied:
+    """What becomes of an object that was `current`."""
+    if current is None:
+        return Applied(kind, obj, "created", write=True)
+    same_seen = all(getattr(obj, name) == getattr(current, name) for name in _SEEN)
+    return Applied(kind, obj, "unchanged" if same_seen else "configured", write=obj != current)
+
+
+def _conflict(problems: Sequence[Problem]) -> errors.Conflict:
+    text = "\n".join(str(each) for each in problems)
+    return errors.Conflict(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in problems])
 
 
 def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ from controller.policy.levels import Policy
 from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.apply import Applied, Apply, Source
+from controller.service.applyset import NO_SET, ApplySet
 
 _TRIES = 3
 _NEW_UID = "xxxxxxxx"  # what a container's name shows of the uid that an object does not have yet
@@ -71,23 +72,32 @@ class Diff:
         self._apply, self._store, self._clock, self._snapshot = apply, store, clock, snapshot
 
     def diff(
-        self, sources: Sequence[Source], *, namespace: str | None = None, plan: bool = False, delete: bool = False
+        self,
+        sources: Sequence[Source],
+        *,
+        namespace: str | None = None,
+        plan: bool = False,
+        delete: bool = False,
+        as_set: ApplySet = NO_SET,
     ) -> list[Difference]:
         """What applying these files (or deleting what they name) would do, in the order of their documents.
 
-        Raises what apply raises, and ServiceUnavailable for a plan while the loop has not looked yet.
+        What would be pruned comes after them. Raises what apply raises, and ServiceUnavailable for a plan while the
+        loop has not looked yet.
         """
-        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace)]
+        if delete and as_set.name:
+            raise errors.BadRequest("a deletion has no apply set: leave out one of the two")
+        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set)]
         if delete:
             found = [each if each.before is None else self._deleted(each) for each in found]
         return self._planned(found) if plan else found
 
     def _compared(
-        self, sources: Sequence[Source], namespace: str | None
+        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet
     ) -> Sequence[tuple[Applied, StoredObject | None]]:
         """What apply would store, each with what is stored now, both of one moment."""
         for _ in range(_TRIES):
-            applied = self._apply.apply(sources, namespace=namespace, dry_run=True)
+            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set)
             with errors.store_in_words():
                 pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
             if all(_of_one_moment(each, now) for each, now in pairs):
@@ -162,6 +172,8 @@ def _key(obj: StoredObject) -> tuple[str, str, str]:
 def _of_one_moment(applied: Applied, now: StoredObject | None) -> bool:
     if applied.result == "created":
         return now is None
+    if applied.result == "pruned":
+        return now is not None and now.generation == applied.obj.generation
     return now is not None and now.resource_version == applied.obj.resource_version
 
 
@@ -183,7 +195,7 @@ def _refers(box: Sandbox) -> tuple[str, str]:
 def _difference(applied: Applied, before: StoredObject | None, *, delete: bool) -> Difference:
     if delete:
         return Difference(applied.kind, before, None, "absent" if before is None else "deleted")
-    changes = () if before is None else tuple(_changes(before, applied.obj))
+    changes = () if before is None or applied.result == "pruned" else tuple(_changes(before, applied.obj))
     return Difference(applied.kind, before, applied.obj, applied.result, changes)
 
 
@@ -199,7 +211,10 @@ def _changes(before: StoredObject, after: StoredObject) -> Iterator[Change]:
 
 
 def _parts(obj: StoredObject) -> Mapping[str, Any]:
-    return {"metadata": {"labels": obj.labels, "annotations": obj.annotations}, "spec": obj.spec}
+    metadata: dict[str, Any] = {"labels": obj.labels, "annotations": obj.annotations}
+    if obj.owner_references:
+        metadata["ownerReferences"] = obj.owner_references
+    return {"metadata": metadata, "spec": obj.spec}
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:

@@ -32,6 +32,12 @@ class NotFound(ServiceError):
     reason, code = "NotFound", 404
 
 
+class MethodNotAllowed(ServiceError):
+    """A kind that is read-only can be read, and nothing else."""
+
+    reason, code = "MethodNotAllowed", 405
+
+
 class Conflict(ServiceError):
     """The object is not as the request took it to be: read it again."""
 

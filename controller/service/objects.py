@@ -1,21 +1,29 @@
-"""Reading and deleting objects, and their events."""
+"""Reading and deleting objects."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.meta import Event, StoredObject
-from controller.kinds.registry import Kind
-from controller.ports import Clock, Store, Transaction, Wake
-from controller.service import errors, selector
+from controller.kinds.meta import StoredObject
+from controller.kinds.owner import Propagation
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Wake
+from controller.service import errors, field_selector, selector
+from controller.service.cascade import Cascade
+from controller.service.field_selector import FieldSelector
+from controller.service.sources import Source
 
 _log = structlog.get_logger("paddock.objects")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Objects in order of namespace and name, and the revision they were read at."""
+    """Objects in order of namespace and name (events: oldest first), and the revision they were read at.
+
+    What is not stored was read at none: 0.
+    """
 
     objects: Sequence[StoredObject]
     revision: int
@@ -30,8 +38,17 @@ def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
 class Objects:
     """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
 
-    def __init__(self, *, store: Store, wake: Wake, clock: Clock) -> None:
-        self._store, self._wake, self._clock = store, wake, clock
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        wake: Wake,
+        clock: Clock,
+        sources: Mapping[str, Source] = MappingProxyType({}),
+    ) -> None:
+        self._store, self._registry = store, registry
+        self._wake, self._clock, self._sources = wake, clock, sources
 
     def now(self) -> float:
         """The time that tables are made for, Unix seconds."""
@@ -40,78 +57,63 @@ class Objects:
     def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """The object, or NotFound."""
         with errors.store_in_words():
-            found = self._store.get(kind.name, namespace, name)
+            source = self._sources.get(kind.name)
+            found = source.get(namespace, name) if source else self._store.get(kind.name, namespace, name)
         if found is None:
             raise not_found(kind, namespace, name)
         return found
 
-    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Found:
-        """The objects that a label selector matches. BadRequest for a selector that can't be read."""
-        wanted = selector.parse(labels)
+    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Found:
+        """The objects that both selectors match. BadRequest for a selector that can't be read."""
+        wanted, asked = selector.parse(labels), field_selector.parse(fields, kind)
         with errors.store_in_words():
-            objects, revision = self._store.list(kind.name, namespace)
-        return Found([each for each in objects if wanted.matches(each.labels)], revision)
+            objects, revision = self._all(kind, namespace, asked)
+        return Found([each for each in objects if wanted.matches(each.labels) and asked.matches(each)], revision)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, deleted_by: str = "") -> StoredObject:
-        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone."""
+    def _all(self, kind: Kind, namespace: str | None, asked: FieldSelector) -> tuple[Sequence[StoredObject], int]:
+        source = self._sources.get(kind.name)
+        return (source.list(namespace, asked), 0) if source else self._store.list(kind.name, namespace)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
+    ) -> StoredObject:
+        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone.
+
+        `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
+        """
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
-            _refuse_in_use(transaction, kind, [found])
-            deleted = self._delete(transaction, found)
+            [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
         self._told([deleted], deleted_by)
         return deleted
 
     def delete_all(
-        self, kind: Kind, namespace: str, *, labels: str = "", deleted_by: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        labels: str = "",
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
     ) -> Sequence[StoredObject]:
         """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
         wanted = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
-            _refuse_in_use(transaction, kind, found)
-            deleted = [self._delete(transaction, each) for each in found]
+            deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
         self._told(deleted, deleted_by)
         return deleted
-
-    def _delete(self, transaction: Transaction, found: StoredObject) -> StoredObject:
-        if found.deleted_at is not None:
-            return found
-        marked = replace(found, deleted_at=self._clock.now())
-        if found.finalizers:
-            return transaction.put(marked)
-        transaction.remove(found)
-        return marked
 
     def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
         if deleted:
             self._wake()
         for each in deleted:
             _log.info("deletion asked for", object=str(each.ref), by=deleted_by)
-
-    def events(
-        self, namespace: str | None = None, *, kind: str = "", name: str = "", uid: str = "", limit: int = 500
-    ) -> Sequence[Event]:
-        """Events, newest last; of one object (also one that is gone) when its kind and name, or its uid, are given."""
-        with errors.store_in_words():
-            return self._store.events(
-                namespace=namespace, kind=kind or None, name=name or None, uid=uid or None, limit=limit
-            )
-
-
-def _refuse_in_use(transaction: Transaction, kind: Kind, going: Sequence[StoredObject]) -> None:
-    """Refuse to delete what others refer to: they could not be started any more. Raises Conflict, which names them."""
-    for reference in kind.referenced_by:
-        for obj in going:
-            users = [
-                each.name
-                for each in transaction.list(reference.kind, obj.namespace)
-                if reference.names(each) == obj.name and each.deleted_at is None
-            ]
-            if users:
-                names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-                word = f"{obj.kind.lower()} `{obj.name}`"
-                raise errors.Conflict(
-                    f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
-                )

@@ -12,10 +12,11 @@ from controller.kinds.base import Model
 from controller.kinds.hostquota import NAME, HostQuotaSpec
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
-from controller.kinds.quota import QuotaSpec, StoredQuota, amount_of
+from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.policy.ledger import HOST, Bound, bounds, never_fits
+from controller.plan.quota import held
+from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
 from controller.policy.levels import Policy
 from controller.policy.sandbox import NO_LIMITS, effective_limits
 from controller.ports import Transaction
@@ -43,7 +44,7 @@ class Fitting:
             return
         level = Policy().levels.get(template.security_level)
         limits = effective_limits(spec.resources, template, level.limits if level else NO_LIMITS)
-        for words in never_fits(self._of(obj.namespace), amount_of(limits, 1)):
+        for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, words
 
     def _is_new(self, obj: StoredObject) -> bool:
@@ -56,7 +57,7 @@ class Fitting:
         found = self._written.get(key) or self._transaction.get(*key)
         return None if found is None else _read(SandboxTemplateSpec, found)
 
-    def _of(self, namespace: str) -> tuple[Bound, ...]:
+    def of(self, namespace: str) -> tuple[Bound, ...]:
         if namespace not in self._bounds:
             found = bounds(self._quotas(namespace), self._facts)
             self._bounds[namespace] = (*found.get(namespace, ()), *found[HOST])
@@ -77,3 +78,14 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
         return model.model_validate(obj.spec)
     except ValidationError:
         return None
+
+
+def has_seat(transaction: Transaction, namespace: str, facts: HostFacts) -> bool:
+    """Whether every quota has a place for one more sandbox of the namespace, its resources aside."""
+    of = Fitting(transaction, (), facts).of(namespace)
+    counted = [each for each in of if each.hard is None or each.hard.sandboxes is not None]
+    if not counted:
+        return True
+    used = held(transaction.instances())
+    one = Amount(sandboxes=1)
+    return all(judge(each, used.get(each.namespace, Amount()), one, Amount()).admitted for each in counted)

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Store, Streams, Wake
+from controller.ports import Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
 from controller.service.patch import Patch
+from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
+from controller.service.use import Used
 from controller.service.watch import Watches
+from controller.service.why import Why
 from controller.service.write import Write
 
 
@@ -29,6 +33,7 @@ class Services:
     patch: Patch
     write: Write
     watches: Watches
+    why: Why
 
 
 def make_services(
@@ -43,10 +48,13 @@ def make_services(
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     snapshot: LastSnapshot = lambda: None,
     watches: Watches | None = None,
+    meter: Meter | None = None,
+    in_use: InUse | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
+    `in_use` is told of open streams, and heeded by the loop.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches = watches or Watches(store, clock)
@@ -55,15 +63,36 @@ def make_services(
     def facts() -> HostFacts:
         return engine.observe().facts
 
-    objects = Objects(store=store, wake=wake, clock=clock)
-    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, facts=facts)
+    claims = Claims(snapshot, meter or NullMeter(), facts)
+    apply = Apply(
+        store=store,
+        registry=registry,
+        admit=admit,
+        wake=wake,
+        clock=clock,
+        new_uid=new_uid,
+        claims=claims,
+        facts=facts,
+    )
+    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
+    used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     return Services(
         registry=registry,
         apply=apply,
         objects=objects,
-        into_box=IntoBox(objects=objects, engine=engine, streams=streams),
+        into_box=IntoBox(objects=objects, engine=engine, streams=streams, used=used),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
-        write=Write(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, facts=facts),
+        write=Write(
+            store=store,
+            registry=registry,
+            admit=admit,
+            wake=wake,
+            clock=clock,
+            new_uid=new_uid,
+            claims=claims,
+            facts=facts,
+        ),
         watches=watches,
+        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
     )

@@ -10,6 +10,7 @@ from controller.kinds.registry import Kind
 from controller.ports import Chunk, Engine, Streams
 from controller.service import errors
 from controller.service.objects import Objects
+from controller.service.use import WAIT_SECONDS, Used, is_coming, words
 
 Opener = Callable[[], Iterator[Chunk]]
 
@@ -20,8 +21,8 @@ class IntoBox:
     Opening may block (an engine may begin to take stdin) and raise StreamError: call it where that does no harm.
     """
 
-    def __init__(self, *, objects: Objects, engine: Engine, streams: Streams) -> None:
-        self._objects, self._engine, self._streams = objects, engine, streams
+    def __init__(self, *, objects: Objects, engine: Engine, streams: Streams, used: Used) -> None:
+        self._objects, self._engine, self._streams, self._used = objects, engine, streams, used
 
     def logs(
         self,
@@ -34,9 +35,13 @@ class IntoBox:
         since: float | None = None,
         timestamps: bool = False,
     ) -> Opener:
-        """Log output of the sandbox's container, running or not. `since` is Unix seconds."""
+        """Log output of the sandbox's container, running or not. `since` is Unix seconds.
+
+        A log that is followed keeps a box from being idle, but wakes none.
+        """
         container = self._container(self._objects.get(kind, namespace, name))
-        return partial(self._streams.logs, container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
+        read = partial(self._streams.logs, container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
+        return partial(self._used.stream, container.uid, read, asks=False) if follow else read
 
     def exec(
         self,
@@ -51,51 +56,58 @@ class IntoBox:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
     ) -> Opener:
-        """Run a command in the sandbox; the last chunk is `exit`."""
+        """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it."""
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
         obj = self._objects.get(kind, namespace, name)
-        container = self._container(obj)
-        if container.state is not State.RUNNING:
-            raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){_why(obj)}")
-        return partial(
+        if not is_coming(obj):
+            container = self._container(obj)
+            if container.state is not State.RUNNING:
+                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
+        start = partial(
             self._streams.exec,
-            container.id,
-            command,
+            command=command,
             env=env,
             working_dir=working_dir,
             user=user,
             stdin=stdin,
             timeout_seconds=timeout_seconds,
         )
+        patience = min(timeout_seconds or WAIT_SECONDS, WAIT_SECONDS)
+
+        def open_() -> Iterator[Chunk]:
+            return start(self._used.running(partial(self._same, kind, obj), patience).id)
+
+        return partial(self._used.stream, obj.uid, open_, asks=True)
 
     def _container(self, obj: StoredObject) -> Container:
-        """The container that is this sandbox now: the one of its derived name, or that its status names.
+        """The container that is this sandbox now. Raises ServiceUnavailable or Conflict when there is none."""
+        found = self._found(obj)
+        if found is not None:
+            return found
+        blind = self._engine.observe().blind
+        if blind:
+            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_word(obj)}: {blind}")
+        raise errors.Conflict(f"{_word(obj)} has no container{words(obj)}")
+
+    def _found(self, obj: StoredObject) -> Container | None:
+        """The one of its derived name, or that its status names.
 
         Others may bear its labels: `docker commit` hands them on to an image, and to what runs from it.
         """
-        seen = self._engine.observe()
         named = str(obj.status.get("instanceRef", {}).get("containerID", ""))
         derived = container_name(obj.name, obj.uid)
-        own = [each for each in seen.containers.get(obj.uid, ()) if each.name == derived or each.id == named]
-        if own:
-            return max(own, key=lambda each: (each.state is State.RUNNING, each.created_at))
-        if seen.blind:
-            raise errors.ServiceUnavailable(
-                f"the engine can't be asked for the container of {_word(obj)}: {seen.blind}"
-            )
-        raise errors.Conflict(f"{_word(obj)} has no container{_why(obj)}")
+        seen = self._engine.observe().containers.get(obj.uid, ())
+        own = [each for each in seen if each.name == derived or each.id == named]
+        return max(own, key=lambda each: (each.state is State.RUNNING, each.created_at), default=None)
+
+    def _same(self, kind: Kind, before: StoredObject) -> tuple[StoredObject, Container | None]:
+        """The object and its container as they are now. Raises Conflict when it is another one by now."""
+        now = self._objects.get(kind, before.namespace, before.name)
+        if now.uid != before.uid:
+            raise errors.Conflict(f"{_word(before)} was deleted and created anew meanwhile; try again")
+        return now, self._found(now)
 
 
 def _word(obj: StoredObject) -> str:
     return f"{obj.kind.lower()} `{obj.name}`"
-
-
-def _why(obj: StoredObject) -> str:
-    """What the object's own conditions say about it, for the end of a message."""
-    if obj.deleted_at is not None:
-        return ": it is being deleted"
-    ready = next((each for each in obj.status.get("conditions", ()) if each["type"] == "Ready"), None)
-    if ready is None:
-        return " yet: it was not looked at so far; try again in a moment"
-    return f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")

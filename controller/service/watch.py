@@ -3,8 +3,8 @@
 It looks when it is told of a commit (`notify`), and every half second while somebody watches, for the commits of
 other processes. Commits come in the order of their revisions, so following the revisions misses none.
 
-The objects of one commit share its revision: they are handed on together, and a watch never ends by itself between
-them. A client that loses its connection amid them resumes before that revision, not after it.
+Each object of a commit has a revision of its own: a client that loses its connection amid them resumes after the last
+one that it was told, and misses none.
 """
 
 import threading

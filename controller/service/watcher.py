@@ -86,7 +86,9 @@ class Watch:
         """The next events from before it joined; None when there are no more. Blocks; raises ServiceError."""
         if self._first:
             first, self._first = self._first, ()
-            return [WatchEvent("ADDED", self._since, Shown(each)) for each in first]
+            # Oldest first: whoever loses the connection amid them resumes after the last one, as with any other event.
+            in_order = sorted(first, key=lambda each: each.resource_version)
+            return [WatchEvent("ADDED", each.resource_version, Shown(each)) for each in in_order]
         if self._bookmark_first:
             self._bookmark_first = False
             return [WatchEvent("BOOKMARK", self._since)]
@@ -98,7 +100,7 @@ class Watch:
         return list(self._events((each, Shown(each.obj)) for each in found if each.revision <= self.joined))
 
     def take(self) -> list[WatchEvent]:
-        """What was buffered, whole commits, oldest first; the bookmark, if one is due, last. Does not block."""
+        """What was buffered, oldest first; the bookmark, if one is due, last. Does not block."""
         with self._lock:
             told, self._buffer = self._buffer, []
             bookmark, self._bookmark = self._bookmark, 0

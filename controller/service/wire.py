@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.kinds.meta import Event, StoredObject
+from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
 from controller.version import API_GROUP, API_VERSION
 
 Json = dict[str, Any]
+_READ = ("get", "list")
+_ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 def timestamp(seconds: float) -> str:
@@ -30,6 +32,13 @@ def obj(stored: StoredObject) -> Json:
     return shown
 
 
+def shown(kind: Kind, stored: StoredObject) -> Json:
+    """An object as its kind shows it: the fields of a flat one stand at the top."""
+    if not kind.flat:
+        return obj(stored)
+    return {"apiVersion": API_VERSION, "kind": stored.kind, "metadata": metadata(stored), **stored.spec}
+
+
 def metadata(stored: StoredObject) -> Json:
     """An object's metadata, in the order in which people read it."""
     deleted = None if stored.deleted_at is None else timestamp(stored.deleted_at)
@@ -41,7 +50,7 @@ def metadata(stored: StoredObject) -> Json:
         "uid": stored.uid,
         "resourceVersion": str(stored.resource_version),
         "generation": stored.generation,
-        "creationTimestamp": timestamp(stored.created_at),
+        "creationTimestamp": timestamp(stored.created_at) if stored.created_at else "",
         "deletionTimestamp": deleted,
         "finalizers": list(stored.finalizers),
         "ownerReferences": [dict(each) for each in stored.owner_references],
@@ -59,31 +68,17 @@ def listing(kind: str, items: Sequence[Json], revision: int) -> Json:
     }
 
 
-def event(each: Event) -> Json:
-    """An event of an object."""
-    about = {"kind": each.ref.kind, "namespace": each.ref.namespace, "name": each.ref.name, "uid": each.ref.uid}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Event",
-        "type": each.type,
-        "reason": each.reason,
-        "message": each.message,
-        "count": each.count,
-        "firstTimestamp": timestamp(each.first_at or each.at),
-        "lastTimestamp": timestamp(each.at),
-        "involvedObject": {key: value for key, value in about.items() if value},
-    }
-
-
 def resource(kind: Kind) -> Json:
-    """A kind as discovery lists it."""
-    return {
+    """A kind as discovery lists it; `readOnly` says why a kind takes no writes, and what to do instead."""
+    found = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
         "shortNames": list(kind.short),
         "kind": kind.name,
         "namespaced": kind.namespaced,
+        "verbs": list(_READ if kind.read_only else _ALL),
     }
+    return found | {"readOnly": kind.read_only} if kind.read_only else found
 
 
 def applied(kind: Kind, stored: StoredObject, result: str) -> Json:

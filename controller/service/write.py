@@ -16,8 +16,10 @@ from controller.kinds.wording import faults
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.apply import Admit
+from controller.service.claims import Claims
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
+from controller.service.owners import Owners
 from controller.service.quota import Facts, Fitting
 
 _FILE = "body"
@@ -36,9 +38,10 @@ class Write:
         wake: Wake,
         clock: Clock,
         new_uid: Callable[[], str],
+        claims: Claims,
         facts: Facts = HostFacts,
     ) -> None:
-        self._facts = facts
+        self._claims, self._facts = claims, facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -52,12 +55,14 @@ class Write:
             if transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            stored = transaction.put(self._fitting(transaction, document, self._new(document, wanted)))
+            made = self._fitting(transaction, document, self._new(document, wanted))
+            made = self._claims.claim(transaction, made)
+            stored = transaction.put(self._owned(transaction, document, made, None))
         self._told("created", stored, written_by)
         return stored
 
     def replace(self, kind: Kind, namespace: str, name: str, body: str, *, written_by: str = "") -> StoredObject:
-        """The object with the body's spec, labels and annotations instead of its own; its status stays.
+        """The object with the body's spec, labels, annotations and owners instead of its own; its status stays.
 
         Raises NotFound, Conflict when it was changed since, Invalid with every reason, BadRequest, or
         ServiceUnavailable.
@@ -75,7 +80,8 @@ class Write:
             if current is None:
                 raise not_found(kind, namespace, name)
             _check_current(document, current)
-            stored = transaction.put(self._fitting(transaction, document, _replaced(document, current, wanted)))
+            replaced = self._fitting(transaction, document, _replaced(document, current, wanted))
+            stored = transaction.put(self._owned(transaction, document, replaced, current))
         if stored.resource_version != current.resource_version:
             self._told("replaced", stored, written_by)
         return stored
@@ -121,6 +127,16 @@ class Write:
             annotations=_plain(document.annotations),
             finalizers=document.kind.finalizers,
         )
+
+    def _owned(
+        self, transaction: Transaction, document: Document, obj: StoredObject, current: StoredObject | None
+    ) -> StoredObject:
+        owners = Owners(transaction, self._registry, {document.key: obj})
+        owned = owners.replaced(document, current)
+        owners.check_cycles([document])
+        if owners.problems:
+            raise errors.invalid(owners.problems)
+        return owned
 
     def _told(self, what: str, stored: StoredObject, written_by: str) -> None:
         self._wake()

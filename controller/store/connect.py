@@ -1,13 +1,17 @@
 """Which database a URL means, and the three ways to use it: reading, writing, migrating."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from controller.ports import StoreError
+
+if TYPE_CHECKING:
+    from controller.store.lease import StoreLease
 
 # A frozen migration elsewhere must end in an error with words, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
@@ -41,6 +45,10 @@ class Database(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise StoreError for what makes a write fail and can be seen without writing."""
+
+    @abstractmethod
+    def lease(self, migrate: Callable[[], None], seconds: float) -> "StoreLease":
+        """The right to act for this database; it keeps this Database for itself. `migrate` makes missing tables."""
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,6 +1,6 @@
 """PostgreSQL, by psycopg 3. Every wait has an end: connecting, a statement, a lock, an idle transaction."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,6 +8,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 
 from controller.ports import StoreError
 from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+from controller.store.lease import RowLease
 
 # The number of our migration lock among the advisory locks of a database: "paddock" in ASCII.
 _MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
@@ -46,6 +47,9 @@ class PostgresDatabase(Database):
             if self._schema is not None:
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self._schema)}"))
             yield connection
+
+    def lease(self, migrate: Callable[[], None], seconds: float) -> RowLease:
+        return RowLease(self, migrate, seconds=seconds)
 
     def check(self) -> None:
         """Nothing can be seen from here."""

@@ -119,6 +119,7 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "created_at": instance.created_at,
         "memory": to_text(memory_to_json(instance.memory)),
         "version": instance.version,
+        "uid": instance.uid,
     }
     return _fitting(reserves | row)
 
@@ -135,6 +136,7 @@ def instance_from_row(row: Row) -> Instance:
         created_at=row["created_at"],
         memory=memory_from_json(from_text(row["memory"])),
         version=row["version"],
+        member_uid="" if row["uid"] == row["parent_uid"] else row["uid"],
     )
 
 

@@ -66,7 +66,8 @@ objects = Table(
     UniqueConstraint("kind", "namespace", "name"),
 )
 
-# What an instance reserves is in columns of its own, so that a quota is one sum.
+# What an instance reserves is in columns of its own, so that a quota is one sum. `uid` is what the container's label
+# bears: the parent's, or for a pool's member one of its own, which the sandbox that claims it takes over.
 instances = Table(
     "instances",
     metadata,
@@ -83,6 +84,8 @@ instances = Table(
     Column("created_at", Double, nullable=False),
     Column("memory", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("uid", Text, nullable=False),
+    UniqueConstraint("uid"),
     Index(None, "parent_uid"),
 )
 
@@ -106,7 +109,8 @@ events = Table(
     Index(None, "last_at"),
 )
 
-# The watch log: one row an object and commit. `object` is the whole object as it was written.
+# The watch log: one row an object and commit, each with a revision of its own (`position` told apart those of one
+# commit, when they shared one). `object` is the whole object as it was written.
 changes = Table(
     "changes",
     metadata,

@@ -15,6 +15,7 @@ from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, rows
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
+from controller.store.lease import LEASE_SECONDS, StoreLease
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.transaction import SqlTransaction
 
@@ -51,6 +52,16 @@ class SqlStore:
         self._timer = timer
         self._opened: Database | None = None
         self._instance_id = ""
+        self._lease: StoreLease | None = None
+
+    def lease(self, *, seconds: float = LEASE_SECONDS) -> StoreLease:
+        """The right to act for this store; from now on nothing is written but by its holder.
+
+        It can be acquired before `open`: a database in use is not migrated under its daemon.
+        """
+        database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
+        self._lease = database.lease(self.open, seconds)
+        return self._lease
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
@@ -93,7 +104,7 @@ class SqlStore:
     def transaction(self) -> Iterator[SqlTransaction]:
         """Begin a write transaction; commits at the end of the block, rolls back on any exception."""
         with self._writing("transaction") as connection:
-            transaction = SqlTransaction(connection)
+            transaction = self._begin(connection)
             yield transaction
             transaction.flush()
 
@@ -117,20 +128,21 @@ class SqlStore:
         return [rows.object_from_row(row) for row in found], revision
 
     def revision(self) -> int:
-        """Number of the newest commit."""
+        """Number of the newest change."""
         with self._reading("revision") as connection:
             found: int = connection.execute(_REVISION).scalar_one()
             return found
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
-        """Changes after revision `since`, oldest first: about `limit` of them, but always whole commits.
+        """Changes after revision `since`, oldest first, at most `limit` of them.
 
+        A few more where the last ones share a revision, as those of one commit did in older versions.
         ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
         """
         with self._reading("changes") as connection:
             if since == _newest_after(connection, since):
                 return []
-            found = connection.execute(_whole_commits(since, min(max(1, limit), _MOST_ROWS))).all()
+            found = connection.execute(_whole_revisions(since, min(max(1, limit), _MOST_ROWS))).all()
         return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
 
     def instances(self) -> Sequence[Instance]:
@@ -138,7 +150,7 @@ class SqlStore:
             return [rows.instance_from_row(dict(row)) for row in connection.execute(_ALL_INSTANCES).mappings()]
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by parent uid.
+        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
         instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
@@ -147,17 +159,20 @@ class SqlStore:
         if not writes:
             return {}
         with self._writing("record") as connection:
-            transaction = SqlTransaction(connection)
+            transaction = self._begin(connection)
             transaction.load(_uids(writes))
             for status in writes.statuses:
                 transaction.put_status(status)
             for ref, finalizer in writes.finalized:
                 transaction.finalize(ref, finalizer)
+            for deletion in writes.deletions:
+                transaction.request_deletion(deletion)
             for event in writes.events:
                 transaction.add_event(event)
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
-            stored = {each.parent_uid: each for each in transaction.write_instances(wanted)}
+            transaction.delete_instances(writes.retired)
+            stored = {each.uid: each for each in transaction.write_instances(wanted)}
             transaction.check_ceilings(writes.ceilings)
             return stored
 
@@ -184,16 +199,27 @@ class SqlStore:
     def prune(self, *, keep_changes: int, events_before: float) -> int:
         """Drop old changes and events; how many rows went.
 
-        At least the newest `keep_changes` changes stay (a commit is never split), and every event seen since
+        At least the newest `keep_changes` changes stay (a revision is never split), and every event seen since
         `events_before` (Unix seconds).
         """
         with self._writing("prune") as connection:
             state = connection.execute(_TAKE_META).mappings().one()
+            self._fence(connection)
             through = _prunable(connection, keep_changes, newest=state["revision"])
             dropped = connection.execute(delete(changes).where(changes.c.revision <= through)).rowcount
             connection.execute(update(meta).values(pruned_revision=max(state["pruned_revision"], through)))
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             return dropped
+
+    def _begin(self, connection: Connection) -> SqlTransaction:
+        transaction = SqlTransaction(connection)
+        self._fence(connection)
+        return transaction
+
+    def _fence(self, connection: Connection) -> None:
+        """Let only the acting daemon write. Call it when the counter row is taken: nobody takes over after that."""
+        if self._lease is not None:
+            self._lease.fence(connection)
 
     def _database(self) -> Database:
         opened = self._opened
@@ -240,6 +266,7 @@ def _uids(writes: Writes) -> Iterator[str]:
     yield from (each.ref.uid for each in writes.statuses)
     yield from (ref.uid for ref, _ in writes.finalized)
     yield from (each.parent_uid for each in writes.instances)
+    yield from (each.ref.uid for each in writes.deletions)
 
 
 def _newest_after(connection: Connection, since: int) -> int:
@@ -254,8 +281,8 @@ def _newest_after(connection: Connection, since: int) -> int:
     return revision
 
 
-def _whole_commits(since: int, limit: int) -> Select[Any]:
-    """The changes of as many commits as make up `limit` rows, the last one whole."""
+def _whole_revisions(since: int, limit: int) -> Select[Any]:
+    """The changes of as many revisions as make up `limit` rows, the last one whole."""
     later = select(changes.c.revision).where(changes.c.revision > since)
     some = later.order_by(changes.c.revision).limit(limit).subquery()
     last = select(func.max(some.c.revision)).scalar_subquery()

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from controller.ports import StoreError
 from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+from controller.store.lease import FileLease
 
 _BEGIN = "paddock_begin"
 _LOCK_POLL_SECONDS = 0.02
@@ -56,6 +57,10 @@ class SqliteDatabase(Database):
                 yield connection
                 if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                     raise StoreError(f"store {self.name}: the migration left rows without their parent; undone")
+
+    def lease(self, migrate: Callable[[], None], seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
+        self.close()
+        return FileLease(self._path)
 
     def check(self) -> None:
         free = os.statvfs(self._path)

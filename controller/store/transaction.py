@@ -1,7 +1,8 @@
 """One write transaction: what is read is remembered, what is written is kept back and sent in batches at the end.
 
-That is sound because no other writer runs meanwhile. All writes of a transaction share one revision, which is
-allotted at the first of them: a transaction that changes nothing moves nothing.
+That is sound because no other writer runs meanwhile. Each object written gets a revision of its own, allotted at the
+first write to it: whoever follows the changes can go on after any single one. A transaction that changes nothing
+moves nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.plan import StatusWrite
+from controller.kinds.plan import Deletion, StatusWrite
 from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows
@@ -23,6 +24,7 @@ from controller.store.schema import changes, events, instances, meta, objects
 
 _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
+_NO_OWNERS = rows.to_text(())
 
 _INSERT_OBJECT = insert(objects)
 # What names an object never changes, and setting it would have its indexes written again.
@@ -37,11 +39,13 @@ _INSERT_CHANGE = insert(changes)
 _INSERT_INSTANCE = insert(instances)
 _UPDATE_INSTANCE = (
     update(instances)
-    .where(instances.c.name == bindparam("of_name"))
-    .values({column.name: bindparam(column.name) for column in instances.c if column.name != "name"})
+    .where(instances.c.uid == bindparam("of_uid"))
+    .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
 _HELD = [func.sum(instances.c[name]) for name in ("cpu_millicores", "memory_bytes", "pids")]
-_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, func.count()).group_by(instances.c.namespace)
+_SEATS = func.sum(case((instances.c.role == "sandbox", 1), else_=0))
+_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, _SEATS).group_by(instances.c.namespace)
+_DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -53,13 +57,15 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # On PostgreSQL this waits for the other writers; on SQLite, BEGIN IMMEDIATE has done so.
-        self._revision = connection.execute(_TAKE_COUNTER).scalar_one() + 1
+        self._newest = connection.execute(_TAKE_COUNTER).scalar_one()
+        self._revisions: dict[str, int] = {}
         self._view: dict[_Key, Row | None] = {}
         self._keys: dict[str, _Key] = {}
         self._listed: set[tuple[str, str | None]] = set()
         self._in_database: set[str] = set()
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
+        self._instances: list[Instance] = []
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         row = self._row((kind, namespace, name))
@@ -80,6 +86,14 @@ class SqlTransaction:
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found]
 
+    def owned(self) -> Sequence[StoredObject]:
+        """Every object with owner references, of whatever kind."""
+        query = select(objects).where(objects.c.owner_references != _NO_OWNERS)
+        self._remember(self._connection.execute(query).mappings())
+        found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
+        found.sort(key=_key)
+        return [rows.object_from_row(row) for row in found]
+
     def put(self, obj: StoredObject) -> StoredObject:
         """Insert or replace by uid; gives the object with its new resource_version.
 
@@ -92,8 +106,7 @@ class SqlTransaction:
         self._check_name(obj.uid, _key(row))
         if stored is not None and rows.same_object(stored, row):
             return replace(obj, resource_version=stored["resource_version"])
-        self._write(row)
-        return replace(obj, resource_version=self._revision)
+        return replace(obj, resource_version=self._write(row))
 
     def remove(self, obj: StoredObject) -> None:
         """Delete the row and its instances; nothing happens when it is gone, or the name is another object's."""
@@ -104,6 +117,19 @@ class SqlTransaction:
     def instances(self) -> Sequence[Instance]:
         found = self._connection.execute(select(instances).order_by(instances.c.name)).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
+
+    def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
+        """Those of these uids that are there, by uid."""
+        found: dict[str, Instance] = {}
+        for some in _batches(uids):
+            query = select(instances).where(instances.c.uid.in_(some))
+            made = (rows.instance_from_row(dict(row)) for row in self._connection.execute(query).mappings())
+            found.update((each.uid, each) for each in made)
+        return found
+
+    def put_instance(self, instance: Instance) -> None:
+        """Write an instance at the end of the transaction: compare-and-set on `version`; Conflict."""
+        self._instances.append(instance)
 
     def add_event(self, event: Event) -> None:
         self._events.append(rows.event_row(event))
@@ -137,6 +163,16 @@ class SqlTransaction:
         if obj.deleted_at is not None and not left:
             self._delete(row)
 
+    def request_deletion(self, asked: Deletion) -> None:
+        """Ask for the deletion of an object, unless its spec has moved on, or it is asked for. `load` it first."""
+        row = self._by_uid(asked.ref.uid)
+        if row is None or row["generation"] != asked.generation or row["deleted_at"] is not None:
+            return
+        if rows.object_from_row(row).finalizers:
+            self._write({**row, "deleted_at": asked.at})
+        else:
+            self._delete(row)
+
     def flush(self) -> None:
         """Send all that was kept back. Call once, at the end."""
         gone = [row for type_, row in self._changed.values() if type_ == "DELETED"]
@@ -148,17 +184,15 @@ class SqlTransaction:
         self._log_changes()
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
+        self.write_instances(self._instances)
 
     def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
         """Compare-and-set on `version` (0: must be new). Call after `flush`. Gives them as stored; Conflict."""
-        stored = self._versions([each.name for each in wanted])
-        for each in wanted:
-            if stored.get(each.name, 0) != each.version:
-                raise Conflict(f"instance {each.name} moved on meanwhile: read again")
+        stored = self._check_versions(wanted)
         written = [replace(each, version=each.version + 1) for each in wanted]
         as_rows = [rows.instance_row(each) for each in written]
-        self._many(_INSERT_INSTANCE, [row for row in as_rows if row["name"] not in stored])
-        self._many(_UPDATE_INSTANCE, [{**row, "of_name": row["name"]} for row in as_rows if row["name"] in stored])
+        self._many(_INSERT_INSTANCE, [row for row in as_rows if row["uid"] not in stored])
+        self._many(_UPDATE_INSTANCE, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored])
         return written
 
     def check_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
@@ -172,12 +206,21 @@ class SqlTransaction:
                 where = f"namespace {each.namespace}" if each.namespace else "the host"
                 raise Conflict(f"more is reserved on {where} than was known: read the instances again")
 
-    def _versions(self, names: Sequence[str]) -> Mapping[str, int]:
-        found: dict[str, int] = {}
-        for some in _batches(names):
-            query = select(instances.c.name, instances.c.version).where(instances.c.name.in_(some))
-            found.update((name, version) for name, version in self._connection.execute(query))
-        return found
+    def delete_instances(self, gone: Sequence[Instance]) -> None:
+        """Take these rows out: compare-and-set on `version`. Call after `flush`. Conflict if one moved on."""
+        stored = self._check_versions([each for each in gone if each.version])
+        self._many(_DELETE_INSTANCE, [{"of_uid": uid} for uid in stored])
+
+    def _check_versions(self, wanted: Sequence[Instance]) -> Mapping[str, int]:
+        """The versions of those that are stored, by uid. Raises Conflict unless all are as they are believed to be."""
+        stored: dict[str, int] = {}
+        for some in _batches(each.uid for each in wanted):
+            query = select(instances.c.uid, instances.c.version).where(instances.c.uid.in_(some))
+            stored.update((uid, version) for uid, version in self._connection.execute(query))
+        for each in wanted:
+            if stored.get(each.uid, 0) != each.version:
+                raise Conflict(f"instance {each.name} moved on meanwhile: read again")
+        return stored
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
@@ -210,17 +253,24 @@ class SqlTransaction:
         if self._keys.get(uid, key) != key:
             raise Conflict(f"{'/'.join(key)}: its uid belongs to an object of another name; a name never changes")
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        row = {**row, "resource_version": self._revision}
+    def _revision_of(self, uid: str) -> int:
+        """The revision of what this transaction does to an object, however often it is written."""
+        return self._revisions.setdefault(uid, self._newest + len(self._revisions) + 1)
+
+    def _write(self, row: Mapping[str, Any]) -> int:
+        """Keep a row back; gives its revision."""
         uid, key = row["uid"], _key(row)
+        revision = self._revision_of(uid)
+        row = {**row, "resource_version": revision}
         self._view[key], self._keys[uid] = row, key
         self._changed[uid] = ("MODIFIED" if uid in self._in_database else "ADDED", row)
+        return revision
 
     def _delete(self, row: Row) -> None:
         uid = row["uid"]
         self._view[_key(row)] = None
         if uid in self._in_database:
-            self._changed[uid] = ("DELETED", {**row, "resource_version": self._revision})
+            self._changed[uid] = ("DELETED", {**row, "resource_version": self._revision_of(uid)})
         else:
             self._changed.pop(uid, None)
 
@@ -229,17 +279,17 @@ class SqlTransaction:
             return
         log = [
             {
-                "revision": self._revision,
-                "position": position,
+                "revision": row["resource_version"],
+                "position": 0,
                 "kind": row["kind"],
                 "uid": row["uid"],
                 "type": type_,
                 "object": rows.change_text(row),
             }
-            for position, (type_, row) in enumerate(self._changed.values())
+            for type_, row in self._changed.values()
         ]
         self._many(_INSERT_CHANGE, log)
-        self._connection.execute(_MOVE_COUNTER, {"to_revision": self._revision})
+        self._connection.execute(_MOVE_COUNTER, {"to_revision": max(each["revision"] for each in log)})
 
     def _many(self, statement: Any, parameters: Sequence[Mapping[str, Any]]) -> None:
         if parameters:

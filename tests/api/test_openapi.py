@@ -41,6 +41,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 API = "/apis/paddock/v1alpha1"
+ALIKE = {f"{API}/{each}" for each in ("hosts", "instances", "securityprofiles")}  # as events, with fewer parameters
 
 
 @pytest.fixture
@@ -70,8 +71,12 @@ def test_every_kind_has_typed_routes(description: dict[str, Any], world: World) 
         listed = description["paths"][many]["get"]["responses"]["200"]["content"]
         shapes = [each["$ref"].rpartition("/")[2] for each in listed["application/json"]["schema"]["anyOf"]]
         assert shapes == [f"{kind.name}List", "Table"]
-        watch = listed["application/json;stream=watch"]["schema"]["$ref"]
-        assert watch.endswith(f"/{kind.name}WatchEvent")
+        assert ("application/json;stream=watch" in listed) != bool(kind.read_only)
+        if not kind.read_only:
+            watch = listed["application/json;stream=watch"]["schema"]["$ref"]
+            assert watch.endswith(f"/{kind.name}WatchEvent")
+        if kind.flat:
+            continue
         spec = description["components"]["schemas"][kind.name]["properties"]["spec"]["$ref"]
         assert spec.endswith(f"/{kind.spec.__name__}")
 
@@ -157,7 +162,7 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
         for found in schema.get_all_operations():
             operation = found.ok()
             first = operation.path.startswith(f"{API}/namespaces/{{namespace}}/sandboxes") or "{" not in operation.path
-
+            first = first and operation.path not in ALIKE
             using = modes if first else modes[:1]
             if not first and time.monotonic() > enough:
                 continue

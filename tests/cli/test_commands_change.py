@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds.registry import Kind, discover
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 
@@ -204,3 +205,31 @@ def test_edit_without_an_editor(paddock: Run, two: World, monkeypatch: pytest.Mo
     assert (done.exit_code, "set EDITOR to one that is here" in done.stderr) == (1, True)
     monkeypatch.setenv("VISUAL", "false")
     assert "ended with exit code 1" in paddock("edit", "sb/quickstart").stderr
+
+
+POOL = """\
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: python}
+spec: {templateRef: {name: python}, warmReplicas: 2}
+"""
+
+
+def test_scale(paddock: Run, served: World) -> None:
+    served.apply(f"{QUICKSTART}---\n{POOL}")
+    assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled\n"
+    assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled (no change)\n"
+    assert served.services.objects.list(_pool_kind(), "default").objects[0].spec["warmReplicas"] == 5
+    refused = paddock("scale", "sbp/python", "--replicas", "1", "--current-replicas", "2")
+    assert (refused.exit_code, "is at 5 replicas, not at 2" in refused.stderr) == (1, True)
+    refused = paddock("scale", "sb/quickstart", "--replicas", "1")
+    assert (refused.exit_code, "has no replicas to set; sandboxpools have" in refused.stderr) == (1, True)
+    served.apply(POOL.replace(", warmReplicas: 2", ""))
+    kept = served.services.objects.list(_pool_kind(), "default").objects[0].spec
+    assert kept.get("warmReplicas", 1) == 1, "the file gave the field up"
+
+
+def _pool_kind() -> Kind:
+    found = discover().by_word("sbp")
+    assert found is not None
+    return found

@@ -75,6 +75,9 @@ def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
     assert complete("set", "run-state", "sb/quarry", "Su") == ["Suspended"]
     assert complete("wait", "-n", "te") == ["team"]
     assert complete("describe", "nothing", "") == []
+    assert complete("get", "securityp") == ["securityprofiles"]
+    assert complete("describe", "sp", "") == ["full-isolation"]
+    assert complete("delete", "securityp") == []  # it can only be read
 
 
 def test_files_fields_and_shells(complete: Complete, folder: Path) -> None:

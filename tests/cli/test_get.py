@@ -40,7 +40,9 @@ def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
 
 def test_wide_shows_more_and_everywhere_shows_where(paddock: Run, two: World) -> None:
     lines = paddock("get", "sb", "-A", "-o", "wide").stdout.splitlines()
-    assert " ".join(lines[0].split()) == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE CONTAINER"
+    assert (
+        " ".join(lines[0].split()) == "NAMESPACE NAME READY STATUS RESTARTS CPU MEMORY PIDS AGE IMAGE LAUNCH CONTAINER"
+    )
     assert lines[1].split()[:2] == ["default", "quickstart"]
     assert "paddock/python:1" in lines[1]
 
@@ -70,7 +72,7 @@ def test_what_is_missing_is_an_error_and_the_rest_is_shown(paddock: Run, two: Wo
     ("words", "code", "said"),
     [
         (["sandboxs"], 1, "the server knows no kind `sandboxs`; did you mean `sandboxes`?"),
-        (["pods"], 1, "quotas/q, sandboxes/sb"),
+        (["pods"], 1, "there are events/ev, hosts,"),
         ([], 2, "name a kind"),
         (["sb/a", "b"], 2, "all must be"),
         (["sb", "a", "-A"], 2, "can't be combined"),

@@ -17,7 +17,7 @@ from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed import Container
 from controller.kinds.outcome import Ok, Outcome
-from controller.ports import Chunk, Engine, Streams
+from controller.ports import Chunk, Engine, Probes, Streams
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 
@@ -68,6 +68,7 @@ class Hand(Protocol):
     def pause(self, name: str) -> None: ...
     def unpause(self, name: str) -> None: ...
     def update_limits(self, name: str, limits: Limits) -> None: ...
+    def update(self, name: str, **changes: Any) -> None: ...
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str: ...
     def exists(self, name: str) -> bool: ...
 
@@ -101,6 +102,18 @@ class DockerHand:
         url = f"{self._api.base_url}/v1.41/containers/{name}/update"
         body = {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes, "PidsLimit": limits.pids}
         self._api.post(url, json={**body, "NanoCpus": limits.cpu_millicores * 1_000_000}).raise_for_status()
+
+    def update(self, name: str, **changes: Any) -> None:
+        memory = self.inspect(name)["HostConfig"]["Memory"]
+        words = {"restart_policy": "RestartPolicy", "cpus": "CpusetCpus", "cpu_shares": "CpuShares"}
+        body: dict[str, Any] = {words[field]: value for field, value in changes.items() if field in words}
+        if "restart_policy" in changes:
+            body["RestartPolicy"] = {"Name": changes["restart_policy"]}
+        if "swap_bytes" in changes:
+            swap = changes["swap_bytes"]
+            body |= {"Memory": memory, "MemorySwap": -1 if swap == -1 else memory + swap}
+        url = f"{self._api.base_url}/v1.41/containers/{name}/update"
+        self._api.post(url, json=body).raise_for_status()
 
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         host_config = self._api.create_host_config(network_mode="none", init=True)
@@ -152,6 +165,11 @@ class World:
         with self._woken:
             self.wakes += 1
             self._woken.notify_all()
+
+    @property
+    def probes(self) -> Probes:
+        """Beside the engine, as its streams are."""
+        return self.engine.probes
 
     def until(self, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for the view (or anything that moves with it) to be so."""

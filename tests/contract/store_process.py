@@ -81,7 +81,24 @@ def unprivileged(store: SqlStore, user_id: int) -> None:
         say(store.ping())
 
 
-COMMANDS = {each.__name__: each for each in (identify, write, claim, hold, unprivileged)}
+def lead(store: SqlStore, seconds: float) -> None:
+    """Hold the lease; when told to, say whether it may act, what came of a write, and whether the lease is kept."""
+    lease = store.lease(seconds=seconds)
+    holder = lease.acquire()
+    store.open()
+    say(holder)
+    wait()
+    say(lease.held())
+    try:
+        insert(store, box("late"))
+    except StoreError as error:
+        say(str(error))
+    else:
+        say("written")
+    say(lease.renew())
+
+
+COMMANDS = {each.__name__: each for each in (identify, write, claim, hold, unprivileged, lead)}
 
 
 def main(command: str, url: str, schema: str | None, *arguments: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.action import (
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -18,7 +20,8 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import Limits
 from controller.kinds.labels import INSTANCE, UID
-from controller.kinds.observed import State
+from controller.kinds.logtail import Tail
+from controller.kinds.observed import ByHand, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.ports import StreamError, UsageReader
 from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
@@ -520,3 +523,86 @@ def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
     stream.close()
     stream.close()
     assert list(stream) == []
+
+
+# Last words
+
+
+def tail(world: World, uid: str, since: float = 0.0) -> Tail:
+    box = world.only(uid)
+    outcome = world.engine.act(ReadTail(uid, box.name, box.id, box.finished_at, "a test", since))
+    assert isinstance(outcome, Ok)
+    assert outcome.tail is not None
+    return outcome.tail
+
+
+def test_the_last_words_of_what_has_ended(world: World, uid: str) -> None:
+    world.running(uid, command=("sh", "-c", "echo one; echo two >&2; exit 1"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert sorted(tail(world, uid).lines) == ["one", "two"]
+    assert tail(world, uid, world.only(uid).finished_at + 3600) == Tail()
+
+
+def test_the_last_words_of_what_has_gone(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    world.until(lambda: world.view(uid) == ())
+    outcome = world.engine.act(ReadTail(uid, box.name, box.id, 0, "a test"))
+    assert isinstance(outcome, Ok)
+    assert outcome.tail is not None
+    assert "removed" in outcome.tail.note
+
+
+def test_the_last_words_of_another_object_are_not_read(world: World, uid: str) -> None:
+    box = world.running(uid)
+    assert isinstance(world.engine.act(ReadTail(world.new_uid(), box.name, box.id, 0, "a test")), Transient)
+
+
+def test_the_end_of_a_container_that_is_removed_by_force_is_known(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.remove(box.name)
+    world.until(lambda: box.id in world.engine.observe().ends)
+    assert world.engine.observe().ends[box.id].exit_code == 137
+
+
+# What `docker update` sets and no spec asks for
+
+
+def test_a_container_bears_nothing_set_by_hand(world: World, uid: str) -> None:
+    assert world.running(uid).by_hand == ByHand()
+    assert world.made(world.new_uid()).by_hand == ByHand()
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+@pytest.mark.parametrize(
+    "changes",
+    [{"swap_bytes": 64 << 20}, {"swap_bytes": -1}, {"restart_policy": "always"}],
+    ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else "",
+)
+def test_what_is_set_by_hand_is_seen_and_taken_back(
+    world: World, uid: str, changes: dict[str, Any], running: bool
+) -> None:
+    world.until(lambda: world.engine.observe().facts.engine_version)
+    if "swap_bytes" in changes and not world.engine.observe().facts.swap_limit:
+        pytest.skip("this kernel limits no swap")
+    box = world.running(uid) if running else world.made(uid)
+    world.hand.update(box.name, **changes)
+    world.until(lambda: world.only(uid).by_hand == replace(ByHand(), **changes))
+    assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
+    assert (world.only(uid).by_hand, world.only(uid).limits) == (ByHand(), SMALL)
+
+
+def test_cpus_set_by_hand_are_seen(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.update(box.name, cpus="0")
+    world.until(lambda: world.only(uid).by_hand.cpus == "0")
+    assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
+
+
+def test_shares_set_by_hand_are_seen_and_can_be_set_back(world: World, uid: str) -> None:
+    box = world.running(uid)
+    world.hand.update(box.name, cpu_shares=2048)
+    world.until(lambda: world.only(uid).limits == replace(SMALL, cpu_shares=2048))
+    default = replace(SMALL, cpu_shares=1024)
+    assert world.engine.act(UpdateLimits(uid, box.name, box.id, default, "a test")) == Ok(box.id)
+    assert world.only(uid).limits == default

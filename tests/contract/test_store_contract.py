@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
+from controller.kinds.activity import Use
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Memory, Termination
 from controller.kinds.meta import StoredObject
-from controller.kinds.plan import StatusWrite, Writes
+from controller.kinds.plan import Deletion, StatusWrite, Writes
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
+from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
 
@@ -35,8 +38,8 @@ def in_thread(action: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def kinds_of(changes: list[Change]) -> list[tuple[int, str, str]]:
-    return [(each.revision, each.type, each.obj.name) for each in changes]
+def kinds_of(seen: list[Change]) -> list[tuple[int, str, str]]:
+    return [(each.revision, each.type, each.obj.name) for each in seen]
 
 
 def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
@@ -99,9 +102,9 @@ class TestObjects:
         insert(store, replace(box("quota", uid="q"), kind="Quota"))
         found, revision = store.list("Sandbox")
         assert [f"{each.namespace}/{each.name}" for each in found] == ["one/z", "two/a-a", "two/a1", "two/ab", "two/b"]
-        assert revision == 2
+        assert revision == 6
         assert [each.name for each in store.list("Sandbox", "one")[0]] == ["z"]
-        assert store.list("Sandbox", "none") == ([], 2)
+        assert store.list("Sandbox", "none") == ([], 6)
 
     @pytest.mark.parametrize(
         "broken",
@@ -187,11 +190,23 @@ class TestTransactions:
         assert store.list("Sandbox") == ([kept], 1)
         assert (len(store.changes(0)), list(store.events())) == (1, [])
 
-    def test_a_commit_has_one_revision(self, store: SqlStore) -> None:
+    def test_each_object_of_a_commit_has_a_revision_of_its_own(self, store: SqlStore) -> None:
         stored = insert(store, box("a"), box("b"))
-        assert [each.resource_version for each in stored] == [1, 1]
-        assert [each.resource_version for each in insert(store, box("c"))] == [2]
-        assert kinds_of(store.changes(0)) == [(1, "ADDED", "a"), (1, "ADDED", "b"), (2, "ADDED", "c")]
+        assert [each.resource_version for each in stored] == [1, 2]
+        assert [each.resource_version for each in insert(store, box("c"))] == [3]
+        assert kinds_of(store.changes(0)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (3, "ADDED", "c")]
+
+    def test_an_object_written_twice_in_a_commit_keeps_its_revision(self, store: SqlStore) -> None:
+        a, b = insert(store, box("a"), box("b"))
+        with store.transaction() as transaction:
+            first = transaction.put(replace(a, labels={"x": "1"}))
+            transaction.put(replace(b, labels={"x": "1"}))
+            last = transaction.put(replace(first, labels={"x": "2"}))
+            brief = transaction.put(box("brief"))
+            transaction.remove(brief)
+        assert (first.resource_version, last.resource_version, store.revision()) == (3, 3, 4)
+        assert kinds_of(store.changes(2)) == [(3, "MODIFIED", "a"), (4, "MODIFIED", "b")]
+        assert store.get("Sandbox", "default", "a") == last
 
     def test_reading_or_putting_what_is_there_moves_nothing(self, store: SqlStore) -> None:
         [stored] = insert(store, box(spec={"a": 1, "b": {"c": 2}}, labels={"x": "y"}))
@@ -230,7 +245,7 @@ class TestTransactions:
             assert transaction.get("Sandbox", "default", "b") == changed
             assert transaction.list("Sandbox", "other") == []
             # Only its own eyes: nobody else sees it before the commit.
-            assert store.list("Sandbox") == ([a, b], 1)
+            assert store.list("Sandbox") == ([a, b], 2)
         assert [each.name for each in store.list("Sandbox")[0]] == ["b", "c"]
 
     def test_it_reads_the_instances(self, store: SqlStore) -> None:
@@ -301,27 +316,53 @@ class TestTransactions:
 
 
 class TestFollowing:
-    def test_a_limit_never_splits_a_commit(self, store: SqlStore) -> None:
+    def test_a_limit_may_come_in_the_middle_of_a_commit(self, store: SqlStore) -> None:
         insert(store, *(box(f"a{number}") for number in range(3)))
         insert(store, box("b"))
         insert(store, *(box(f"c{number}") for number in range(2)))
-        for limit, seen in ((1, 3), (3, 3), (4, 4), (5, 6), (6, 6), (1000, 6), (1 << 70, 6)):
+        for limit, seen in ((1, 1), (3, 3), (4, 4), (5, 5), (6, 6), (1000, 6), (1 << 70, 6)):
             assert len(store.changes(0, limit=limit)) == seen, limit
-        assert kinds_of(store.changes(2, limit=1)) == [(3, "ADDED", "c0"), (3, "ADDED", "c1")]
+        assert kinds_of(store.changes(4, limit=1)) == [(5, "ADDED", "c0")]
+
+    def test_whoever_goes_on_after_any_event_of_a_commit_misses_none(self, store: SqlStore) -> None:
+        kept, changed, removed = insert(store, box("kept"), box("changed"), box("removed"))
+        with store.transaction() as transaction:
+            transaction.put(box("new"))
+            transaction.put(replace(changed, labels={"x": "y"}))
+            transaction.remove(removed)
+            transaction.put(box("removed", uid="another"))
+            transaction.put(replace(kept, kind="Quota", uid="of another kind"))
+        store.record(Writes(statuses=(StatusWrite(kept.ref, {"a": 1}), StatusWrite(changed.ref, {"a": 1}))))
+        all_ = list(store.changes(0))
+        assert [each.revision for each in all_] == list(range(1, len(all_) + 1)) == list(range(1, 11))
+        for at, each in enumerate(all_, start=1):
+            assert each.obj.resource_version == each.revision
+            assert list(store.changes(each.revision)) == all_[at:]
+        assert store.prune(keep_changes=4, events_before=0) == 6
+        assert list(store.changes(6)) == all_[6:]
+        assert isinstance(refusal(lambda: store.changes(5)), ChangesGone)
+
+    def test_changes_of_older_versions_that_share_a_revision_stay_together(self, world: World) -> None:
+        store = world.store()
+        insert(store, box("a"), box("b"), box("c"))
+        with world.database() as database, database.writing() as connection:
+            connection.execute(update(changes).where(changes.c.revision == 3).values(revision=2, position=1))
+        assert kinds_of(store.changes(0, limit=2)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (2, "ADDED", "c")]
+        assert store.prune(keep_changes=1, events_before=0) == 1
 
     def test_pruned_changes_are_gone_and_later_ones_not(self, store: SqlStore) -> None:
         for number in range(5):
             insert(store, box(f"a{number}"), box(f"b{number}"))
-        assert store.prune(keep_changes=3, events_before=0) == 6
-        assert kinds_of(store.changes(3))[0] == (4, "ADDED", "a3")
-        assert len(store.changes(3)) == 4
-        assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
+        assert store.prune(keep_changes=3, events_before=0) == 7
+        assert kinds_of(store.changes(7))[0] == (8, "ADDED", "b3")
+        assert len(store.changes(7)) == 3
+        assert isinstance(refusal(lambda: store.changes(6)), ChangesGone)
         assert store.prune(keep_changes=3, events_before=0) == 0
-        assert store.prune(keep_changes=0, events_before=0) == 4
-        assert list(store.changes(5)) == []
-        assert "list again" in str(refusal(lambda: store.changes(4)))
+        assert store.prune(keep_changes=0, events_before=0) == 3
+        assert list(store.changes(10)) == []
+        assert "list again" in str(refusal(lambda: store.changes(9)))
         insert(store, box("later"))
-        assert kinds_of(store.changes(5)) == [(6, "ADDED", "later")]
+        assert kinds_of(store.changes(10)) == [(11, "ADDED", "later")]
         assert len(store.list("Sandbox")[0]) == 11
 
     def test_a_revision_that_was_never_reached_is_gone_too(self, store: SqlStore) -> None:
@@ -337,14 +378,13 @@ class TestFollowing:
         threads = [in_thread(lambda who=number: write_pairs(store, f"t{who}", commits)) for number in range(4)]
         for child in children:
             child.go()
-        seen = follow(store, until=8 * commits)
+        seen = follow(store, until=(4 + 4 * 2) * commits)
         assert [child.says() for child in children] == ["done"] * 4
         for thread in threads:
             thread.join()
         names = [each.obj.name for each in seen]
         assert len(names) == len(set(names)) == 4 * commits + 4 * 2 * commits
-        assert sorted({each.revision for each in seen}) == list(range(1, 8 * commits + 1))
-        assert [each.revision for each in seen] == sorted(each.revision for each in seen)
+        assert [each.revision for each in seen] == list(range(1, 12 * commits + 1))
         assert all(each.obj.resource_version == each.revision for each in seen)
 
     def test_a_list_is_one_moment(self, store: SqlStore) -> None:
@@ -354,10 +394,10 @@ class TestFollowing:
         torn = []
         while writer.is_alive():
             found, revision = store.list("Sandbox")
-            if {each.resource_version for each in found} != {revision}:
+            if [each.resource_version for each in found] != [revision - 1, revision]:
                 torn.append((found, revision))
         assert torn == []
-        assert store.revision() == 61
+        assert store.revision() == 122
 
 
 def write_pairs(store: SqlStore, writer: str, commits: int) -> None:
@@ -396,9 +436,9 @@ class TestTurns:
     def test_a_status_that_is_the_same_moves_nothing(self, store: SqlStore) -> None:
         a, b = insert(store, box("a", status={"x": 1, "y": 2}), box("b"))
         store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}),)))
-        assert store.revision() == 1
+        assert store.revision() == 2
         store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}), StatusWrite(b.ref, {"x": 1}))))
-        assert kinds_of(store.changes(1)) == [(2, "MODIFIED", "b")]
+        assert kinds_of(store.changes(2)) == [(3, "MODIFIED", "b")]
 
     def test_a_later_spec_is_not_undone_by_a_status(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
@@ -432,6 +472,9 @@ class TestTurns:
             last_end=Termination("c", 137, "OOMKilled", 1.25, 2.5),
             failure=Failure(4, 1_700_000_000.5, "Why", "because\u2028", 2, terminal=True),
             image_id="sha256:0",
+            use=Use(1_700_000_000.25, open=True, noted_at=1_700_000_001.5, generation=2),
+            idled_generation=2,
+            stop_reason="IdleReaped",
         )
         given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4))
         assert store.record(Writes(instances=(given_,))) == {stored.uid: replace(given_, version=1)}
@@ -443,7 +486,7 @@ class TestTurns:
         first = store.record(Writes(instances=(instance(a), instance(b))))
         ours = replace(first[a.uid], memory=Memory(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
-        for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), name="new", version=1)):
+        for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), member_uid="new", version=1)):
             writes = Writes(
                 instances=(replace(first[b.uid], memory=Memory(restarts=9)), stale),
                 statuses=(StatusWrite(b.ref, {"x": 1}),),
@@ -453,7 +496,7 @@ class TestTurns:
             assert isinstance(error, Conflict)
             assert "read again" in str(error)
         assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
-        assert (store.revision(), list(store.events())) == (1, [])
+        assert (store.revision(), list(store.events())) == (2, [])
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
@@ -478,6 +521,24 @@ class TestTurns:
         store.record(Writes(finalized=((stored.ref, "one"), (stored.ref, "unknown"))))
         assert store.list("Sandbox") == ([replace(stored, finalizers=(), resource_version=2)], 2)
 
+    def test_a_deletion_that_the_planner_asks_for_waits_for_the_finalizers(self, store: SqlStore) -> None:
+        held, free = insert(store, box(finalizers=("f",)), box("free"))
+        store.record(Writes(deletions=(Deletion(held.ref, 1, 7.0), Deletion(free.ref, 1, 7.0))))
+        asked = store.get("Sandbox", "default", "box")
+        assert asked is not None
+        assert asked.deleted_at == 7.0
+        assert store.get("Sandbox", "default", "free") is None
+        revision = store.revision()
+        store.record(Writes(deletions=(Deletion(held.ref, 1, 9.0), Deletion(free.ref, 1, 9.0))))
+        assert store.revision() == revision
+
+    def test_a_deletion_is_void_when_the_spec_has_moved_on(self, store: SqlStore) -> None:
+        insert(store, box(finalizers=("f",), generation=2))
+        store.record(Writes(deletions=(Deletion(box().ref, 1, 7.0),)))
+        kept = store.get("Sandbox", "default", "box")
+        assert kept is not None
+        assert kept.deleted_at is None
+
     def test_a_thousand_of_everything_is_one_commit(self, store: SqlStore) -> None:
         stored = insert(store, *(box(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000)))
         store.record(
@@ -487,10 +548,11 @@ class TestTurns:
                 events=tuple(event(each) for each in stored),
             )
         )
-        assert {each.resource_version for each in store.list("Sandbox")[0]} == {2}
-        assert len(store.changes(1, limit=10)) == len(store.instances()) == 1000
+        found, revision = store.list("Sandbox")
+        assert [each.resource_version for each in found] == list(range(1001, 2001))
+        assert (revision, len(store.changes(1000)), len(store.instances())) == (2000, 1000, 1000)
         store.record(Writes(finalized=tuple((each.ref, "f") for each in stored)))
-        assert (store.list("Sandbox"), list(store.instances())) == (([], 3), [])
+        assert (store.list("Sandbox"), list(store.instances())) == (([], 3000), [])
 
 
 class TestEvents:

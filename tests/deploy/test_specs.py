@@ -7,10 +7,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from controller.kinds.probe import Probe
 from controller.kinds.sandbox import SandboxSpec
 from tests.deploy.conftest import CHECKOUT
 
 SANDBOXES = [CHECKOUT / "specs/quickstart.yaml", *sorted((CHECKOUT / "specs/sandbox").glob("*.yaml"))]
+PROBES = ("startup", "readiness", "liveness")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -36,6 +38,17 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate shows."""
+    """But for those that specs/sandboxtemplate and specs/sandbox/probes.yaml show."""
+    elsewhere = {"spec.template_ref", "spec.template.resources", *(f"spec.template.{each}" for each in PROBES)}
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))
-    assert set(missing) == {"spec.template_ref", "spec.template.resources"}
+    assert set(missing) == elsewhere
+
+
+def test_the_example_of_probes_shows_every_field_of_one() -> None:
+    template = SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/probes.yaml")["spec"]).template
+    assert template is not None
+    shown = [each for each in (template.startup, template.readiness, template.liveness) if each is not None]
+    assert len(shown) == len(PROBES)
+    assert set().union(*(each.model_fields_set for each in shown)) == set(Probe.model_fields)
+    nested = [action for each in shown for action in (each.exec, each.http_get, each.tcp_socket) if action is not None]
+    assert [missing for action in nested for missing in unset(action)] == []

@@ -281,7 +281,7 @@ def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> Non
 
 
 def test_a_second_daemon_and_a_taken_socket_say_who_is_there(daemon: RunningDaemon, tmp_path: Path) -> None:
-    second = start_daemon(tmp_path, ready=False)
+    second = start_daemon(tmp_path, ready=False, PADDOCK_STANDBY="false")
     assert second.process.wait(30) == 1
     wait_for("it says who", lambda: f"pid {daemon.process.pid}" in "".join(second.log))
     other = start_daemon(tmp_path / "other", ready=False, PADDOCK_SOCKET=str(daemon.socket))

@@ -332,11 +332,11 @@ def test_nothing_is_left_open_when_reading_fails(v1: Host) -> None:
 
 
 def test_limits_in_force_in_version_1(v1: Host) -> None:
-    assert read_limits(v1.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 512, 1)
+    assert read_limits(v1.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 512, 1, 0)
 
 
 def test_limits_in_force_in_version_2(v2: Host) -> None:
-    assert read_limits(v2.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 100, 2)
+    assert read_limits(v2.cgroups, ID, PID) == Reading(33_554_432, 64, 50_000, 100_000, 100, 2, 0)
 
 
 def test_limits_of_another_process_are_not_read(v2: Host) -> None:

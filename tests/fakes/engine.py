@@ -9,6 +9,9 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.go_down("connection refused")          # blind, until engine.come_up()
     engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
+    engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
+    engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
+    engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -19,6 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from controller.kinds import labels as own
 from controller.kinds.action import (
@@ -28,6 +32,7 @@ from controller.kinds.action import (
     DisconnectNetwork,
     PauseContainer,
     PullImage,
+    ReadTail,
     RemoveContainer,
     RenameContainer,
     SignalContainer,
@@ -36,11 +41,13 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
-from tests.fakes.shell import run
+from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
 FACTS = HostFacts(
@@ -54,6 +61,7 @@ FACTS = HostFacts(
     default_runtime="runc",
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
+    swap_limit=True,
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -80,7 +88,9 @@ class Box:
     exit_code: int = 0
     oom_killed: bool = False
     error: str = ""
+    by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
+    at_rest: bool = False
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
 
@@ -91,6 +101,8 @@ class Box:
             id=self.id,
             name=self.name,
             uid=self.labels.get(own.UID, ""),
+            namespace=self.labels.get(own.NAMESPACE, ""),
+            object_name=self.labels.get(own.NAME, ""),
             state=self.state,
             role=self.labels.get(own.ROLE, "sandbox"),
             generation=int(generation),
@@ -107,6 +119,7 @@ class Box:
             oom_killed=self.oom_killed,
             networks=self.networks,
             error=self.error,
+            by_hand=self.by_hand,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -152,6 +165,10 @@ class FakeEngine:
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
         self.start_exits: dict[str, int] = {}
+        self.answers: dict[tuple[str, int], int | None] = {}
+        self.execs: dict[str, int] = {}
+        self.probes_run: list[Watch] = []
+        self.at_rest = False
         self.before_act: Callable[[Action], None] | None = None
         self._clock = clock
         self._facts = facts
@@ -161,6 +178,8 @@ class FakeEngine:
         self._pids = 1000
         self._down = ""
         self._deaf = False
+        self._ends: dict[str, End] = {}
+        self._lost = (0.0, 0.0)
         self._unreadable: set[str] = set()
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
@@ -176,6 +195,7 @@ class FakeEngine:
             RenameContainer: self._rename,
             DisconnectNetwork: self._network,
             ConnectNetwork: self._network,
+            ReadTail: self._read_tail,
             RemoveContainer: self._remove,
         }
 
@@ -183,6 +203,10 @@ class FakeEngine:
 
     @property
     def streams(self) -> "FakeEngine":
+        return self
+
+    @property
+    def probes(self) -> "FakeEngine":
         return self
 
     def open(self, wake: Wake) -> None:
@@ -255,7 +279,7 @@ class FakeEngine:
     def remove(self, name: str) -> None:
         """`docker rm -f`."""
         with self._by_hand():
-            del self._boxes[self.box(name).id]
+            self._drop(self.box(name))
 
     def rename(self, name: str, new: str) -> None:
         """`docker rename`."""
@@ -278,6 +302,13 @@ class FakeEngine:
         """`docker update`."""
         with self._by_hand():
             self.box(name).limits = limits
+
+    def update(self, name: str, **changes: Any) -> None:
+        """`docker update` of what no spec asks for: the fields of ByHand, and `cpu_shares`."""
+        with self._by_hand():
+            box = self.box(name)
+            box.limits = replace(box.limits, cpu_shares=changes.pop("cpu_shares", box.limits.cpu_shares))
+            box.by_hand = replace(box.by_hand, **changes)
 
     def connect(self, name: str, *networks: str) -> None:
         """`docker network connect` and `disconnect`: these networks and no others."""
@@ -319,6 +350,20 @@ class FakeEngine:
         self._down = ""
         self.look(full=True)
 
+    def shut_down(self, exit_code: int = 137) -> None:
+        """`systemctl stop docker`: it ends every container, and tells of it, before it goes."""
+        with self._by_hand():
+            for box in self._boxes.values():
+                _end(box, exit_code, self._clock.now())
+
+    def restart(self, *, live_restore: bool = False, exit_code: int = 137) -> None:
+        """`systemctl restart docker`: without live-restore every container ends with it. Seen once it is up again."""
+        with self._lock:
+            if not live_restore:
+                for box in self._boxes.values():
+                    _end(box, exit_code, self._clock.now())
+                self._lost = (self._clock.now() - 15, self._clock.now())
+
     def fail_next(self, action_type: type, *outcomes: Outcome) -> None:
         """The next actions of that type do nothing and have these outcomes."""
         self._failures[action_type].extend(outcomes)
@@ -341,6 +386,38 @@ class FakeEngine:
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         boxes = [self._boxes[each.id] for each in containers if each.id in self._boxes]
         return {each.id: _usage(each, self._clock.now()) for each in boxes if each.state in _LIVE}
+
+    # ports.Probes
+
+    def probe(self, watch: Watch) -> ProbeResult:
+        self.probes_run.append(watch)
+        wanted = watch.probe
+        try:
+            box = self._reachable(watch.run[0])
+        except StreamError as error:
+            return ProbeResult("unknown", str(error))
+        if box.state is not State.RUNNING:
+            return ProbeResult("unknown", f"the sandbox is not running: container {box.name} is {box.state}")
+        if wanted.exec is not None:
+            return self._exec_probe(wanted.exec.command, wanted.timeout_seconds)
+        port = (wanted.http_get or wanted.tcp_socket).port
+        if (box.name, port) not in self.answers:
+            return ProbeResult("failure", f"port {port}: connection refused")
+        status = self.answers[box.name, port]
+        if status is None:
+            return ProbeResult("failure", f"port {port}: no answer within {wanted.timeout_seconds} s")
+        if wanted.http_get is not None and not 200 <= status < 400:
+            return ProbeResult("failure", f"GET {wanted.http_get.path} on port {port}: HTTP status {status}")
+        return ProbeResult("success")
+
+    def _exec_probe(self, command: Sequence[str], timeout_seconds: int) -> ProbeResult:
+        known = self.execs.get(command[0])
+        done = run(command) if known is None else Run((), known)
+        code = done.exit_code
+        if code is None:
+            return ProbeResult("failure", f"no answer within {timeout_seconds} s: the command was killed")
+        said = b"".join(each.data for each in done.output).decode().strip()
+        return ProbeResult("failure", f"exit code {code}: {said}".rstrip(": ")) if code else ProbeResult("success")
 
     # ports.Streams
 
@@ -470,6 +547,7 @@ class FakeEngine:
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         box.limits = replace(action.limits, cpu_shares=action.limits.cpu_shares or box.limits.cpu_shares)
+        box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
     def _rename(self, action: RenameContainer) -> Outcome:
@@ -495,12 +573,21 @@ class FakeEngine:
         box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
         return Ok(box.id)
 
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if box is None:
+            return Ok(action.container_id, GONE)
+        if not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        written = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
+        return Ok(box.id, tail_of(written))
+
     def _remove(self, action: RemoveContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is not None:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
-            del self._boxes[box.id]
+            self._drop(box)
         return Ok(action.container_id)
 
     # Inside
@@ -532,6 +619,7 @@ class FakeEngine:
 
     def _run(self, box: Box) -> None:
         self._pids += 1
+        box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
         box.exit_code, box.oom_killed, box.error = 0, False, ""
         done = run(box.command)
@@ -546,6 +634,12 @@ class FakeEngine:
         if box.state in _LIVE and ends:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
+    def _drop(self, box: Box) -> None:
+        """Remove it by force; of one that ran, its end is told."""
+        if box.state in _LIVE:
+            self._ends[box.id] = End(137, self._clock.now())
+        del self._boxes[box.id]
+
     def _by_hand(self) -> "_ByHand":
         return _ByHand(self)
 
@@ -555,7 +649,14 @@ class FakeEngine:
         if self._down:
             after = replace(before, blind=self._down)
         elif look or not self._deaf:
-            after = replace(before, containers=self._all(), blind="" if look else before.blind, facts=self._facts)
+            after = replace(
+                before,
+                containers=self._all(),
+                blind="" if look else before.blind,
+                facts=self._facts,
+                lost=self._lost,
+                ends=MappingProxyType(dict(self._ends)),
+            )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
             others = {uid: group for uid, group in before.containers.items() if uid != act}
@@ -615,7 +716,7 @@ def _hands_off(box: Box) -> Outcome:
 
 
 def _usage(box: Box, now: float) -> Usage:
-    seconds = max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
+    seconds = 0.0 if box.at_rest else max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
     return Usage(
         source="cgroup2",
         cpu_usage_seconds=seconds,

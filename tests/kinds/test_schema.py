@@ -78,6 +78,9 @@ OTHER: dict[str, Any] = {
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
     "resources": {"limits": {"pids": 3}},
+    "startup": {"exec": {"command": ["true"]}},
+    "readiness": {"tcpSocket": {"port": 80}},
+    "liveness": {"httpGet": {"port": 80}},
 }
 
 

@@ -6,7 +6,8 @@ effect; `House.daemon()` then makes the next daemon over the same store and the 
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from controller.kinds.action import Action
@@ -16,13 +17,15 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import discover
+from controller.loop.activity import ActivityLog
+from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.levels import Policy
-from controller.ports import NullMeter
+from controller.ports import NullMeter, Transaction
 from controller.service.apply import Source
-from controller.service.services import make_services
+from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -79,6 +82,13 @@ class FusedStore:
         self._fuse.step(after=True)
         return recorded
 
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        self._fuse.step(after=False)
+        with self._store.transaction() as transaction:
+            yield transaction
+        self._fuse.step(after=True)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
@@ -94,19 +104,23 @@ class House:
         self.engine.open(lambda: None)
         self._threads = threads
         self._uids = 0
-        services = make_services(
+        self.wake: Callable[[], None] = lambda: None
+        self._workers: Workers | None = None
+        self.daemon()
+
+    def _services(self) -> Services:
+        return make_services(
             registry=discover(),
             store=self.store,
             engine=self.engine,
             streams=self.engine,
             admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
             clock=self.clock,
-            wake=lambda: None,
+            wake=lambda: self.wake(),
             new_uid=self._new_uid,
+            snapshot=lambda: self.turn.last,
+            in_use=self.activity,
         )
-        self.services = services
-        self._workers: Workers | None = None
-        self.daemon()
 
     def _new_uid(self) -> str:
         self._uids += 1
@@ -120,8 +134,19 @@ class House:
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
+        self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
+        self.activity = ActivityLog(self.clock)
+        self.services = self._services()
         self.turn = Turn(
-            store=store, engine=engine, workers=self._workers, clock=self.clock, meter=NullMeter(), policy=Policy()
+            store=store,
+            engine=engine,
+            workers=self._workers,
+            prober=self.prober,
+            clock=self.clock,
+            meter=NullMeter(),
+            policy=Policy(),
+            activity=self.activity,
+            usage=self.engine,
         )
 
     def close(self) -> None:
@@ -201,12 +226,19 @@ class House:
         end = self.clock.now() + seconds
         for _ in range(200):
             decided = self.one_turn()
-            if decided.groups or decided.writes or self.turn_has_results():
+            if decided.groups or decided.writes or decided.samples or self.turn_has_results() or self.probed():
                 continue
-            if decided.next_wake is None or decided.next_wake > end:
+            wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
+            if not wakes or min(wakes) > end:
                 return
-            self.clock.advance(max(0.0, decided.next_wake - self.clock.now()))
+            self.clock.advance(max(0.0, min(wakes) - self.clock.now()))
         raise AssertionError(f"does not settle: {decided}")
+
+    def probed(self) -> bool:
+        """Ask the probes that are due; whether that changed anything."""
+        before = self.prober.view()
+        self.prober.run_due()
+        return self.prober.view() != before
 
     def turn_has_results(self) -> bool:
         assert self._workers is not None

@@ -10,6 +10,7 @@ from controller.kinds.plan import Plan
 from controller.kinds.snapshot import Snapshot
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
+from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.levels import Policy
@@ -72,7 +73,17 @@ def body(world: World) -> Iterator[Body]:
     store, clock, alarm, jobs = world.store(), HandClock(), Alarm(), MarkedJobs()
     engine = FakeEngine(store.instance_id, clock=clock)
     workers = Workers(engine, NullMeter(), threads=2, wake=alarm.wake)
-    turn = Troubled(Turn(store=store, engine=engine, workers=workers, clock=clock, meter=NullMeter(), policy=Policy()))
+    prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
+    made = Turn(
+        store=store,
+        engine=engine,
+        workers=workers,
+        prober=prober,
+        clock=clock,
+        meter=NullMeter(),
+        policy=Policy(),
+    )
+    turn = Troubled(made)
     heart = Heartbeat(
         turn=turn,  # type: ignore[arg-type]
         alarm=alarm,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.action import ReadTail
 from controller.service import errors
 from controller.service.apply import Source
 from controller.service.diff import Diff, Difference
@@ -46,7 +47,7 @@ def compare(house: House, found: list[Difference], change: Any, *, new: str = ""
     done = len(house.engine.calls)
     change()
     house.settle()
-    made = [str(each) for each in house.engine.calls[done:]]
+    made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]  # changes nothing
     if new:
         uid = house.container_name(new).rsplit("-", 1)[1]
         printed = [each.replace("xxxxxxxx", uid) for each in printed]
@@ -244,6 +245,6 @@ def test_from_every_way_to_every_other(house: House, before: tuple[str, str, str
         done = len(house.engine.calls)
         apply(house, asked(name, after))
         house.settle()
-        made = [str(each) for each in house.engine.calls[done:]]
+        made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]
         # A call that the engine asked to make again counts once.
         assert [each for i, each in enumerate(made) if made[i - 1 : i] != [each]] == printed, (before, after)

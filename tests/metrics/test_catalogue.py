@@ -1,18 +1,20 @@
 """The catalogue is consistent in itself, and what is exported is in it, with the labels it says."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from controller.kinds.activity import Activity
 from controller.kinds.instance import Memory
-from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS
+from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.containers import FIGURES, NETWORK_FIGURES, ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import new_registry
-from tests.metrics.made_up import MadeUpUsage, container, instance, many, sandbox, snapshot
+from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, many, sandbox, snapshot
 
 SUFFIXES = ("_bucket", "_sum", "_count")
 FOREIGN = ("process_", "python_gc_")
@@ -32,7 +34,7 @@ def test_a_family_keeps_the_rules(family: Family) -> None:
 
 
 def test_every_name_is_given_once() -> None:
-    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + HOST)
+    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + POOLS + HOST)
 
 
 def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
@@ -75,9 +77,9 @@ def test_detail_is_off_by_default() -> None:
 
 def test_a_sandbox_costs_at_most_60_series() -> None:
     """The worst case: every figure known, a network, every condition, an end, being deleted, waiting."""
-    worst = sandbox("worst", deleted_at=1.0)
+    worst = sandbox("worst", {**SPEC, "lifecycle": {"idleTimeoutSeconds": 600}}, deleted_at=1.0)
     worst.obj.status["conditions"][1].update(status="False", reason="CrashLoopBackOff")
-    seen = snapshot(worst, containers=[container(worst.obj)])
+    seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
     assert instance(worst.obj).memory != Memory()
     collectors = ContainerCollector(lambda: seen, MadeUpUsage()), ObjectCollector(lambda: seen)
     samples = [each for one in collectors for metric in one.collect() for each in metric.samples]

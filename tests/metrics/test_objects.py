@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.kinds.activity import Activity, Use
 from controller.kinds.instance import Memory, Termination
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.metrics.catalogue.objects import CONDITIONS, STATES
@@ -37,6 +38,18 @@ def scraped(seen: Snapshot | None, **options: tuple[str, ...]) -> Scraped:
 )
 def test_each_figure_is_where_it_belongs(name: str, value: float | None) -> None:
     assert scraped(snapshot(BOX)).value(f"paddock_sandbox_{name}", **HERE) == value
+
+
+def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
+    kept = instance(BOX.obj, Memory(use=Use(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
+    seen = replace(snapshot(BOX), instances={BOX.obj.uid: kept})
+
+    def shown(*used: Activity) -> float | None:
+        now = replace(seen, activity=dict.fromkeys([BOX.obj.uid], *used) if used else {})
+        return scraped(now).value("paddock_sandbox_last_activity_timestamp_seconds", **HERE)
+
+    assert (shown(), shown(Activity(NOW - 5)), shown(Activity(NOW - 5, open=1))) == (NOW - 50, NOW - 5, NOW)
+    assert scraped(snapshot(BOX)).value("paddock_sandbox_last_activity_timestamp_seconds", **HERE) is None
 
 
 def test_info_has_the_specs_facts() -> None:

@@ -11,13 +11,16 @@ from typing import Any
 
 import yaml
 
+from controller.kinds.activity import Activity, CpuSample, Use
 from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Instance, Memory, Termination
 from controller.kinds.labels import container_name
+from controller.kinds.logtail import Tail
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed import ByHand, Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.plan import Plan
+from controller.kinds.probe import Checked, Probed, ProbeResult, Tally, Watch
 from controller.kinds.quantity import parse_bytes, parse_cpu
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
 from controller.kinds.snapshot import Result, Sandbox, Snapshot
@@ -80,12 +83,14 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
             cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else wanted.cpu_millicores,
             memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else wanted.memory_bytes,
             pids=limits.get("pids", wanted.pids),
+            cpu_shares=limits.get("cpu_shares", wanted.cpu_shares),
         ),
         started_at=now + said.pop("started", -100),
         finished_at=now + said.pop("finished") if "finished" in said else 0.0,
         exit_code=said.pop("exit_code", 0),
         oom_killed=said.pop("oom_killed", False),
         networks=tuple(said.pop("networks", ["none"])),
+        by_hand=ByHand(**said.pop("by_hand", {})),
         **said,
     )
 
@@ -95,8 +100,18 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
     made = rendered(box)
     end = said.pop("last_end", None)
     failure = said.pop("failure", None)
+    if "checked" in said:
+        checked = {"run": [f"{box.obj.name}-c1", -100], "since": -100, **said["checked"]}
+        run, since = (checked.pop("run")), checked.pop("since")
+        said["checked"] = Checked((run[0], now + run[1]), since=since and now + since, **checked)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
+    for name in said.keys() & {"idled_at", "first_start", "expired_at"}:
+        said[name] = now + said[name]
+    if "use" in said:
+        kept = said["use"]
+        at, noted = now + kept["at"], now + kept.get("noted", kept["at"])
+        said["use"] = Use(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
     for run in said.keys() & {"run", "asked_to_stop"}:
         said[run] = (said[run][0], now + said[run][1])
     if said.get("finished") == "now":
@@ -108,6 +123,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
             reason=end["reason"],
             started_at=now + end["started"],
             finished_at=now + end["finished"],
+            tail=None if end.get("unread") else Tail(("last words",)),
         )
     if failure is not None:
         failure = Failure(
@@ -120,6 +136,15 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
         )
     made_from = said.pop("made_from", made.template_fields)
     return Memory(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+
+
+def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
+    """What was seen of a box's use; `cpu` are samples of its run that began 100 s ago: [when, seconds]."""
+    run = (f"{box.obj.name}-c1", now + said.get("started", -100))
+    samples = [CpuSample(run, now + at, seconds) for at, seconds in said.get("cpu", [])]
+    mark, newest = (samples[0], samples[-1]) if samples else (None, None)
+    last_at = now + said["last"] if "last" in said else 0.0
+    return Activity(last_at, said.get("open", 0), said.get("asking", 0), mark, newest)
 
 
 def instance(box: Sandbox, remembered: Memory) -> Instance:
@@ -143,9 +168,12 @@ def snapshot(
     *,
     now: float = NOW,
     blind: str = "",
+    lost: tuple[float, float] = (0.0, 0.0),
     instances: dict[str, Instance] | None = None,
     in_flight: frozenset[str] = frozenset(),
     results: dict[str, Result] | None = None,
+    probes: dict[str, Probed] | None = None,
+    used: dict[str, Activity] | None = None,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -154,11 +182,27 @@ def snapshot(
         now=now,
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in boxes},
-        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2)),
+        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2), lost),
         instances=instances or {},
         in_flight=in_flight,
         results=results or {},
+        probes=probes or {},
+        activity=used or {},
     )
+
+
+def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
+    """What the probes of the box's first container came to; those that are not said to differ are asked as wanted."""
+    said = dict(said)
+    run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
+    asked = dict(rendered(box).probes.named())
+    watches = tuple(Watch(name, asked[name], run, 0, run[1]) for name in said.pop("asked", list(said)))
+    tallies = {}
+    for name, each in said.items():
+        outcome = "unknown" if each.get("unknown") else "failure" if each.get("failures") else "success"
+        result = ProbeResult(outcome, each.get("message", ""))
+        tallies[name] = Tally(result, each.get("successes", 0), each.get("failures", 0))
+    return Probed(run, watches, tallies)
 
 
 _OUTCOMES = {"ok": lambda _: Ok("c"), "waiting": Waiting, "transient": Transient, "terminal": Terminal}
@@ -188,8 +232,11 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         list(boxes.values()),
         containers,
         blind=data.get("blind", ""),
+        lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,
+        probes={uid_of(name): probed(boxes[name], said) for name, said in data.get("probes", {}).items()},
+        used={uid_of(name): activity(boxes[name], **said) for name, said in data.get("activity", {}).items()},
     )
     return made, data

@@ -16,7 +16,12 @@ def test_a_new_object_is_stored_with_its_defaults_and_everything_that_is_the_ser
     assert stored.uid == "00000000-0000-4000-8000-000000000001"
     assert (stored.generation, stored.created_at) == (1, world.clock.now())
     assert stored.finalizers == ("paddock/container",)
-    assert stored.spec["lifecycle"] == {"shutdownGracePeriodSeconds": 10}
+    assert stored.spec["lifecycle"] == {
+        "shutdownGracePeriodSeconds": 10,
+        "idleTimeoutSeconds": 1800,
+        "keepRunning": False,
+        "onIdle": "Suspend",
+    }
     assert stored.spec["resources"] == {"limits": {"cpu": "500m", "memory": "512Mi"}}
     assert stored.last_applied is not None
     assert "lifecycle" not in stored.last_applied["spec"]

@@ -5,7 +5,7 @@ import pytest
 from controller.kinds.observed import Observation, State
 from controller.kinds.registry import Kind, discover
 from controller.service import errors, wire
-from controller.service.table import event_table, table
+from controller.service.table import table
 from tests.helpers_api import QUICKSTART, World
 
 
@@ -63,22 +63,6 @@ def test_delete_all_takes_those_that_the_selector_matches(world: World, kind: Ki
     gone = world.services.objects.delete_all(kind, "default", labels="app=web")
     assert [each.name for each in gone] == ["b", "c"]
     assert world.sandbox("a").deleted_at is None
-
-
-def test_events_are_of_a_namespace_a_name_or_a_uid(world: World) -> None:
-    world.apply("---\n".join([_named("a"), _named("b")]))
-    world.add_event(world.sandbox("a"), "Created", "container made")
-    world.clock.advance(5)
-    world.add_event(world.sandbox("b"), "Failed", "no image", "Warning")
-    world.add_event(world.sandbox("b"), "Failed", "no image", "Warning")
-    events = world.services.objects.events("default")
-    assert [(each.reason, each.count) for each in events] == [("Created", 1), ("Failed", 2)]
-    assert [each.reason for each in world.services.objects.events(kind="sandbox", name="a")] == ["Created"]
-    assert [each.reason for each in world.services.objects.events(uid=world.sandbox("b").uid)] == ["Failed"]
-    assert [each.reason for each in world.services.objects.events(kind="sandbox", name="a", limit=1)] == ["Created"]
-    assert not world.services.objects.events("team")
-    rows = [row["cells"] for row in event_table(events, world.clock.now() + 60)["rows"]]
-    assert rows[1] == ["60s (x2)", "Warning", "Failed", "sandbox/b", "no image"]
 
 
 def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kind: Kind) -> None:

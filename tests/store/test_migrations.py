@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9001"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -103,7 +103,7 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
         # What refers to the remade table refers to the new one, and nothing was lost on the way.
         assert contents(store) == before
         with database.migrating() as connection:
-            migrate.downgrade(connection, "0001", scripts=later)
+            migrate.downgrade(connection, "0002", scripts=later)
     store.open()
     assert contents(store) == before
     with store.transaction() as transaction:
@@ -119,7 +119,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Pa
         with pytest.raises(ArithmeticError, match="halfway"), database.migrating() as connection:
             migrate.upgrade(connection, "it", scripts=scripts)
         with database.reading() as connection:
-            assert migrate.current(connection) == "0001"
+            assert migrate.current(connection) == "0002"
             assert "later" not in {column["name"] for column in inspect(connection).get_columns("objects")}
     store.open()
     assert contents(store) == before
@@ -138,7 +138,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(world: World, l
     assert "not open" in store.ping()
     with world.database() as database, database.migrating() as connection:
         assert migrate.current(connection) == "9001"
-        migrate.downgrade(connection, "0001", scripts=later)
+        migrate.downgrade(connection, "0002", scripts=later)
     store.open()
     assert contents(store) == before
 

@@ -1,6 +1,7 @@
 """`paddock apply`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -8,6 +9,7 @@ from controller.cli import files
 from controller.cli.errors import CliError
 from controller.cli.options import files_option, namespace_option
 from controller.cli.output import say
+from controller.cli.set_options import set_fields, set_options
 
 
 @click.command("apply")
@@ -19,37 +21,53 @@ from controller.cli.output import say
     default="none",
     help="client: only check the files, without a daemon. server: check and merge, but write nothing.",
 )
+@set_options
 @click.option("--plan", is_flag=True, help="With --dry-run=server: also the engine calls that would follow.")
 @click.pass_context
-def apply_(ctx: click.Context, files_: Sequence[str], namespace: str | None, dry_run: str, plan: bool) -> None:
+def apply_(
+    ctx: click.Context, /, files_: Sequence[str], namespace: str | None, dry_run: str, plan: bool, **as_set: Any
+) -> None:
     """Create or change objects as spec files say: all of them, or none and every reason.
 
     \b
     paddock apply -f specs/quickstart.yaml
     paddock apply -f specs/ --dry-run=server
+    paddock apply -f specs/ --applyset web --prune
     """
     if not files_:
         raise click.UsageError("name what to apply with -f FILE, -f FOLDER or -f -")
     if plan and dry_run != "server":
         raise click.UsageError("--plan writes nothing: say --dry-run=server with it, or use `paddock diff --plan`")
+    fields = set_fields(**as_set)
     documents = files.read(files_)
     if dry_run == "client":
         _check(documents, namespace)
+        if as_set["prune"]:
+            _tell_pruned(ctx, {"documents": documents, "namespace": namespace, **fields})
         return
     from controller.cli.client import connect
 
     if plan:
         from controller.cli.plan_text import plan_text, quota_lines
 
-        body = {"documents": documents, "namespace": namespace, "plan": True}
+        body = {"documents": documents, "namespace": namespace, "plan": True, **fields}
         items = connect(ctx).request("POST", "diff", json=body)["items"]
         for each in (*map(plan_text, items), *quota_lines(items)):
             say(each)
         return
-    body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server"}
+    body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server", **fields}
     suffix = " (server dry run)" if dry_run == "server" else ""
     for each in connect(ctx).request("POST", "apply", json=body)["items"]:
         say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
+
+
+def _tell_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
+    """What would be pruned: the daemon alone knows what is in the set."""
+    from controller.cli.client import connect
+
+    for each in connect(ctx).request("POST", "apply", json={**body, "dryRun": True})["items"]:
+        if each["result"] == "pruned":
+            say(f"{each['resource']}/{each['metadata']['name']} pruned (client dry run)")
 
 
 def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:

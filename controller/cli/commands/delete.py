@@ -16,6 +16,8 @@ from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
 from controller.cli.watching import Object, until
 
+Query = dict[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class _Doomed:
@@ -33,6 +35,12 @@ class _Doomed:
 @namespace_option
 @selector_option
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@click.option(
+    "--cascade",
+    type=click.Choice(["background", "foreground", "orphan"]),
+    default="background",
+    help="What becomes of objects that they own: deleted with them; the same, before them; or kept.",
+)
 @click.option("--wait/--no-wait", default=True, help="Wait until they are gone. [default: wait]")
 @click.option("--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
 @click.option("--ignore-not-found", is_flag=True, help="It is no error if they are gone already.")
@@ -44,6 +52,7 @@ def delete_(
     namespace: str | None,
     selector: str,
     everything: bool,
+    cascade: str,
     wait: bool,
     timeout: float,
     ignore_not_found: bool,
@@ -62,9 +71,10 @@ def delete_(
     missing: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     pairs = _in_files(kinds, files_, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
-    for target, where in pairs:
+    for target, _ in pairs:
         _check(target, selector, everything)
-        _delete(client, target, where, selector, doomed, missing)
+    for target, where in pairs:
+        _delete(client, target, where, _query(ctx, selector, cascade), doomed, missing)
     for error in () if ignore_not_found else missing:
         error.show()
     if not doomed and not missing:
@@ -74,7 +84,16 @@ def delete_(
     ctx.exit(1 if missing and not ignore_not_found else 0)
 
 
+def _query(ctx: click.Context, selector: str, cascade: str) -> Query:
+    """What is not asked for is left out: a deletion that is under way goes on as it began."""
+    query = {"labelSelector": selector} if selector else {}
+    if ctx.get_parameter_source("cascade") is not click.core.ParameterSource.DEFAULT:
+        query["propagationPolicy"] = cascade.capitalize()
+    return query
+
+
 def _check(target: Target, selector: str, everything: bool) -> None:
+    target.resource.check_writable()
     if target.names and (everything or selector):
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:
@@ -98,16 +117,15 @@ def _in_files(kinds: Kinds, names: Sequence[str], namespace: str | None) -> list
 
 
 def _delete(
-    client: Client, target: Target, place: str, selector: str, doomed: list[_Doomed], missing: list[Refused]
+    client: Client, target: Target, place: str, query: Query, doomed: list[_Doomed], missing: list[Refused]
 ) -> None:
     resource = target.resource
     objects = []
     if not target.names:
-        params = {"labelSelector": selector} if selector else None
-        objects = client.request("DELETE", resource.path(place), params=params)["items"]
+        objects = client.request("DELETE", resource.path(place), params=query)["items"]
     for name in target.names:
         try:
-            objects.append(client.request("DELETE", resource.path(place, name)))
+            objects.append(client.request("DELETE", resource.path(place, name), params=query))
         except Refused as error:
             if error.reason != "NotFound":
                 raise

@@ -37,11 +37,19 @@ def _fetch(client: Client, target: Target, place: str, selector: str) -> list[An
 
 def _describe(client: Client, obj: Mapping[str, Any]) -> str:
     metadata, status = obj["metadata"], dict(obj.get("status", {}))
-    conditions = status.pop("conditions", [])
-    parts = [*_identity(metadata), "Spec:", _indented(obj["spec"])]
+    conditions, ended = status.pop("conditions", []), status.pop("lastTermination", None)
+    parts = list(_identity(metadata))
+    if "spec" not in obj:  # an Event: its fields stand at the top, and nothing happens to it
+        fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
+        return "\n".join([*parts, yaml_text(fields)])
+    if obj["spec"]:
+        parts += ["Spec:", _indented(obj["spec"])]
     if status:
         parts += ["Status:", _indented(status)]
-    parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
+    if ended:
+        parts += ["Last termination:", _indented(ended)]
+    if conditions or "generation" in metadata:
+        parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
     parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
     return "\n".join(parts)
@@ -59,7 +67,7 @@ def _identity(metadata: Mapping[str, Any]) -> Iterator[str]:
         "Annotations": _pairs(metadata.get("annotations", {})),
         "UID": metadata["uid"],
         "Generation": str(metadata.get("generation", "")),
-        "Created": metadata["creationTimestamp"],
+        "Created": metadata.get("creationTimestamp", ""),
         "Deleting since": metadata.get("deletionTimestamp", ""),
     }
     for title, value in shown.items():

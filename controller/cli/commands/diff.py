@@ -10,15 +10,19 @@ from controller.cli import files
 from controller.cli.errors import CliError, Misused
 from controller.cli.options import files_option, namespace_option
 from controller.cli.output import say
+from controller.cli.set_options import set_fields, set_options
 
 
 @click.command("diff")
 @files_option
 @namespace_option
+@set_options
 @click.option("--plan", is_flag=True, help="How each change takes effect, and the engine calls to come.")
 @click.option("--delete", "deletion", is_flag=True, help="What deleting these objects would do, instead.")
 @click.pass_context
-def diff_(ctx: click.Context, files_: Sequence[str], namespace: str | None, plan: bool, deletion: bool) -> None:
+def diff_(
+    ctx: click.Context, /, files_: Sequence[str], namespace: str | None, plan: bool, deletion: bool, **as_set: Any
+) -> None:
     """Show what applying spec files would change: exit code 0 nothing, 1 something, 2 or more an error.
 
     \b
@@ -27,8 +31,9 @@ def diff_(ctx: click.Context, files_: Sequence[str], namespace: str | None, plan
     """
     if not files_:
         raise click.UsageError("name what to compare with -f FILE, -f FOLDER or -f -")
+    fields = set_fields(**as_set)
     try:
-        items = _ask(ctx, files_, namespace, plan=plan, delete=deletion)
+        items = _ask(ctx, files_, namespace, plan=plan, delete=deletion, **fields)
     except CliError as error:
         raise Misused(error.message) from error  # 1 means that something differs
     for each in items:
@@ -41,7 +46,7 @@ def diff_(ctx: click.Context, files_: Sequence[str], namespace: str | None, plan
     ctx.exit(1 if any(each["before"] != each["after"] for each in items) else 0)
 
 
-def _ask(ctx: click.Context, names: Sequence[str], namespace: str | None, **options: bool) -> list[dict[str, Any]]:
+def _ask(ctx: click.Context, names: Sequence[str], namespace: str | None, **options: Any) -> list[dict[str, Any]]:
     documents = files.read(names)
     from controller.cli.client import connect
 

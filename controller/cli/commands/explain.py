@@ -26,7 +26,7 @@ _BOUNDS = {
 @click.argument("what", required=False, metavar="KIND[.FIELD[.FIELD ...]]")
 @click.option("--recursive", is_flag=True, help="The fields below the fields, too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: as a JSON Schema.")
-@click.option("--schema", "whole", is_flag=True, help="The published JSON Schema of all kinds.")
+@click.option("--schema", "whole", is_flag=True, help="The published JSON Schema of what can be applied.")
 def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> None:
     """Show what the fields of a kind mean, what they may hold, and how a change takes effect.
 

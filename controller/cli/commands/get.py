@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.errors import Refused
+from controller.cli.errors import CliError, Refused
 from controller.cli.formats import FORMS, made, reads, sort_key
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
@@ -25,10 +25,17 @@ class Asked:
     targets: Sequence[Target]
     place: str | None
     selector: str
+    fields: str
     output: str | None
     header: bool
     sort: Callable[[Any], Any] | None
     refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """What narrows a list."""
+        found = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {key: value for key, value in found.items() if value}
 
     @property
     def of_all(self) -> bool:
@@ -41,6 +48,9 @@ class Asked:
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
 @selector_option
+@click.option(
+    "--field-selector", "fields", default="", metavar="TERMS", help="Fields: metadata.name=web, type!=Normal."
+)
 @click.option("-o", "--output", metavar="FORM", help=f"Another form than a table: {FORMS}.")
 @click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
 @click.option("--sort-by", metavar="JSONPATH", help="The order of the rows, such as .metadata.creationTimestamp.")
@@ -53,6 +63,7 @@ def get_(
     namespace: str | None,
     everywhere: bool,
     selector: str,
+    fields: str,
     output: str | None,
     no_headers: bool,
     sort_by: str | None,
@@ -64,6 +75,7 @@ def get_(
     \b
     paddock get sandboxes
     paddock get sb/quickstart -o yaml
+    paddock get events --field-selector type=Warning
     paddock get sb -w -o custom-columns=NAME:.metadata.name,IMAGE:.spec.template.image
     """
     if reads(output):
@@ -72,9 +84,9 @@ def get_(
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
-    asked = Asked(client, targets, place, selector, output, not no_headers, sort)
-    if not asked.of_all and (everywhere or selector):
-        raise click.UsageError("a name can't be combined with -A or -l; leave one of them out")
+    asked = Asked(client, targets, place, selector, fields, output, not no_headers, sort)
+    if not asked.of_all and (everywhere or selector or fields):
+        raise click.UsageError("a name can't be combined with -A, -l or --field-selector; leave one of them out")
     if watch or watch_only:
         _watch(ctx, asked, only=watch_only)
         return
@@ -87,7 +99,8 @@ def get_(
 def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
     """The answers for a target: one for a whole kind, or one for each name that is found."""
     if not target.names:
-        return [asked.client.get(target.resource.path(asked.place), table=rows, labelSelector=asked.selector)]
+        path, params = target.resource.path(asked.place), asked.params
+        return [asked.client.get(path, table=rows, **params)]
     found = []
     for name in target.names:
         try:
@@ -155,8 +168,11 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
     kinds = list(dict.fromkeys(each.resource for each in asked.targets))
     if len(kinds) > 1:
         raise click.UsageError("only one kind can be watched at a time; name one")
+    if not kinds[0].watched:
+        words = "are worked out at each reading and can't be watched; ask again, or use `paddock wait`"
+        raise CliError(f"{kinds[0].plural} {words}")
     (kind,), names = kinds, {name for each in asked.targets for name in each.names}
-    params = {"labelSelector": asked.selector} if asked.selector else name_params(names)
+    params = asked.params or name_params(names)
     path, rows = kind.path(asked.place), not reads(asked.output)
     listed = asked.client.request("GET", path, params=params, table=rows)
     revision = listed["metadata"].get("resourceVersion", "0")  # 0: of a store in which nothing was ever written

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, store
+from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, pools, store
 from controller.metrics.catalogue.family import Family
 
-METER: tuple[Family, ...] = loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES
+METER: tuple[Family, ...] = (
+    loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES + pools.CLAIMS
+)
 """Families that rooms count, observe and set through the Meter port."""
 
 CONTAINERS: tuple[Family, ...] = containers.FAMILIES
@@ -15,7 +17,12 @@ CONTAINERS: tuple[Family, ...] = containers.FAMILIES
 OBJECTS: tuple[Family, ...] = objects.FAMILIES
 """Families that show the objects of the last snapshot."""
 
+POOLS: tuple[Family, ...] = pools.FAMILIES
+"""Families that show the warm pools of the last snapshot."""
+
 HOST: tuple[Family, ...] = host.FAMILIES
 """Families that show what the engine told of itself and its host in the last snapshot."""
 
-CATALOGUE: Mapping[str, Family] = MappingProxyType({each.name: each for each in METER + CONTAINERS + OBJECTS + HOST})
+CATALOGUE: Mapping[str, Family] = MappingProxyType(
+    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + HOST}
+)

@@ -1,5 +1,6 @@
 """Section B: desired and actual state of each sandbox."""
 
+from controller.kinds import instance
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
@@ -33,20 +34,7 @@ WAITING_WORDS = {
     "InvalidConfig": "ConfigError",
     "Refused": "ConfigError",
 }
-END_REASONS = (
-    "Completed",
-    "Error",
-    "OOMKilled",
-    "Killed",
-    "Stopped",
-    "DeadlineExceeded",
-    "IdleReaped",
-    "Evicted",
-    "StartFailed",
-    "EngineLost",
-    "Superseded",
-    OTHER,
-)
+END_REASONS = (*instance.END_REASONS, OTHER)
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
@@ -67,6 +55,12 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_sandbox_spec_cpu_limit_cores", "Desired CPU limit.", SANDBOX, unit="cores"),
     gauge("paddock_sandbox_spec_memory_limit_bytes", "Desired memory limit.", SANDBOX, unit="bytes"),
     gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
+    gauge(
+        "paddock_sandbox_last_activity_timestamp_seconds",
+        "Last exec, file, tool or stream use.",
+        SANDBOX,
+        unit="seconds",
+    ),
     gauge(
         "paddock_sandbox_status_state",
         f"1 for the current state, 0 for the others ({', '.join(STATES)}).",

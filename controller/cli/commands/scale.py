@@ -1,0 +1,65 @@
+"""`paddock scale`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from controller.cli.errors import CliError
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
+from controller.cli.output import say
+from controller.cli.patching import dry_run_option, meant, told, with_version
+
+
+@click.command("scale")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ...")
+@click.option("--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="How many to keep.")
+@click.option("--current-replicas", type=click.IntRange(min=0), metavar="N", help="Only if it is so many now.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind, in the namespace.")
+@namespace_option
+@selector_option
+@dry_run_option
+@click.pass_context
+def scale_(
+    ctx: click.Context,
+    what: Sequence[str],
+    replicas: int,
+    current_replicas: int | None,
+    everything: bool,
+    namespace: str | None,
+    selector: str,
+    dry_run: str,
+) -> None:
+    """Set how many members a pool keeps ready.
+
+    \b
+    paddock scale sandboxpool/python --replicas 5
+    paddock scale sbp --all --replicas 0
+    """
+    from controller.cli.client import connect
+    from controller.kinds.registry import discover
+
+    client, trial = connect(ctx), dry_run == "server"
+    found = meant(client, what, namespace or DEFAULT_NAMESPACE, selector=selector, everything=everything)
+    for each in found:
+        kind = discover().by_word(each.resource.plural)
+        if kind is None or not kind.scale:
+            able = ", ".join(other.plural for other in discover() if other.scale)
+            raise CliError(f"{each} has no replicas to set; {able} have")
+        before = each.read(client)
+        now = _at(before["spec"], kind.scale)
+        if current_replicas is not None and now != current_replicas:
+            raise CliError(f"{each} is at {now} replicas, not at {current_replicas}; nothing was changed there")
+        after = each.patch(client, with_version({"spec": _nested(kind.scale, replicas)}, before), dry_run=trial)
+        say(told(each, "scaled", before, after, dry_run=trial))
+
+
+def _at(spec: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec
+
+
+def _nested(path: Sequence[str], value: int) -> dict[str, Any]:
+    first, *rest = path
+    return {first: _nested(rest, value) if rest else value}

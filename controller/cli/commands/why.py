@@ -1,0 +1,79 @@
+"""`paddock why`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.errors import CliError
+from controller.cli.kinds import Kinds
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import columns, json_text, say, yaml_text
+
+_VERDICTS = {
+    "AsAsked": "as asked",
+    "Acting": "being acted on",
+    "Waiting": "waiting",
+    "Refused": "refused",
+    "Unknown": "not known",
+    "NotSeenYet": "not looked at yet",
+}
+
+
+@click.command("why")
+@click.argument("what", nargs=-1, required=True, metavar="[KIND] NAME | KIND/NAME")
+@namespace_option
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.pass_context
+def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output: str | None) -> None:
+    """Show why a sandbox is as it is: what was wanted, what was seen, what is done or waited for, and until when.
+
+    \b
+    paddock why quickstart
+    paddock why sandbox/quickstart -o yaml
+    """
+    client = connect(ctx)
+    words = [f"sandbox/{what[0]}"] if len(what) == 1 and "/" not in what[0] else list(what)
+    targets = Kinds(client).targets(words)
+    if len(targets) != 1 or len(targets[0].names) != 1:
+        raise click.UsageError("name one sandbox")
+    resource, name = targets[0].resource, targets[0].names[0]
+    if resource.kind != "Sandbox":
+        raise CliError(f"nothing is decided for a {resource.kind} by itself; name a sandbox")
+    found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
+    if output is not None:
+        say((json_text if output == "json" else yaml_text)(found))
+    else:
+        say("\n".join(_lines(found)))
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    metadata = found["metadata"]
+    reason = "" if found["reason"] == found["verdict"] else f"{found['reason']}: "
+    yield f"sandbox/{metadata['name']} is {_VERDICTS.get(found['verdict'], found['verdict'])}"
+    yield f"  {reason}{found['message']}"
+    if found["underWay"]:
+        yield "  engine calls for it are under way"
+    if "until" in found:
+        yield f"  looked at again in {found['waitSeconds']:.0f} s ({found['until']}), or when something happens"
+    yield from _facts(f"Wanted (generation {metadata.get('generation', 1)}):", found["wanted"])
+    yield from _facts("Seen:", found["seen"])
+    yield from _facts("Remembered:", found["remembered"])
+    if found["calls"]:
+        yield "Engine calls:"
+        yield from (f"  {each['call']}  # {each['why']}" for each in found["calls"])
+    if found["events"]:
+        yield "What happened:"
+        rows = [[each["lastTimestamp"], each["type"], each["reason"], each["message"]] for each in found["events"]]
+        yield _indented(columns(rows))
+
+
+def _facts(title: str, facts: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if facts:
+        yield title
+        yield _indented(columns([[each["name"], each["value"]] for each in facts]))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

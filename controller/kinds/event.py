@@ -1,0 +1,74 @@
+"""Event as a kind: something that happened to an object, told in words. Equal ones are counted, not repeated."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Model, Text, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import age
+
+
+class InvolvedObject(Model):
+    """The object that it happened to; it may be gone."""
+
+    kind: Annotated[Text, Field(description="its kind")]
+    namespace: Annotated[Text, Field(description="its namespace; left out for kinds that belong to the host")] = ""
+    name: Text
+    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+
+
+class EventFields(Model):
+    """Something that happened to an object: what an engine call changed, or why one failed."""
+
+    type: Annotated[Literal["Normal", "Warning"], Field(description="Warning: something failed")]
+    reason: Annotated[Text, Field(description="one word for programs, such as Started")]
+    message: Annotated[Text, Field(description="what happened, for people")]
+    count: Annotated[Whole, Field(description="how often it happened")]
+    first_timestamp: Annotated[Text, Field(description="when it happened first, RFC 3339 in UTC")]
+    last_timestamp: Annotated[Text, Field(description="when it happened last, RFC 3339 in UTC")]
+    involved_object: InvolvedObject
+
+
+def _last_seen(obj: StoredObject, now: float) -> str:
+    count = obj.spec["count"]
+    ago = age(now - datetime.fromisoformat(obj.spec["lastTimestamp"]).timestamp())
+    return f"{ago} (x{count})" if count > 1 else ago
+
+
+def _about(obj: StoredObject, _now: float) -> str:
+    about = obj.spec["involvedObject"]
+    return f"{about['kind'].lower()}/{about['name']}"
+
+
+def _field(name: str) -> Any:
+    return lambda obj, _now: str(obj.spec[name])
+
+
+KIND = Kind(
+    name="Event",
+    plural="events",
+    short=("ev",),
+    spec=EventFields,
+    flat=True,
+    read_only="Paddock writes down what happens to an object; annotate the object to add a note of your own",
+    selectable=(
+        "type",
+        "reason",
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+    ),
+    columns=(
+        Column("LAST SEEN", _last_seen),
+        Column("TYPE", _field("type")),
+        Column("REASON", _field("reason")),
+        Column("OBJECT", _about),
+        Column("MESSAGE", _field("message")),
+        Column("FIRST SEEN", lambda obj, now: age(now - obj.created_at), wide=True),
+        Column("NAME", lambda obj, _now: obj.name, wide=True),
+    ),
+)

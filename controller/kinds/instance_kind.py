@@ -1,0 +1,106 @@
+"""Instance as a kind: a container that Paddock keeps or is about to make, as its record and the last look show it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Model, Text, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import age
+
+InstanceState = Literal[
+    "Absent", "Created", "Running", "Paused", "Restarting", "Removing", "Exited", "Dead", "Unknown"
+]  # fmt: skip
+
+
+class Parent(Model):
+    """The object that it is for."""
+
+    kind: Annotated[Text, Field(description="its kind")]
+    name: Text
+    uid: Annotated[Text, Field(description="which of all objects that ever had this name")]
+
+
+class Amounts(Model):
+    """Amounts of what a container may use."""
+
+    cpu: Annotated[Text, Field(description="processor time, in cores or millicores")]
+    memory: Annotated[Text, Field(description="memory, with what is written to tmpfs")]
+    pids: Annotated[Whole, Field(description="processes and threads")]
+
+
+class InstanceSpec(Model):
+    """A container that Paddock keeps, or is about to make: its record is written before the container is made."""
+
+    parent: Parent
+    role: Annotated[Text, Field(description="what it is for the object, such as sandbox")]
+    reserves: Annotated[Amounts, Field(description="what is set aside for it on this host, whether it runs or not")]
+
+
+class InstanceEnd(Model):
+    """How its last run ended."""
+
+    exit_code: Annotated[Whole, Field(description="128 and the number of the signal, for one that was killed")]
+    reason: Annotated[Text, Field(description="Completed, Error, OOMKilled, Stopped ...")]
+    started_time: Annotated[Text, Field(description="when that run began, RFC 3339 in UTC")]
+    finished_time: Annotated[Text, Field(description="when it ended, RFC 3339 in UTC")]
+
+
+class InstanceFailure(Model):
+    """The engine call that keeps failing for it."""
+
+    reason: Annotated[Text, Field(description="one word for programs")]
+    message: Annotated[Text, Field(description="what failed, and what to do")]
+    count: Annotated[Whole, Field(description="how often in a row")]
+    retry_time: Annotated[Text, Field(description="when it is tried again; left out: with a new spec only")] = ""
+
+
+class InstanceStatus(Model):
+    """How it stands."""
+
+    state: Annotated[InstanceState, Field(description="Absent: no container; Unknown: it could not be looked at")]
+    message: Annotated[Text, Field(description="why the state is Unknown")] = ""
+    container_id: Annotated[Text, Field(alias="containerID", description="the engine's id of the container")] = ""
+    image_id: Annotated[Text, Field(alias="imageID", description="the image that it runs, by digest")] = ""
+    start_time: Annotated[Text, Field(description="when its last run began, RFC 3339 in UTC")] = ""
+    limits: Annotated[Amounts | None, Field(description="the limits in force, as read back from the host")] = None
+    restart_count: Annotated[Whole, Field(description="restarts and repairs in the life of its object")]
+    crash_count: Annotated[Whole, Field(description="unasked-for ends in a row; they make the pause before a start")]
+    last_termination: InstanceEnd | None = None
+    failure: InstanceFailure | None = None
+
+
+def _parent(obj: StoredObject, _now: float) -> str:
+    parent = obj.spec["parent"]
+    return f"{parent['kind'].lower()}/{parent['name']}"
+
+
+def _reserved(name: str) -> Any:
+    return lambda obj, _now: str(obj.spec["reserves"][name])
+
+
+def _status(name: str) -> Any:
+    return lambda obj, _now: str(obj.status.get(name, "-"))
+
+
+KIND = Kind(
+    name="Instance",
+    plural="instances",
+    short=("inst",),
+    spec=InstanceSpec,
+    status=InstanceStatus,
+    read_only="Paddock keeps one for each container; change or delete the object that it is for (PARENT) instead",
+    selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state"),
+    columns=(
+        Column("PARENT", _parent),
+        Column("ROLE", lambda obj, _now: str(obj.spec["role"])),
+        Column("STATE", _status("state")),
+        Column("RESTARTS", _status("restartCount")),
+        Column("CPU", _reserved("cpu")),
+        Column("MEMORY", _reserved("memory")),
+        Column("PIDS", _reserved("pids")),
+        Column("AGE", lambda obj, now: age(now - obj.created_at)),
+        Column("CONTAINER ID", lambda obj, _now: str(obj.status.get("containerID", "-"))[:12], wide=True),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The last words of a container: the end of its log, bounded, as text that is safe to show on any terminal.
+
+What a box writes is hostile: it may hold control sequences, half characters, NULs (which no database takes) and
+lines without an end. All of that is made plain here, once, so that no door has to.
+"""
+
+import unicodedata
+from dataclasses import dataclass
+
+TAIL_LINES = 20
+TAIL_BYTES = 4096
+# Control, format (bidirectional overrides, zero width), lone surrogates, private, unassigned, line separators.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_LONGEST_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """At most TAIL_LINES lines of TAIL_BYTES together; `note` says why there are none or fewer ("": all is well)."""
+
+    lines: tuple[str, ...] = ()
+    note: str = ""
+
+
+GONE = Tail(note="its container was removed before its log could be read")
+
+
+def tail_of(data: bytes, note: str = "") -> Tail:
+    """The last lines in these bytes. What can't be shown is written as an escape; only the end of much is kept."""
+    # A first, generous cut keeps the work small; the exact one comes once it is known how long the escapes are.
+    kept = data[-(TAIL_BYTES * _LONGEST_CHARACTER_BYTES) :]
+    lines = [printable(each) for each in kept.decode("utf-8", errors="replace").split("\n")]
+    if lines and not lines[-1]:
+        lines.pop()
+    return Tail(_bounded(lines[-TAIL_LINES:]), note)
+
+
+def _bounded(lines: list[str]) -> tuple[str, ...]:
+    """As many of the last lines as fit; of the first of them only its end, if it does not fit whole."""
+    left, kept = TAIL_BYTES, list[str]()
+    for line in reversed(lines):
+        size = len(line.encode()) + 1
+        if size > left:
+            end = line.encode()[size - left :].decode(errors="ignore") if left > 1 else ""
+            kept += [end] if end else []
+            break
+        kept.append(line)
+        left -= size
+    return tuple(reversed(kept))
+
+
+def printable(text: str) -> str:
+    """The text in one line, with an escape (`\\x1b`) for each character that is not seen or would do something."""
+    text = text.removesuffix("\r")
+    return "".join(_escape(each) if _is_unsafe(each) else each for each in text)
+
+
+def _is_unsafe(character: str) -> bool:
+    return character != "\t" and unicodedata.category(character) in _UNSAFE
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,37 @@
+"""Owner references (metadata.ownerReferences): the objects that an object goes with when they are deleted."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from controller.kinds.base import Flag, Model, Name, Text
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Registry
+
+# An owner that is deleted in the foreground keeps this until its dependents are gone.
+FOREGROUND_FINALIZER = "foregroundDeletion"
+MOST_OWNERS = 16
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class OwnerReference(Model):
+    """An object of the same namespace, or of the host. `uid`, where given, must be the owner's; it is filled in."""
+
+    api_version: Literal["paddock/v1alpha1"] = "paddock/v1alpha1"
+    kind: Text
+    name: Name
+    uid: Text | None = None
+    controller: Flag | None = None
+    block_owner_deletion: Flag | None = None
+
+
+def owner_uids(obj: StoredObject) -> tuple[str, ...]:
+    """The uids of an object's owners."""
+    return tuple(str(each.get("uid", "")) for each in obj.owner_references)
+
+
+def owner_key(reference: Mapping[str, Any], namespace: str, registry: Registry) -> tuple[str, str, str] | None:
+    """Where the owner of an object of that namespace is stored; None for a kind that this version does not know."""
+    kind = registry.by_name(str(reference.get("kind", "")))
+    if kind is None:
+        return None
+    return kind.name, namespace if kind.namespaced else "", str(reference.get("name", ""))

@@ -1,0 +1,58 @@
+"""SandboxPool: boxes of one template that are started before anyone asks, and claimed by sandboxes of that template."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from controller.kinds.base import Model, Whole
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import FINALIZER, TemplateRef, age
+
+Replicas = Annotated[Whole, Field(ge=0, le=1000)]
+
+
+class SandboxPoolSpec(Model):
+    """`maxReplicas` bounds the warm members and the sandboxes that came of the pool together; none: quotas alone do."""
+
+    template_ref: TemplateRef
+    warm_replicas: Replicas = 1
+    max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
+    startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30
+    shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
+    max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
+    update_strategy: Literal["OnReplenish"] = "OnReplenish"
+
+    @model_validator(mode="after")
+    def _room_for_the_warm(self) -> "SandboxPoolSpec":
+        if self.max_replicas is not None and self.warm_replicas > self.max_replicas:
+            raise ValueError(f"warmReplicas {self.warm_replicas} is more than maxReplicas {self.max_replicas}")
+        return self
+
+
+def _count(name: str) -> "Column":
+    titles = {"readyReplicas": "READY", "replicas": "WARM", "claimedReplicas": "CLAIMED"}
+    return Column(titles[name], lambda obj, _now: str(obj.status.get(name, 0)))
+
+
+def _template(obj: StoredObject, _now: float) -> str:
+    return str(obj.spec.get("templateRef", {}).get("name", "-"))
+
+
+KIND = Kind(
+    name="SandboxPool",
+    plural="sandboxpools",
+    short=("sbp",),
+    spec=SandboxPoolSpec,
+    finalizers=(FINALIZER,),
+    scale=("warmReplicas",),
+    columns=(
+        Column("TEMPLATE", _template),
+        Column("DESIRED", lambda obj, _now: str(obj.spec.get("warmReplicas", 1))),
+        _count("replicas"),
+        _count("readyReplicas"),
+        _count("claimedReplicas"),
+        Column("MAX", lambda obj, _now: str(obj.spec.get("maxReplicas", "-")), wide=True),
+        Column("AGE", lambda obj, now: age(now - obj.created_at)),
+    ),
+)

@@ -1,0 +1,93 @@
+"""Who uses which box now: told by the doors' streams, read by each turn. In memory; the planner has it stored."""
+
+import threading
+from collections.abc import Container as Holds
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from controller.kinds.activity import Activity, CpuSample, Run
+from controller.ports import Clock
+
+_NONE = Activity()
+
+
+class ActivityLog:
+    """ports.InUse. Thread-safe; an entry stays the same Python object until something happens.
+
+    An exec and the reaper meet under one lock: `begin` before `hold` makes `hold` fail, so the turn is planned again;
+    `begin` after `hold` finds the run held, and waits for the next one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._entries: dict[str, Activity] = {}
+        self._held: dict[str, Run] = {}
+        self._turns = 0
+
+    def begin(self, uid: str, *, asks: bool) -> None:
+        """A stream begins; `asks` wakes a box that sleeps."""
+        self._step(uid, 1, asks)
+
+    def end(self, uid: str, *, asks: bool) -> None:
+        """It has ended."""
+        self._step(uid, -1, asks)
+
+    def _step(self, uid: str, by: int, asks: bool) -> None:
+        with self._changed:
+            known = self._entries.get(uid, _NONE)
+            opened, asking = known.open + by, known.asking + (by if asks else 0)
+            self._entries[uid] = replace(known, last_at=self._clock.now(), open=opened, asking=asking)
+
+    def held(self, uid: str) -> Run | None:
+        """The run of that object that is being ended, or was last."""
+        with self._changed:
+            return self._held.get(uid)
+
+    @property
+    def turns(self) -> int:
+        """How many turns have ended."""
+        return self._turns
+
+    def wait(self, turns: int, seconds: float) -> bool:
+        """Wait until more turns than that have ended; False after `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._turns > turns, seconds)
+
+    def turned(self) -> None:
+        """A turn has ended: whoever waits looks again."""
+        with self._changed:
+            self._turns += 1
+            self._changed.notify_all()
+
+    def view(self, known: Holds[str]) -> Mapping[str, Activity]:
+        """What was seen so far. Objects that are not known, and not in use, are forgotten."""
+        with self._changed:
+            for gone in [uid for uid, each in self._entries.items() if uid not in known and not each.open]:
+                del self._entries[gone]
+                self._held.pop(gone, None)
+            return MappingProxyType(dict(self._entries))
+
+    def hold(self, runs: Mapping[str, Run], seen: Mapping[str, Activity]) -> bool:
+        """Let nobody begin to use these runs any more. False, and nothing is held, if somebody has since `seen`."""
+        with self._changed:
+            fresh = {uid: run for uid, run in runs.items() if self._held.get(uid) != run}
+            if any(self._entries.get(uid) is not seen.get(uid) for uid in fresh):
+                return False
+            self._held.update(fresh)
+            return True
+
+    def release(self, runs: Mapping[str, Run]) -> None:
+        """They are not ended after all."""
+        with self._changed:
+            for uid in runs:
+                self._held.pop(uid, None)
+
+    def sampled(self, uid: str, sample: CpuSample, since: float) -> None:
+        """Keep a CPU sample; the first one of its run since then is the mark."""
+        with self._changed:
+            known = self._entries.get(uid, _NONE)
+            earlier = [each for each in (known.mark, known.cpu) if each is not None]
+            fit = [each for each in earlier if each.run == sample.run and each.at >= since]
+            self._entries[uid] = replace(known, mark=fit[0] if fit else sample, cpu=sample)

@@ -1,0 +1,61 @@
+"""Warm pools as the last snapshot has them (section C of the catalogue)."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import Metric
+
+from controller.kinds.instance import Instance
+from controller.kinds.observed import State
+from controller.kinds.snapshot import Pool, Snapshot
+from controller.metrics.catalogue import POOLS
+from controller.metrics.catalogue.pools import STATES
+from controller.metrics.families import empty, filled
+from controller.metrics.render import Labels
+
+
+class PoolCollector:
+    """Desired, bound and members by state of each pool."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterable[Metric]:
+        return [empty(each) for each in POOLS]
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        pools = [(_labels(each), each) for each in snapshot.pools.values()]
+        wanted = ((_with_image(at, each), each.spec.warm_replicas) for at, each in pools if each.spec)
+        yield filled("paddock_pool_desired_containers", wanted)
+        most = ((at, each.spec.max_replicas) for at, each in pools if each.spec)
+        yield filled("paddock_pool_max_containers", ((at, bound) for at, bound in most if bound is not None))
+        yield filled("paddock_pool_containers", _members(snapshot, pools))
+
+
+def _members(snapshot: Snapshot, pools: list[tuple[Labels, Pool]]) -> Iterator[tuple[Labels, float]]:
+    for labels, pool in pools:
+        counted = dict.fromkeys(STATES, 0)
+        for each in snapshot.instances.values():
+            if each.member_uid and each.parent_uid == pool.obj.uid:
+                counted[_state(snapshot, each)] += 1
+        for state, number in counted.items():
+            yield Labels({**_with_image(labels, pool), "state": state}), number
+
+
+def _state(snapshot: Snapshot, member: Instance) -> str:
+    if member.role == "retired":
+        return "draining"
+    if member.memory.failure is not None:
+        return "failed"
+    seen = snapshot.observed.containers.get(member.uid, ())
+    return "ready" if any(each.state is State.RUNNING for each in seen) else "warming"
+
+
+def _labels(pool: Pool) -> Labels:
+    return Labels({"namespace": pool.obj.namespace, "pool": pool.obj.name})
+
+
+def _with_image(labels: Labels, pool: Pool) -> Labels:
+    return Labels({**labels, "image": pool.template.image if pool.template else ""})

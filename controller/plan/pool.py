@@ -1,0 +1,316 @@
+"""SandboxPool: how many members to add, which to retire, what to say of it; and which boxes a new sandbox may claim.
+
+A member is planned as a sandbox of its own that nobody has asked for yet: `as_sandbox` makes it look like one to the
+planner. A claim makes that true: the new Sandbox takes over the member's uid, and with it container, record and name.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance, Memory
+from controller.kinds.labels import container_name
+from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.observed import Container, State
+from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
+from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import probes
+from controller.plan.backoff import waits
+from controller.plan.status import dated
+from controller.policy.levels import Policy
+from controller.policy.sandbox import Rendered, render
+
+WARM, RETIRED = "warm", "retired"
+_LAST = -1_000_000  # what is warm comes after what is wanted
+_NO_LIMITS = Limits(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A warm member as it stands. `stale`: too old, or not what the template says now. `trouble`: why it fails."""
+
+    instance: Instance
+    ready: bool
+    stale: bool
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turnover:
+    """What a pool needs: members to be written (new), members to go, its status, and when the next one is too old."""
+
+    new: tuple[Instance, ...]
+    retired: tuple[Instance, ...]
+    status: Mapping[str, Any]
+    until: float | None
+
+
+def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
+    """A member as the planner plans it. One that is to go looks like a sandbox that is being deleted."""
+    spec = None
+    if pool.spec is not None:
+        lifecycle = Lifecycle(
+            shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
+            startup_deadline_seconds=pool.spec.startup_deadline_seconds,
+        )
+        spec = SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=_LAST)
+    obj = StoredObject(
+        kind="SandboxPool",
+        namespace=instance.namespace,
+        name=instance.memory.hostname,
+        uid=instance.uid,
+        spec={},
+        finalizers=(FINALIZER,),
+        created_at=instance.created_at,
+        deleted_at=instance.created_at if instance.role == RETIRED else None,
+    )
+    return Sandbox(obj, spec, pool.template, pool.broken)
+
+
+def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
+    """Whether a member may be claimed, as far as it alone tells."""
+    return (
+        instance.role == WARM
+        and instance.memory.failure is None
+        and container is not None
+        and wanted is not None
+        and container.state is State.RUNNING
+        and container.limits is not None
+        and probes.passed(wanted.probes, instance.memory)
+    )
+
+
+def member_of(
+    pool: Pool, instance: Instance, container: Container | None, wanted: Rendered | None, now: float
+) -> Member:
+    """What there is to know of a member. `wanted` is its container as the template has it now."""
+    aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
+    other = container is not None and wanted is not None and container.config_hash != wanted.config_hash
+    failure, end = instance.memory.failure, instance.memory.last_end
+    trouble = f"{failure.reason}: {failure.message}" if failure else ""
+    if not trouble and instance.memory.crashes and end is not None:
+        trouble = f"{end.reason}: exit code {end.exit_code}"
+    return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
+
+
+def turn_over(
+    pool: Pool, members: Sequence[Member], going: int, claimed: int, awaited: int, taken: Collection[str], now: float
+) -> Turnover:
+    """Decide for one pool. `going` members are on their way out, `claimed` sandboxes came of it.
+
+    `awaited` are these and the ones that are to come of it now or wait for a place: the warm ones give way to them.
+
+    `taken` are the uids that a new member may not have.
+    """
+    wanted = _wanted(pool, awaited)
+    out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
+    new = _to_add(pool, members, wanted, going, awaited)
+    if pool.template is None or pool.obj.deleted_at is not None:
+        new = 0
+    if pool.obj.deleted_at is not None:
+        out = list(members)
+    fresh = tuple(_new_member(pool, uid, now) for uid in _uids(pool, now, taken, new))
+    retired = tuple(replace(each.instance, role=RETIRED) for each in out)
+    left = [each for each in members if each not in out]
+    births = [each.instance.created_at for each in left]
+    until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
+    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now), until)
+
+
+def give_way(made: Turnover, members: Sequence[Member]) -> Turnover:
+    """The same, where a sandbox waits for room: no new members, and the youngest that holds any gives its own back."""
+    leaving = {each.uid for each in made.retired}
+    left = [each.instance for each in members if each.instance.uid not in leaving and each.instance.reserves.pids]
+    youngest = sorted(left, key=lambda each: (each.created_at, each.uid))[-1:]
+    return replace(made, new=(), retired=(*made.retired, *(replace(each, role=RETIRED) for each in youngest)))
+
+
+def _wanted(pool: Pool, claimed: int) -> int:
+    if pool.spec is None:
+        return 0
+    room = pool.spec.warm_replicas if pool.spec.max_replicas is None else pool.spec.max_replicas - claimed
+    return max(0, min(pool.spec.warm_replicas, room))
+
+
+def _surge(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+    """One member more than wanted while stale ones are replaced, where the pool's maximum leaves room for it."""
+    if pool.spec is None or not any(each.stale for each in members):
+        return 0
+    most = pool.spec.max_replicas
+    return 1 if most is None or wanted + claimed + going < most else 0
+
+
+def _to_add(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+    if pool.spec is None:
+        return 0
+    current = sum(not each.stale for each in members)
+    most = wanted + _surge(pool, members, wanted, going, claimed)
+    if pool.spec.max_replicas is not None:
+        most = min(most, pool.spec.max_replicas - claimed - going)
+    return max(0, min(wanted - current, most - len(members)))
+
+
+def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Member]:
+    """What is over: first what cannot be claimed. A stale member stays until a current one is ready in its place."""
+    stale = [each for each in members if each.stale]
+    current = [each for each in members if not each.stale]
+    ready = sum(each.ready for each in current)
+    spare = max(0, ready + len(stale) - wanted)
+    if stale and not surge and len(current) < wanted and not any(not each.ready for each in current):
+        spare = max(1, spare)  # no room to start another one first
+    out = sorted(stale, key=lambda each: each.instance.created_at)[:spare]
+    excess = max(0, len(current) - wanted)
+    order = sorted(current, key=lambda each: (each.ready, not each.trouble, -each.instance.created_at))
+    return out + order[:excess]
+
+
+def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterator[str]:
+    """So many uids that no member has: made from the pool's and the time, for nothing here may be left to chance."""
+    serial, made = 0, 0
+    while made < count:
+        digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
+        uid = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
+        serial += 1
+        if uid not in taken:
+            made += 1
+            yield uid
+
+
+def _new_member(pool: Pool, uid: str, now: float) -> Instance:
+    name = f"{pool.obj.name}-{uid[:5]}"
+    return Instance(
+        name=container_name(name, uid),
+        parent_uid=pool.obj.uid,
+        parent_kind=pool.obj.kind,
+        namespace=pool.obj.namespace,
+        parent_name=pool.obj.name,
+        role=WARM,
+        reserves=_NO_LIMITS,
+        created_at=now,
+        memory=Memory(pool=pool.obj.uid, hostname=name),
+        member_uid=uid,
+    )
+
+
+def _status(
+    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float
+) -> Mapping[str, Any]:
+    ready = sum(each.ready for each in members)
+    prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
+    generation = pool.obj.generation
+    made = _conditions(pool, members, ready, wanted)
+    return {
+        "observedGeneration": generation,
+        "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
+        "replicas": len(members) + coming,
+        "readyReplicas": ready,
+        "outdatedReplicas": sum(each.stale for each in members),
+        "claimedReplicas": claimed,
+    }
+
+
+def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int) -> Iterator[Condition]:
+    trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
+    if pool.broken or pool.template is None:
+        name = pool.spec.template_ref.name if pool.spec else ""
+        words = pool.broken or f"there is no SandboxTemplate `{name}` in namespace `{pool.obj.namespace}`; apply it"
+        yield Condition("Ready", "False", "Refused", words)
+        yield Condition("Accepted", "False", "Refused", words)
+        yield Condition("Degraded", "True", "Refused", words)
+        return
+    if ready >= wanted:
+        yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
+    else:
+        words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        yield Condition("Ready", "False", "Filling", words)
+    yield Condition("Accepted", "True", "Admitted")
+    if trouble:
+        yield Condition("Degraded", "True", "MembersFail", trouble)
+    else:
+        yield Condition("Degraded", "False", "AsExpected")
+
+
+def claimed_memory(memory: Memory) -> Memory:
+    """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
+    return replace(memory, launch="Warm", claiming=True, restarts=0, crashes=0, last_end=None)
+
+
+def claimable(
+    snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec, policy: Policy
+) -> Iterator[tuple[Pool, Instance]]:
+    """The members that this new sandbox may take over, oldest first, each with its pool.
+
+    Those whose container is just what the sandbox would get, but for what is changed in place (limits, the name).
+    """
+    if spec.template_ref is None or spec.pool_policy == "Never" or spec.run_state != "Running":
+        return
+    pools = {
+        uid: each
+        for uid, each in snapshot.pools.items()
+        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
+    }
+    members = [each for each in snapshot.instances.values() if each.role == WARM and each.parent_uid in pools]
+    for each in sorted(members, key=lambda member: (member.created_at, member.uid)):
+        if each.uid not in snapshot.in_flight and _fits(snapshot, pools[each.parent_uid], each, spec, policy):
+            yield pools[each.parent_uid], each
+
+
+def _fits(snapshot: Snapshot, pool: Pool, instance: Instance, spec: SandboxSpec, policy: Policy) -> bool:
+    seen = snapshot.observed.containers.get(instance.uid, ())
+    own = [each for each in seen if each.id == instance.memory.container]
+    if snapshot.observed.blind or len(own) != 1 or pool.template is None or pool.obj.deleted_at is not None:
+        return False
+    name = instance.memory.hostname
+    wanted = render(spec, pool.template, name=name, uid=instance.uid, policy=policy)
+    same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
+    return same and is_ready(instance, own[0], wanted)
+
+
+def names_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[str]:
+    """The pools that could have a member for this sandbox, by name."""
+    if spec.template_ref is None or spec.pool_policy == "Never":
+        return []
+    return sorted(
+        each.obj.name
+        for each in snapshot.pools.values()
+        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
+    )
+
+
+def cold(snapshot: Snapshot, sandbox: Sandbox) -> str:
+    """Why a sandbox was started without a pool, for its status."""
+    spec = sandbox.spec
+    if spec is None or spec.template_ref is None:
+        return "its template is its own; pools have boxes of a SandboxTemplate"
+    if spec.pool_policy == "Never":
+        return "poolPolicy is Never"
+    names = names_for(snapshot, sandbox.obj, spec)
+    if not names:
+        return f"there is no SandboxPool of template `{spec.template_ref.name}`"
+    return f"pool {', '.join(f'`{name}`' for name in names)} had no member ready of its template as it is now"
+
+
+def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:
+    """Of which pool a sandbox that requires one may be started now, or "" and why not; and the pool it waits for.
+
+    `granted` are the places that this pass has given away already, by pool. Gives (pool's uid, ""), or (the uid of the
+    pool it waits for or "", why).
+    """
+    spec = sandbox.spec
+    if spec is None or spec.template_ref is None:
+        return "", "poolPolicy is Require, and it names no SandboxTemplate"
+    full = ""
+    for uid, pool in sorted(snapshot.pools.items()):
+        same = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
+        if pool.spec is None or not same or pool.spec.template_ref != spec.template_ref:
+            continue
+        used = sum(each.memory.pool == uid for each in snapshot.instances.values()) + granted.get(uid, 0)
+        if pool.spec.max_replicas is None or used < pool.spec.max_replicas:
+            return uid, ""
+        full = full or uid
+    if full:
+        name, most = snapshot.pools[full].obj.name, snapshot.pools[full].spec
+        return full, f"pool `{name}` is at its maxReplicas of {most.max_replicas if most else 0}"
+    return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"

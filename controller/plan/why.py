@@ -1,0 +1,149 @@
+"""Why an object is as it is: the decision that the planner comes to now, with all that it was decided by, in words.
+
+Nothing is kept for it: it is worked out anew from the loop's last snapshot, for one object, when somebody asks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller.kinds.action import Action
+from controller.kinds.container import Limits
+from controller.kinds.instance import Memory
+from controller.kinds.observed import Container
+from controller.kinds.quantity import format_bytes, format_cpu
+from controller.kinds.snapshot import Snapshot
+from controller.plan import byhand, drift
+from controller.plan.case import Case, Decision
+from controller.plan.host import case_of
+from controller.plan.sandbox import decide
+from controller.policy.levels import Policy
+
+Facts = tuple[tuple[str, str], ...]
+VERDICTS = ("AsAsked", "Acting", "Waiting", "Refused", "Unknown", "NotSeenYet")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What was wanted, seen and remembered (names and words), and what follows from it.
+
+    `verdict` is one of VERDICTS. `actions` are the engine calls that are due, `under_way` whether workers carry out
+    calls for it just now. `until` is when it is looked at again at the latest if nothing happens (Unix seconds).
+    """
+
+    verdict: str
+    reason: str
+    message: str
+    wanted: Facts = ()
+    seen: Facts = ()
+    remembered: Facts = ()
+    actions: tuple[Action, ...] = ()
+    under_way: bool = False
+    until: float | None = None
+
+
+def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
+    """The explanation for one object. One that the loop has not seen yet has none but that."""
+    sandbox = snapshot.sandboxes.get(uid)
+    if sandbox is None or snapshot.observed.revision == 0:
+        return Explanation("NotSeenYet", "NotSeenYet", "the loop has not looked at it yet; ask again in a moment")
+    case = case_of(snapshot, sandbox, policy)
+    decision = decide(case)
+    return Explanation(
+        verdict=_verdict(case, decision),
+        reason=decision.reason or ("Acting" if decision.actions else "AsAsked"),
+        message=decision.message or _without_words(decision),
+        wanted=tuple(_wanted(case)),
+        seen=tuple(_seen(case)),
+        remembered=tuple(_remembered(decision.memory, case.now)),
+        actions=decision.actions,
+        under_way=uid in snapshot.in_flight,
+        until=decision.until,
+    )
+
+
+def _verdict(case: Case, decision: Decision) -> str:
+    if case.blind or decision.reason == "Unreadable":
+        return "Unknown"
+    if decision.actions or decision.finalize:
+        return "Acting"
+    if decision.reason == "Refused" or (decision.memory.failure and decision.memory.failure.terminal):
+        return "Refused"
+    rests = decision.finished or decision.reason in ("", "Suspended", "Paused")
+    return "AsAsked" if rests and decision.until is None else "Waiting"
+
+
+def _without_words(decision: Decision) -> str:
+    return "; ".join(dict.fromkeys(each.why for each in decision.actions)) or "it is as its spec asks"
+
+
+def _wanted(case: Case) -> Iterator[tuple[str, str]]:
+    if case.deleting:
+        yield "deletion", "asked for"
+    if case.spec is not None:
+        yield "runState", case.spec.run_state
+        yield "restartPolicy", case.spec.restart_policy
+    for each in case.refusals:
+        yield f"refused {each.field}", each.message
+    if case.rendered is not None:
+        config = case.rendered.config
+        yield "container", config.name
+        yield "image", config.image
+        yield "limits", _limits(config.limits)
+        yield "network", config.network_mode
+
+
+def _seen(case: Case) -> Iterator[tuple[str, str]]:
+    if case.blind:
+        yield "engine", f"cannot be looked at: {case.blind}; what follows was seen last"
+    if case.container is None:
+        yield "container", "none"
+    else:
+        yield from _container(case, case.container)
+    for each in case.extra:
+        yield "another container", f"{each.name} ({each.id[:12]}): {each.state}"
+
+
+def _container(case: Case, container: Container) -> Iterator[tuple[str, str]]:
+    yield "container", f"{container.name} ({container.id[:12]})"
+    ended = f", exit code {container.exit_code}" if container.finished_at > container.started_at else ""
+    yield "state", f"{container.state}{ended}"
+    if container.started_at:
+        yield "started", _ago(case.now, container.started_at)
+    yield "limits", _limits(container.limits) if container.limits else "not known"
+    yield "network", ", ".join(container.networks) or "none at all"
+    if case.rendered is not None:
+        for field, found, want in drift.differences(case.rendered.config.limits, container):
+            yield "differs", f"{field} found {found}, wanted {want}"
+        why = drift.needs_new_container(case, container, case.rendered)
+        if why:
+            yield "differs", why
+        elif drift.outdated(container, case.rendered):
+            yield "differs", "rendered differently now; takes effect at its next start"
+    held = byhand.lasting(container)
+    if held:
+        yield "differs", f"held to the {held} by hand; made anew at its next start"
+
+
+def _remembered(memory: Memory, now: float) -> Iterator[tuple[str, str]]:
+    yield "restarts", str(memory.restarts)
+    if memory.crashes:
+        yield "ends in a row", str(memory.crashes)
+    if memory.last_end is not None:
+        end = memory.last_end
+        when = f", {_ago(now, end.finished_at)}" if end.finished_at else ""
+        yield "last end", f"{end.reason}: exit code {end.exit_code}{when}"
+    for what, failure in (("failed call", memory.failure), ("failed resize", memory.resize)):
+        if failure is not None:
+            yield what, f"{failure.reason}, {failure.count} in a row: {failure.message}"
+    if memory.asked_to_stop[0] and memory.asked_to_stop == memory.run:
+        yield "asked to stop", _ago(now, memory.asked_to_stop_at)
+
+
+def _limits(limits: Limits) -> str:
+    shares = f" cpuShares={limits.cpu_shares}" if limits.cpu_shares else ""
+    cpu, memory = format_cpu(limits.cpu_millicores), format_bytes(limits.memory_bytes)
+    return f"cpu={cpu} memory={memory} pids={limits.pids}{shares}"
+
+
+def _ago(now: float, then: float) -> str:
+    return f"{max(0.0, now - then):.0f} s ago"

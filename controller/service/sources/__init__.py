@@ -1,0 +1,27 @@
+"""Where read-only kinds come from: each is worked out at the reading, by the file that bears its name."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+from controller.kinds.meta import StoredObject
+from controller.service.field_selector import FieldSelector
+
+_SPACE = uuid.UUID("6a8e0c1e-52f7-4f43-9d0c-0d6a3f7b7f10")  # of ours alone
+
+
+class Source(Protocol):
+    """Gives the objects of one kind. May block on the store, and raise StoreError; never calls the engine."""
+
+    def get(self, namespace: str, name: str) -> StoredObject | None:
+        """The object; None when it is not there."""
+        ...
+
+    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:
+        """All objects; those that `asked` does not match may be left out."""
+        ...
+
+
+def derived_uid(*words: str) -> str:
+    """A uid that is the same at each reading."""
+    return str(uuid.uuid5(_SPACE, "\n".join(words)))

@@ -1,0 +1,67 @@
+"""Events as the store keeps them, the newest of them, oldest first."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from controller.kinds.container import stable_hash
+from controller.kinds.meta import Event, StoredObject
+from controller.ports import Store
+from controller.service import wire
+from controller.service.field_selector import FieldSelector
+from controller.service.sources import derived_uid
+
+MOST = 5000  # in one answer
+# Fields that the store itself selects by, and what it calls them.
+_NARROWING: Mapping[str, str] = MappingProxyType(
+    {
+        "metadata.namespace": "namespace",
+        "involvedObject.namespace": "namespace",
+        "involvedObject.kind": "kind",
+        "involvedObject.name": "name",
+        "involvedObject.uid": "uid",
+    }
+)
+
+
+class EventSource:
+    """ports.Store.events as objects. An event is in the namespace of its object."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, namespace: str, name: str) -> StoredObject | None:
+        about = name.rpartition(".")[0]
+        found = self._store.events(namespace=namespace, name=about, limit=MOST)
+        return next((obj for each in found if (obj := event_object(each)).name == name), None)
+
+    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:
+        """The newest that are asked for, at most MOST: what the store can't select by is left to the caller."""
+        narrow = {_NARROWING[field]: value for field, value in asked.equal.items() if field in _NARROWING}
+        if namespace is not None:
+            narrow["namespace"] = namespace
+        return [event_object(each) for each in self._store.events(**narrow, limit=MOST)]
+
+
+def event_object(event: Event) -> StoredObject:
+    """An event in the shape of an object. Its name stays as it is counted up; its version is the count."""
+    said = (event.ref.uid, event.type, event.reason, event.message)
+    about = {"kind": event.ref.kind, "namespace": event.ref.namespace, "name": event.ref.name, "uid": event.ref.uid}
+    first_at = event.first_at or event.at
+    return StoredObject(
+        kind="Event",
+        namespace=event.ref.namespace,
+        name=f"{event.ref.name}.{stable_hash(said)}",
+        uid=derived_uid("Event", *said),
+        generation=0,
+        resource_version=event.count,
+        created_at=first_at,
+        spec={
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "count": event.count,
+            "firstTimestamp": wire.timestamp(first_at),
+            "lastTimestamp": wire.timestamp(event.at),
+            "involvedObject": {key: value for key, value in about.items() if value},
+        },
+    )

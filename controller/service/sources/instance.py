@@ -1,0 +1,98 @@
+"""Instances: the store's records of our containers, each with what the last look showed of its container."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from controller.kinds import labels
+from controller.kinds.instance import Failure, Instance, Termination
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, Observation
+from controller.plan.status import limits_to_json
+from controller.ports import Store
+from controller.service import wire
+from controller.service.field_selector import FieldSelector
+from controller.service.sources import derived_uid
+from controller.version import API_VERSION
+
+
+class InstanceSource:
+    """ports.Store.instances as objects. `observe` gives the newest view of the engine; it must not block."""
+
+    def __init__(self, store: Store, observe: Callable[[], Observation]) -> None:
+        self._store, self._observe = store, observe
+
+    def get(self, namespace: str, name: str) -> StoredObject | None:
+        found = self._store.instances()
+        one = next((each for each in found if (each.namespace, each.name) == (namespace, name)), None)
+        return None if one is None else instance_object(one, self._observe())
+
+    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+        found = [each for each in self._store.instances() if namespace in (None, each.namespace)]
+        observed = self._observe()
+        return [instance_object(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]
+
+
+def instance_object(instance: Instance, observed: Observation) -> StoredObject:
+    """A record, and its container as it was seen, in the shape of an object. It bears the container's own labels."""
+    owner = {"kind": instance.parent_kind, "name": instance.parent_name, "uid": instance.parent_uid}
+    return StoredObject(
+        kind="Instance",
+        namespace=instance.namespace,
+        name=instance.name,
+        uid=derived_uid("Instance", instance.parent_uid, instance.name),
+        generation=0,
+        resource_version=instance.version,
+        created_at=instance.created_at,
+        labels={labels.NAME: instance.parent_name, labels.ROLE: instance.role},
+        owner_references=({"apiVersion": API_VERSION, **owner},),
+        spec={"parent": owner, "role": instance.role, "reserves": limits_to_json(instance.reserves)},
+        status=_status(instance, observed),
+    )
+
+
+def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
+    container, memory = _container(instance, observed), instance.memory
+    made: dict[str, Any] = {"state": _state(container, observed)}
+    if observed.blind:
+        made["message"] = f"the engine can't be looked at: {observed.blind}"
+    made |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
+    if container is not None:
+        made["containerID"] = container.id
+        if container.image_id:
+            made["imageID"] = container.image_id
+        if container.started_at:
+            made["startTime"] = wire.timestamp(container.started_at)
+        if container.limits is not None:
+            made["limits"] = limits_to_json(container.limits)
+    if memory.last_end is not None:
+        made["lastTermination"] = _end(memory.last_end)
+    if memory.failure is not None:
+        made["failure"] = _failure(memory.failure)
+    return made
+
+
+def _container(instance: Instance, observed: Observation) -> Container | None:
+    """The container made last for the record: the one of its id, else the one of its name."""
+    seen = observed.containers.get(instance.parent_uid, ())
+    known = [each for each in seen if each.id == instance.memory.container]
+    return next(iter(known or [each for each in seen if each.name == instance.name]), None)
+
+
+def _state(container: Container | None, observed: Observation) -> str:
+    if observed.blind:
+        return "Unknown"  # what was seen last may be long gone
+    return "Absent" if container is None else container.state.value.capitalize()
+
+
+def _end(end: Termination) -> dict[str, Any]:
+    return {
+        "exitCode": end.exit_code,
+        "reason": end.reason,
+        "startedTime": wire.timestamp(end.started_at),
+        "finishedTime": wire.timestamp(end.finished_at),
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    made = {"reason": failure.reason, "message": failure.message, "count": failure.count}
+    return made if failure.terminal else {**made, "retryTime": wire.timestamp(failure.retry_at)}

@@ -1,0 +1,202 @@
+"""Who acts for a store: one process at a time. The others wait, and one of them takes over when it ends.
+
+SQLite: a lock on a file beside the database, which the kernel frees with the process. A frozen holder keeps it, so it
+can't run out, and nobody ever writes beside its holder.
+
+PostgreSQL: a row that has to be renewed, by the server's clock. Whoever takes it over raises its epoch, under the
+same row lock that orders all writers; every write transaction of ours looks, under that lock, whether the epoch still
+is ours. So a holder that was frozen and wakes up late has written nothing since, and acts no more: what it may do
+ends, by its own clock, before the row may be taken.
+"""
+
+import fcntl
+import os
+import socket
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Update, func, insert, inspect, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from controller.ports import StoreError
+from controller.store.connect import Database
+from controller.store.errors import explain
+from controller.store.schema import leases, meta
+
+LEASE_SECONDS = 6.0
+# What is done in this last part of the time may still be under way when it is over: begin nothing then.
+_LAST_PART = 1 / 6
+_NAME = "daemon"
+_MINE = (leases.c.name == _NAME,)
+_CURRENT = select(leases).where(*_MINE)
+_NOW = func.extract("epoch", func.clock_timestamp())
+
+
+class StoreLease(ABC):
+    """ports.Lease, and the fence that the store puts before its commits."""
+
+    @abstractmethod
+    def acquire(self) -> str: ...
+
+    @abstractmethod
+    def renew(self) -> bool: ...
+
+    @abstractmethod
+    def held(self) -> bool: ...
+
+    @abstractmethod
+    def release(self) -> None: ...
+
+    @abstractmethod
+    def fence(self, connection: Connection) -> None:
+        """Raise StoreError, in a transaction that has taken the counter row, when somebody else acts by now."""
+
+
+class FileLease(StoreLease):
+    """A lock file beside the database, never removed: that would let two hold it."""
+
+    def __init__(self, database: Path) -> None:
+        self._path = Path(f"{database.resolve()}.daemon.lock")
+        self._handle: int | None = None
+
+    def acquire(self) -> str:
+        if self._handle is not None:
+            return ""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise explain(error, str(self._path)).error from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            if isinstance(error, BlockingIOError):
+                return f"pid {pid} (it holds {self._path})"
+            raise explain(error, str(self._path)).error from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        self._handle = handle
+        return ""
+
+    def renew(self) -> bool:
+        return self.held()
+
+    def held(self) -> bool:
+        return self._handle is not None
+
+    def release(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def fence(self, connection: Connection) -> None:
+        """Nobody can have taken it."""
+
+
+def boot_seconds() -> float:
+    """A clock that no one sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class RowLease(StoreLease):
+    """The row `daemon` of the table leases. `migrate` makes the tables of a database that is still empty."""
+
+    def __init__(
+        self,
+        database: Database,
+        migrate: Callable[[], None],
+        *,
+        seconds: float = LEASE_SECONDS,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self._database, self._migrate = database, migrate
+        self._seconds, self._clock = seconds, clock
+        self._holder = f"pid {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
+        self._epoch = 0
+        self._until = 0.0  # by our own clock
+
+    def acquire(self) -> str:
+        if not self._has_tables():
+            self._migrate()
+        begun = self._clock()
+        with self._writing() as connection:
+            # Without a lock first: the holder may be writing, or frozen in the middle of it.
+            if words := _other(connection, self._holder):
+                return words
+            connection.execute(select(meta.c.id).with_for_update())
+            if words := _other(connection, self._holder):
+                return words
+            self._epoch = self._take(connection)
+        self._until = begun + self._seconds
+        return ""
+
+    def _take(self, connection: Connection) -> int:
+        known = connection.execute(select(leases.c.epoch).where(*_MINE)).scalar_one_or_none()
+        epoch = (known or 0) + 1
+        values = {"holder": self._holder, "epoch": epoch, "acquired_at": _NOW, "expires_at": _NOW + self._seconds}
+        if known is None:
+            connection.execute(insert(leases).values(name=_NAME, **values))
+        else:
+            connection.execute(update(leases).where(*_MINE).values(**values))
+        return epoch
+
+    def renew(self) -> bool:
+        if not self._epoch:
+            return False
+        begun = self._clock()
+        with self._writing() as connection:
+            kept = connection.execute(self._own().values(expires_at=_NOW + self._seconds)).rowcount
+        if not kept:
+            self._epoch = 0
+            return False
+        self._until = begun + self._seconds
+        return True
+
+    def held(self) -> bool:
+        return bool(self._epoch) and self._clock() < self._until - self._seconds * _LAST_PART
+
+    def release(self) -> None:
+        """Let the next one have it at once. When the server can't be told, it runs out by itself."""
+        try:
+            if self._epoch:
+                with self._writing() as connection:
+                    connection.execute(self._own().values(expires_at=0.0))
+        except StoreError:
+            pass
+        finally:
+            self._epoch = 0
+            self._database.close()
+
+    def fence(self, connection: Connection) -> None:
+        found = connection.execute(select(leases.c.holder, leases.c.epoch).where(*_MINE)).one_or_none()
+        if found is None or not self._epoch or tuple(found) != (self._holder, self._epoch):
+            holder = found.holder if found is not None else "nobody"
+            raise StoreError(f"this daemon acts no more for {self._database.name}, but {holder}: nothing was written")
+
+    def _own(self) -> Update:
+        return update(leases).where(*_MINE, leases.c.holder == self._holder, leases.c.epoch == self._epoch)
+
+    def _has_tables(self) -> bool:
+        with self._writing() as connection:
+            return inspect(connection).has_table(leases.name)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        try:
+            with self._database.writing() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise explain(error, self._database.name).error from error
+
+
+def _other(connection: Connection, holder: str) -> str:
+    """Who else holds it now; empty: nobody does."""
+    row = connection.execute(_CURRENT.add_columns(_NOW.label("now"))).one_or_none()
+    taken = row is not None and row.holder != holder and row.expires_at > float(row.now)
+    return str(row.holder) if row is not None and taken else ""

@@ -1,0 +1,67 @@
+"""`apply --applyset`, `diff --applyset` and `delete --cascade`: what they print, ask and refuse."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+
+Spec = Callable[..., str]
+OTHER = QUICKSTART.replace("name: quickstart", "name: other")
+
+
+def test_prune_prints_what_goes(paddock: Run, spec: Spec, served: World) -> None:
+    paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"), "--applyset", "web")
+    pruning = ("-f", spec(OTHER), "--applyset", "web", "--prune")
+    lines = "sandbox.paddock/other {}\nsandbox.paddock/quickstart pruned{}\n"
+    for mode, word in (("server", "unchanged (server dry run)"), ("client", "valid (client dry run)")):
+        done = paddock("apply", *pruning, f"--dry-run={mode}")
+        assert (done.exit_code, done.stdout) == (0, lines.format(word, f" ({mode} dry run)"))
+    compared = paddock("diff", *pruning)
+    assert (compared.exit_code, "--- live/sandbox.paddock.default.quickstart" in compared.stdout) == (1, True)
+    assert served.sandbox().deleted_at is None
+    assert paddock("apply", *pruning).stdout == lines.format("unchanged", "")
+    assert served.sandbox().deleted_at is not None
+    assert paddock("diff", *pruning).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["apply", "diff"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prune"], "--prune needs a set of objects: say which with --applyset NAME"),
+        (["--take-over"], "--take-over needs a set"),
+        (["--applyset", "web", "--allow-empty"], "--allow-empty is for pruning"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(
+    paddock: Run, spec: Spec, command: str, words: list[str], said: str
+) -> None:
+    done = paddock(command, "-f", spec(), *words)
+    assert (done.exit_code, said in done.stderr) == (2, True)
+
+
+def test_an_empty_file_prunes_only_if_that_is_said(paddock: Run, spec: Spec, served: World) -> None:
+    paddock("apply", "-f", spec(), "--applyset", "web")
+    prune = ("apply", "-f", "-", "--applyset", "web", "--prune")
+    refused = paddock(*prune, stdin="# nothing\n")
+    assert (refused.exit_code, "say --allow-empty" in refused.stderr) == (1, True)
+    assert served.sandbox().deleted_at is None
+    assert paddock(*prune, "--allow-empty", stdin="# nothing\n").stdout == "sandbox.paddock/quickstart pruned\n"
+
+
+def test_delete_cascades_as_it_is_told(paddock: Run, spec: Spec, served: World) -> None:
+    owned = OTHER.replace("name: other", "name: other\n  ownerReferences: [{kind: Sandbox, name: quickstart}]")
+    paddock("apply", "-f", spec(f"{QUICKSTART}---\n{owned}"))
+    assert paddock("delete", "sb/quickstart", "--no-wait", "--cascade=orphan").exit_code == 0
+    assert served.sandbox("other").owner_references == ()
+    assert served.sandbox("other").deleted_at is None
+    served.finish_deletion()
+    paddock("apply", "-f", spec(f"{QUICKSTART}---\n{owned}"))
+    assert paddock("delete", "sb/quickstart", "--no-wait", "--cascade=foreground").exit_code == 0
+    assert "foregroundDeletion" in served.sandbox().finalizers
+    assert served.sandbox("other").deleted_at is not None
+    assert paddock("delete", "sb/quickstart", "--no-wait").exit_code == 0
+    assert "foregroundDeletion" in served.sandbox().finalizers, "asking again changes nothing"
+    assert paddock("delete", "sb/quickstart", "--cascade=never").exit_code == 2

@@ -1,0 +1,59 @@
+"""`paddock why`, as a person reads it and as a program does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.service.why import Why
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
+
+@pytest.fixture
+def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop has looked once, and has seen the sandbox without a container."""
+    world.apply()
+
+    def snapshot() -> Snapshot:
+        obj = world.sandbox()
+        spec = SandboxSpec.model_validate(obj.spec)
+        observed = replace(world.view.seen, revision=1)
+        return Snapshot(world.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
+
+    why = Why(objects=world.services.objects, store=world.store, clock=world.clock, snapshot=snapshot)
+    world.services = replace(world.services, why=why)
+
+
+@pytest.mark.usefixtures("seen")
+@pytest.mark.parametrize("words", [["quickstart"], ["sandbox", "quickstart"], ["sb/quickstart"]])
+def test_the_reasons_as_text(words: list[str], paddock: Run) -> None:
+    done = paddock("why", *words)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("sandbox/quickstart is being acted on\n  Creating: no container yet\n")
+    assert "Wanted (generation 1):\n  runState" in done.output
+    assert "Seen:\n  container   none\n" in done.output
+    assert "from paddock/python:1  # no container yet\n" in done.output
+
+
+@pytest.mark.usefixtures("seen")
+def test_the_reasons_as_json(paddock: Run) -> None:
+    found = json.loads(paddock("why", "quickstart", "-o", "json").stdout)
+    assert (found["kind"], found["verdict"], found["reason"]) == ("Why", "Acting", "Creating")
+    assert [each["call"].split()[0] for each in found["calls"]] == ["create", "start"]
+    assert paddock("why", "quickstart", "-o", "yaml").stdout.startswith("apiVersion: paddock/v1alpha1\nkind: Why\n")
+
+
+def test_what_nobody_decides_on(paddock: Run) -> None:
+    done = paddock("why", "sandboxtemplate/python")
+    assert done.exit_code != 0
+    assert "name a sandbox" in done.stderr
+
+
+def test_before_the_first_look(world: World, paddock: Run) -> None:
+    world.apply()
+    done = paddock("why", "quickstart")
+    assert done.exit_code != 0
+    assert "not looked at the engine yet" in done.stderr

@@ -1,0 +1,132 @@
+"""The command line and kinds that can only be read."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance, Memory
+from controller.kinds.plan import Writes
+from tests.cli.conftest import Run
+from tests.fakes.engine import FACTS
+from tests.helpers_api import World
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """A sandbox with a container, its record and two events."""
+    served.apply()
+    sandbox = served.sandbox()
+    container = served.view.show(sandbox)
+    served.view.seen = replace(served.view.seen, facts=FACTS, revision=1)
+    memory = Memory(restarts=2, container=container.id)
+    limits, now = Limits(500, 512 << 20, 64), served.clock.now()
+    one = Instance(
+        container.name, sandbox.uid, "Sandbox", "default", "quickstart", "sandbox", limits, now, memory
+    )  # fmt: skip
+    served.store.record(Writes(instances=(one,)))
+    served.add_event(sandbox, "Created", "made")
+    served.add_event(sandbox, "Failed", "no image", "Warning")
+    served.clock.advance(300)
+    return served
+
+
+def test_tables(paddock: Run, box: World) -> None:
+    assert paddock("get", "inst").stdout == (
+        "NAME                      PARENT               ROLE      STATE     RESTARTS   CPU    MEMORY   PIDS   AGE\n"
+        "pdk-quickstart-00000000   sandbox/quickstart   sandbox   Running   2          500m   512Mi    64     5m\n"
+    )
+    assert paddock("get", "ev").stdout == (
+        "LAST SEEN   TYPE      REASON    OBJECT               MESSAGE\n"
+        "5m          Normal    Created   sandbox/quickstart   made\n"
+        "5m          Warning   Failed    sandbox/quickstart   no image\n"
+    )
+    assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "4", "16Gi", "1"]
+    assert paddock("get", "sp").stdout.splitlines()[1].split()[:4] == ["full-isolation", "none", "none", "true"]
+
+
+def test_every_form(paddock: Run, box: World) -> None:
+    name = "pdk-quickstart-00000000"
+    assert paddock("get", "inst", "-l", "paddock.role=sandbox", "-o", "name").stdout == f"instance.paddock/{name}\n"
+    assert paddock("get", "inst", name, "-o", "jsonpath={.status.state}").stdout == "Running\n"
+    assert "c-quickstart" in paddock("get", "inst", "-A", "-o", "wide").stdout
+    one = json.loads(paddock("get", "host", "host", "-o", "json").stdout)
+    assert (one["kind"], one["spec"]) == ("Host", {})
+    assert yaml.safe_load(paddock("get", "host/host", "-o", "yaml").stdout) == one
+    warned = paddock("get", "ev", "--field-selector", "type=Warning", "-o", "custom-columns=R:.reason")
+    assert warned.stdout == "R\nFailed\n"
+    shown = paddock("get", "ev", "--sort-by", ".message", "--no-headers").stdout.splitlines()
+    assert [line.split()[2] for line in shown] == ["Created", "Failed"]
+    event = paddock("get", "ev", "-o", "jsonpath={.items[1].metadata.name}").stdout.strip()
+    assert "Failed" in paddock("get", "ev", event).stdout
+
+
+def test_describe(paddock: Run, box: World) -> None:
+    shown = paddock("describe", "host").stdout
+    assert "  EngineReachable   True" in shown
+    assert "Created:" not in shown
+    assert "  parent:\n    kind: Sandbox\n" in paddock("describe", "inst").stdout
+    assert "message: no image\n" in paddock("describe", "ev").stdout
+    assert "  noNewPrivileges: true\n" in paddock("describe", "sp", "full-isolation").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["delete", "inst", "pdk-quickstart-00000000"],
+        ["delete", "ev", "--all"],
+        ["edit", "host", "host"],
+        ["patch", "inst/x", "-p", "{}"],
+        ["label", "inst", "x", "a=b"],
+        ["annotate", "sp", "full-isolation", "a=b"],
+        ["set", "run-state", "inst/x", "Paused"],
+        ["set", "image", "sp/full-isolation", "b"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_changes_refuses_in_words(
+    paddock: Run, box: World, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", "false")  # never opened
+    done = paddock(*words)
+    assert done.exit_code == 1
+    assert " is read-only: " in done.stderr
+    assert paddock("get", "inst", "-o", "name").stdout
+
+
+def test_nothing_is_deleted_beside_what_cannot_be(paddock: Run, box: World) -> None:
+    assert paddock("delete", "sb,inst", "--all", "--no-wait").exit_code == 1
+    assert box.sandbox().deleted_at is None
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run=client"], ["--dry-run=server"]], ids=str)
+def test_a_profile_of_ones_own_cannot_be_applied(paddock: Run, options: list[str]) -> None:
+    text = "apiVersion: paddock/v1alpha1\nkind: SecurityProfile\nmetadata: {name: own}\nspec: {}\n"
+    done = paddock("apply", "-f", "-", *options, stdin=text)
+    assert done.exit_code == 1
+    assert "this version takes none of an operator's own" in done.stderr
+
+
+def test_what_get_prints_is_refused_with_one_reason(paddock: Run, box: World) -> None:
+    for kind, count in (("ev", 2), ("host", 1), ("inst", 1), ("sp", 1)):
+        done = paddock("apply", "-f", "-", stdin=paddock("get", kind, "-o", "yaml").stdout)
+        assert (done.exit_code, done.stderr.count(" is read-only: ")) == (1, count)
+        assert f"{count} problem" in done.stderr
+
+
+def test_a_watch_is_refused_and_wait_asks_again(paddock: Run, box: World) -> None:
+    done = paddock("get", "host", "-w")
+    assert (done.exit_code, "hosts are worked out at each reading" in done.stderr) == (1, True)
+    assert paddock("wait", "--for=condition=EngineReachable", "host/host").stdout == "host.paddock/host condition met\n"
+    late = paddock("wait", "--for=condition=StoreWritable=False", "host/host", "--timeout=10ms")
+    assert (late.exit_code, "StoreWritable=True Answered" in late.stderr) == (1, True)
+
+
+def test_explain_knows_status_and_flat_fields(paddock: Run) -> None:
+    assert "securityOptions\t<[]string>" in paddock("explain", "host.status.engine").stdout
+    assert "involvedObject\t<Object>" in paddock("explain", "ev").stdout
+    assert "Read-only: Paddock keeps one" in paddock("explain", "inst").stdout
+    published = json.loads(paddock("explain", "--schema").stdout)
+    assert not {"Event", "Host", "Instance", "SecurityProfile"} & set(published["definitions"])

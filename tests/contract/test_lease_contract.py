@@ -1,0 +1,161 @@
+"""What a store's lease holds to: one process acts at a time, whatever becomes of the one that did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.meta import Event
+from controller.kinds.plan import Writes
+from controller.store.lease import RowLease
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
+from tests.daemon import wait_for
+
+SHORT = 1.0
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[World]:
+    with make_world("postgres", tmp_path) as made:
+        yield made
+
+
+def unopened(world: World) -> SqlStore:
+    store = SqlStore(world.url, schema=world.schema)
+    world.stores.append(store)
+    return store
+
+
+def test_one_has_it_and_gives_it_up(world: World) -> None:
+    """Also on a database that has no tables yet."""
+    first, second = unopened(world), unopened(world)
+    lease, other = first.lease(), second.lease()
+    assert not lease.held()
+    assert lease.acquire() == ""
+    assert lease.held()
+    assert lease.renew()
+    assert "pid" in other.acquire()
+    assert not other.held()
+    first.open()
+    insert(first, box("mine"))
+    lease.release()
+    assert not lease.held()
+    assert other.acquire() == ""
+    second.open()
+    insert(second, box("mine-too"))
+    other.release()
+
+
+def test_who_has_it_is_told_by_its_process(world: World) -> None:
+    holder, lease = world.child("lead", 60.0), world.store().lease()
+    assert holder.says() == ""
+    assert f"pid {holder.pid}" in lease.acquire()
+    lease.release()
+
+
+def test_the_lease_of_a_killed_process_is_free_again(world: World) -> None:
+    holder = world.child("lead", SHORT)
+    assert holder.says() == ""
+    holder.kill()
+    lease = world.store().lease(seconds=SHORT)
+    wait_for("it is ours", lambda: not lease.acquire())
+    lease.release()
+
+
+def test_another_store_has_a_lease_of_its_own(world: World, tmp_path: Path) -> None:
+    lease, other = world.store().lease(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}").lease()
+    assert lease.acquire() == other.acquire() == ""
+    lease.release()
+    other.release()
+
+
+def test_a_file_is_the_same_by_any_of_its_names(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "real")
+    first, second = (SqlStore(f"sqlite:///{tmp_path / folder / 'paddock.db'}").lease() for folder in ("real", "alias"))
+    assert first.acquire() == ""
+    assert second.acquire() != ""
+    first.release()
+
+
+def test_a_frozen_process_keeps_a_file(tmp_path: Path) -> None:
+    """The kernel's lock can't run out: nobody ever writes beside its holder."""
+    with make_world("sqlite", tmp_path) as world:
+        holder = world.child("lead", SHORT)
+        assert holder.says() == ""
+        holder.freeze()
+        assert f"pid {holder.pid}" in world.store().lease(seconds=SHORT).acquire()
+        holder.thaw()
+        holder.go()
+        assert [holder.says() for _ in range(3)] == [True, "written", True]
+
+
+@pytest.mark.postgres
+def test_a_holder_that_wakes_up_late_writes_nothing_and_acts_no_more(postgres: World) -> None:
+    holder = postgres.child("lead", SHORT)
+    assert holder.says() == ""
+    holder.freeze()
+    store = postgres.store()
+    lease = store.lease(seconds=60.0)
+    wait_for("it is ours", lambda: not lease.acquire())
+    holder.thaw()
+    holder.go()
+    acts, written, kept = (holder.says() for _ in range(3))
+    assert (acts, kept) == (False, False)
+    assert "acts no more" in written
+    assert store.list("Sandbox")[0] == []
+    lease.release()
+
+
+@pytest.mark.postgres
+def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: World) -> None:
+    """As after a server that was away for longer than the lease lasts: nobody else has acted."""
+    holder = postgres.child("lead", 0.001)
+    assert holder.says() == ""
+    holder.go()
+    assert [holder.says() for _ in range(3)] == [False, "written", True]
+
+
+@pytest.mark.postgres
+def test_every_way_of_writing_is_fenced(postgres: World) -> None:
+    first, second = postgres.store(), postgres.store()
+    obj = insert(first, box("there"))[0]
+    old, new = first.lease(seconds=0.001), second.lease(seconds=60.0)
+    assert old.acquire() == ""
+    wait_for("it is taken over", lambda: not new.acquire())
+    revision = second.revision()
+    event = Event(obj.ref, "Normal", "Late", "words", 1.0)
+    for write in (
+        lambda: insert(first, box("late")),
+        lambda: first.record(Writes(events=(event,))),
+        lambda: first.prune(keep_changes=0, events_before=1e12),
+    ):
+        assert "acts no more" in str(refusal(write))
+    assert second.revision() == revision
+    assert second.events() == []
+    assert len(second.changes(0)) == 1
+    old.release()
+    assert new.renew(), "what is given up late is not ours to give"
+    new.release()
+
+
+@pytest.mark.postgres
+def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(postgres: World) -> None:
+    store, now = postgres.store(), [100.0]
+    with postgres.database() as database:
+        lease = RowLease(database, store.open, seconds=60.0, clock=lambda: now[0])
+        assert lease.acquire() == ""
+        now[0] += 49
+        assert lease.held()
+        now[0] += 2
+        assert not lease.held()
+        assert lease.renew()
+        assert lease.held()
+        lease.release()

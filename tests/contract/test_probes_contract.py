@@ -1,0 +1,74 @@
+"""Probes on the fake and on a real Docker Engine: what an answer of a box comes to."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.action import PauseContainer, RemoveContainer
+from controller.kinds.observed import Container
+from controller.kinds.probe import Probe, ProbeResult, Watch
+from tests.contract.engine_worlds import World, docker_world, fake_world, ok
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def box(world: World) -> Container:
+    return world.running(world.new_uid())
+
+
+def watch(box: Container, **asked: Any) -> Watch:
+    return Watch("readiness", Probe.model_validate(asked), (box.id, box.started_at), box.pid, 0.0)
+
+
+def command(world: World, box: Container, *words: str, **asked: Any) -> ProbeResult:
+    return world.probes.probe(watch(box, exec={"command": words}, **asked))
+
+
+def test_a_command_that_ends_with_0_passes(world: World, box: Container) -> None:
+    assert command(world, box, "true") == ProbeResult("success")
+
+
+def test_a_command_that_fails_says_its_code_and_its_words(world: World, box: Container) -> None:
+    failed = command(world, box, "sh", "-c", "echo not yet; exit 3")
+    assert failed == ProbeResult("failure", "exit code 3: not yet")
+
+
+def test_a_command_that_is_not_there_fails(world: World, box: Container) -> None:
+    failed = command(world, box, "/no/such/command")
+    assert failed.outcome == "failure"
+    assert failed.message.startswith("exit code 12")
+
+
+def test_a_command_that_takes_too_long_fails(world: World, box: Container) -> None:
+    failed = command(world, box, "sleep", "1000", timeoutSeconds=1)
+    assert failed == ProbeResult("failure", "no answer within 1 s: the command was killed")
+
+
+def test_nobody_at_a_port_is_a_failure(world: World, box: Container) -> None:
+    for asked in ({"tcpSocket": {"port": 8500}}, {"httpGet": {"port": 8500}}):
+        assert world.probes.probe(watch(box, **asked)) == ProbeResult("failure", "port 8500: connection refused")
+
+
+def test_a_command_in_a_frozen_box_is_unknown(world: World, box: Container) -> None:
+    ok(world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test")))
+    assert command(world, box, "true").outcome == "unknown"
+
+
+def test_a_box_that_is_gone_is_unknown(world: World, box: Container) -> None:
+    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+    for asked in ({"tcpSocket": {"port": 1}}, {"exec": {"command": ["true"]}}):
+        assert world.probes.probe(watch(box, **asked)).outcome == "unknown"
+
+
+def test_a_container_that_is_not_ours_is_not_probed(world: World, box: Container) -> None:
+    foreign = world.hand.add_foreign("somebody-elses-" + world.instance_id)
+    answer = command(world, replace(box, id=foreign), "true")
+    assert answer.outcome == "unknown"
+    assert "never touched" in answer.message

@@ -1,0 +1,65 @@
+"""Idleness and deadlines on a real engine and real cgroups, seen from outside."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon, docker, running, wait_for
+
+pytestmark = pytest.mark.docker
+
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template: {image: "paddock/test-tiny:1", command: %s}
+  lifecycle: {shutdownGracePeriodSeconds: 1, %s}
+"""
+SLEEPS = '["sleep", "1000000"]'
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def state(name: str) -> str:
+    """What the engine says of the sandbox's container."""
+    return docker("ps", "-a", "--filter", f"label=paddock.name={name}", "--format", "{{.State}}")
+
+
+def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaemon) -> None:
+    daemon.apply(BOX % ("dozing", SLEEPS, "idleTimeoutSeconds: 2"))
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/dozing")
+    assert state("dozing") == "exited"
+    found = daemon.get("dozing")
+    assert (found["spec"]["runState"], found["status"]["lastTermination"]["reason"]) == ("Running", "IdleReaped")
+    assert "IdleReaped" in daemon.paddock("get", "sandboxes").stdout
+    done = daemon.paddock("exec", "dozing", "--", "echo", "hello")
+    assert done.stdout == "hello\n"
+    # Longer than its timeout, and not stopped under it.
+    assert daemon.paddock("exec", "dozing", "--", "sh", "-c", "sleep 5; echo done").stdout == "done\n"
+    wait_for("it dozes off again", lambda: state("dozing") == "exited")
+    assert daemon.get("dozing")["status"]["restartCount"] == 0
+
+
+def test_a_box_that_computes_stays(daemon: RunningDaemon) -> None:
+    daemon.apply(BOX % ("lazy", SLEEPS, "idleTimeoutSeconds: 2"))
+    daemon.apply(BOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
+    for _ in range(2):  # each time, `busy` had at least as long
+        wait_for("the other one is suspended", lambda: state("lazy") == "exited")
+        daemon.paddock("exec", "lazy", "--", "true")
+    assert state("busy") == "running"
+    assert daemon.get("busy")["status"].get("lastTermination") is None
+
+
+def test_a_deadline_ends_it_and_its_time_to_live_removes_it(daemon: RunningDaemon) -> None:
+    daemon.apply(BOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 3"))
+    daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/brief")
+    daemon.paddock("wait", "--for=delete", "--timeout=60s", "sandbox/brief")
+    assert state("brief") == ""
+    assert "TTLExpired" in daemon.paddock("events", "sandbox/brief").stdout

@@ -1,0 +1,103 @@
+"""Probes end to end on a real engine: boxes without a network are asked, and say when they are ready and when not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, docker, running, start_daemon, wait_for
+
+pytestmark = pytest.mark.docker
+
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %(name)s}
+spec:
+  template:
+    image: paddock/python:1
+    command: %(command)s
+    %(probes)s
+  lifecycle: {shutdownGracePeriodSeconds: 1, startupDeadlineSeconds: %(deadline)s}
+"""
+# It serves once somebody has made the file.
+SERVER = """["sh", "-c", "while ! test -e go; do sleep 0.1; done; exec python3 -m http.server 8500 --bind 127.0.0.1"]"""
+
+
+def box(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadline: int = 60) -> str:
+    return BOX % {"name": name, "probes": probes, "command": command, "deadline": deadline}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.get(name).get("status", {})
+    return found
+
+
+def ready(daemon: RunningDaemon, name: str) -> None:
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+
+
+def not_ready(daemon: RunningDaemon, name: str, words: str) -> None:
+    wait_for(f"{name} says {words}", lambda: words in daemon.condition(name, "Ready").get("message", ""))
+    assert daemon.condition(name, "Ready")["status"] == "False"
+
+
+@pytest.mark.parametrize("action", ["tcpSocket: {port: 8500}", "httpGet: {port: 8500}"], ids=["tcp", "http"])
+def test_a_server_is_ready_once_its_port_answers(daemon: RunningDaemon, action: str) -> None:
+    daemon.apply(box("web", f"readiness: {{{action}, periodSeconds: 1}}", command=SERVER))
+    not_ready(daemon, "web", "port 8500: connection refused")
+    daemon.paddock("exec", "web", "--", "touch", "go")
+    ready(daemon, "web")
+
+
+def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.apply(box("web", "readiness: {exec: {command: [test, -e, go]}, periodSeconds: 1}"))
+        not_ready(daemon, "web", "exit code 1")
+        daemon.paddock("exec", "web", "--", "touch", "go")
+        ready(daemon, "web")
+        before = daemon.get("web")["status"]
+        daemon.paddock("exec", "web", "--", "rm", "go")
+        daemon.kill()
+        second = start_daemon(tmp_path)
+        try:
+            ready(second, "web")
+            second.apply(box("web", "liveness: {exec: {command: ['true']}, periodSeconds: 1}"))
+            wait_for("the change is seen", lambda: status(second, "web")["observedGeneration"] == 2)
+            after = status(second, "web")
+            assert after["instanceRef"] == before["instanceRef"]
+            assert after["restartCount"] == 0
+            assert second.condition("web", "Ready")["status"] == "True"
+        finally:
+            second.stop()
+
+
+def test_a_sick_box_is_restarted_and_well_again(daemon: RunningDaemon) -> None:
+    liveness = (
+        "liveness: {exec: {command: [sh, -c, 'echo sick; test ! -e sick']}, periodSeconds: 1, failureThreshold: 2}"
+    )
+    daemon.apply(box("sick", liveness))
+    ready(daemon, "sick")
+    before = status(daemon, "sick")["instanceRef"]
+    daemon.paddock("exec", "sick", "--", "touch", "sick")
+    wait_for("it was restarted", lambda: status(daemon, "sick")["restartCount"] == 1)
+    ready(daemon, "sick")
+    assert status(daemon, "sick")["instanceRef"] == before
+    assert status(daemon, "sick")["lastTermination"]["reason"] == "Killed"
+    told = daemon.paddock("events", "sandbox/sick").stdout
+    assert "the liveness probe failed 2 times in a row: exit code 1: sick" in told
+
+
+def test_what_does_not_start_in_time_is_stopped_and_backs_off(daemon: RunningDaemon) -> None:
+    daemon.apply(box("late", "readiness: {tcpSocket: {port: 1}, periodSeconds: 1}", deadline=1))
+    wait_for("it backs off", lambda: daemon.condition("late", "Degraded").get("reason") == "CrashLoopBackOff")
+    assert status(daemon, "late")["lastTermination"]["reason"] == "StartFailed"
+    held = status(daemon, "late")["instanceRef"]["name"]
+    assert docker("inspect", "-f", "{{.State.Running}}", held) == "false"

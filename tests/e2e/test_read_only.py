@@ -1,0 +1,40 @@
+"""What read-only kinds show of a real engine is what the engine itself says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import docker, running
+from tests.e2e.test_sandbox import box, container, ready
+
+pytestmark = pytest.mark.docker
+
+
+def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.paddock("wait", "--for=condition=EngineReachable", "--timeout=30s", "host/host")
+        host = json.loads(daemon.paddock("get", "host", "host", "-o", "json").stdout)["status"]
+        said = json.loads(docker("info", "--format", "{{json .}}"))
+        assert host["engine"]["version"] == said["ServerVersion"]
+        assert host["engine"]["storageDriver"] == said["Driver"]
+        assert host["engine"]["securityOptions"] == said["SecurityOptions"]
+        assert host["capacity"]["cpu"] == str(said["NCPU"])
+        daemon.apply(box("seen"))
+        ready(daemon, "seen")
+        engines = container(daemon, "seen")
+        daemon.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
+        seen = json.loads(daemon.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
+        assert seen["status"]["containerID"] == engines["Id"]
+        assert seen["status"]["limits"] == {"cpu": "100m", "memory": "64Mi", "pids": 32}
+        reasons = "jsonpath={.items[*].reason}"
+        shown = daemon.paddock("get", "ev", "--field-selector", "involvedObject.name=seen", "-o", reasons).stdout
+        assert shown.split()[-2:] == ["Created", "Started"]
+        spec = json.loads(daemon.paddock("get", "sp", "full-isolation", "-o", "json").stdout)["spec"]
+        made = engines["HostConfig"]
+        assert engines["Config"]["User"] == spec["defaultUser"]
+        assert made["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
+        assert made["NetworkMode"] == spec["network"]["mode"]
+        assert list(made["CapAdd"] or []) == spec["capabilities"]
+        assert made["SecurityOpt"] == spec["securityOptions"]
+        assert set(made["Tmpfs"]) == {each["mountPath"] for each in spec["tmpfs"]}

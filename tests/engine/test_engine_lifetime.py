@@ -1,0 +1,97 @@
+"""When the engine was away, and what is known of ends that only it told of."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from controller.engine.lifetime import Life, life_of
+from controller.engine.observe import Seen, View
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, End, HostFacts, State
+from tests.conftest import HandClock
+
+FIRST, SECOND = Life(10, 100, 900.0), Life(11, 200, 1500.0)
+BOX = Seen(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def view(clock: HandClock) -> View:
+    made = View(clock)
+    made.settle(made.ticket(), [], frozenset(), life=FIRST)
+    return made
+
+
+def look(view: View, life: Life | None) -> tuple[float, float]:
+    view.settle(view.ticket(), [], frozenset(), life=life)
+    return view.now.lost
+
+
+def test_an_engine_that_was_started_anew_was_away_since_it_was_seen_last(view: View, clock: HandClock) -> None:
+    seen = clock.now()
+    clock.advance(60)
+    assert look(view, SECOND) == (seen - 15, clock.now())
+
+
+def test_an_engine_that_only_did_not_answer_lost_nothing(view: View, clock: HandClock) -> None:
+    before = view.now.lost
+    view.blind("timed out")
+    clock.advance(60)
+    assert look(view, FIRST) == before
+
+
+def test_where_nothing_tells_of_its_life_a_blind_time_is_one_without_it(view: View, clock: HandClock) -> None:
+    seen = clock.now()
+    view.blind("connection refused")
+    clock.advance(60)
+    assert look(view, None) == (seen - 15, clock.now())
+
+
+def test_containers_that_outlive_their_engine_are_not_lost_with_it(view: View) -> None:
+    before = view.now.lost
+    view.facts(HostFacts(live_restore=True))
+    assert look(view, SECOND) == before
+
+
+def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
+    begun, ended = view.now.lost
+    assert begun < FIRST.began_at < ended
+
+
+def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
+    view.put(BOX)
+    view.died("c1", 137, 5.0)
+    assert not view.now.ends
+    view.gone("c1")
+    assert view.now.ends == {"c1": End(137, 5.0)}
+
+
+def test_an_end_that_is_told_late_is_kept_too(view: View) -> None:
+    view.put(BOX)
+    view.gone("c1")
+    view.died("c1", 1, 5.0)
+    assert view.now.ends == {"c1": End(1, 5.0)}
+
+
+def test_the_life_is_that_of_the_process_that_listens(tmp_path: Path) -> None:
+    path, proc = tmp_path / "engine.sock", tmp_path / "proc"
+    folder = proc / str(os.getpid())
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(f"{os.getpid()} (docker) d) S " + " ".join(str(at) for at in range(4, 50)))
+    (proc / "stat").write_text("cpu 1 2 3\nbtime 1000\n")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        (folder / "comm").write_text("dockerd\n")
+        found = life_of(f"unix://{path}", proc=proc)
+        assert found == Life(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
+        (folder / "comm").write_text("something\n")
+        assert life_of(f"unix://{path}", proc=proc) is None
+    assert life_of(f"unix://{path}", proc=proc) is None
+    assert life_of("tcp://127.0.0.1:1", proc=proc) is None

@@ -1,0 +1,114 @@
+"""Probes of a real box: over its own network, which is `none`, and against answers that are meant to harm."""
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.engine.netns import NoWayIn, socket_in
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container
+from controller.kinds.probe import Probe, ProbeResult, Watch
+from tests.contract.engine_worlds import World, docker_world
+
+pytestmark = pytest.mark.docker
+
+# One port a line: what is answered there to whoever connects.
+SERVER = r"""
+import socket, threading, time
+TEXTS = {
+    8001: b"HTTP/1.1 200 OK\r\n\r\nhello",
+    8002: b"HTTP/1.0 503 Not Yet\r\n\r\n",
+    8003: b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:8002/\r\n\r\n",
+    8004: b"SSH-2.0-not-http\r\n",
+    8005: b"HTTP/1.1 100 Continue\r\n\r\n" * 100000,
+    8006: b"x" * (8 << 20),
+    8007: None,
+    8008: b"",
+}
+def answer(link, text):
+    try:
+        while text is None:
+            link.sendall(b"H")
+            time.sleep(0.2)
+        link.recv(65536)
+        link.sendall(text)
+        link.close()
+    except OSError:
+        pass
+def serve(port, text):
+    with socket.create_server(("127.0.0.1", port)) as server:
+        while True:
+            threading.Thread(target=answer, args=(server.accept()[0], text)).start()
+for port, text in TEXTS.items():
+    threading.Thread(target=serve, args=(port, text)).start()
+print("up", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with docker_world() as made:
+        yield made.settled()
+
+
+@pytest.fixture(scope="module")
+def box(world: World) -> Container:
+    limits = Limits(cpu_millicores=1000, memory_bytes=128 << 20, pids=64)
+    command = ("python3", "-c", SERVER)
+    made = world.running(world.new_uid(), image="paddock/python:1", command=command, limits=limits)
+    for chunk in world.streams.logs(made.id, follow=True):
+        assert b"up" in chunk.data
+        break
+    return made
+
+
+def watch(box: Container, **asked: Any) -> Watch:
+    return Watch("readiness", Probe.model_validate(asked), (box.id, box.started_at), box.pid, 0.0)
+
+
+HTTP = {
+    8001: ProbeResult("success"),
+    8002: ProbeResult("failure", "GET /ready on port 8002: HTTP status 503"),
+    8003: ProbeResult("success"),
+    8004: ProbeResult("failure", "port 8004: the answer is no HTTP: SSH-2.0-not-http"),
+    8005: ProbeResult("failure", "GET /ready on port 8005: HTTP status 100"),
+    8006: ProbeResult("failure", f"port 8006: the answer is no HTTP: {'x' * 200}"),
+    8007: ProbeResult("failure", "port 8007: no answer within 1 s"),
+    8008: ProbeResult("failure", "port 8008: the answer is no HTTP: nothing"),
+    8009: ProbeResult("failure", "port 8009: connection refused"),
+}
+
+
+@pytest.mark.parametrize("port", HTTP)
+def test_http(world: World, box: Container, port: int) -> None:
+    assert world.probes.probe(watch(box, httpGet={"port": port, "path": "/ready"})) == HTTP[port]
+
+
+def test_tcp(world: World, box: Container) -> None:
+    assert world.probes.probe(watch(box, tcpSocket={"port": 8007})) == ProbeResult("success")
+    assert world.probes.probe(watch(box, tcpSocket={"port": 8009})).outcome == "failure"
+
+
+def test_https_to_what_is_no_tls_fails(world: World, box: Container) -> None:
+    assert world.probes.probe(watch(box, httpGet={"port": 8001, "scheme": "HTTPS"})).outcome == "failure"
+
+
+def test_a_command_that_never_stops_talking_is_ended(world: World, box: Container) -> None:
+    talk = ["python3", "-c", "while True: print('x' * 4096)"]
+    asked = {"exec": {"command": talk}, "timeoutSeconds": 30}
+    assert world.probes.probe(watch(box, **asked)) == ProbeResult("failure", "the command wrote more than 64 KiB")
+
+
+def test_no_thread_stays_in_the_box(world: World, box: Container) -> None:
+    socket_in(box.pid, box.id).close()
+    assert not any(each.name == "engine-netns" for each in threading.enumerate())
+
+
+def test_a_pid_that_is_another_process_is_not_entered(box: Container) -> None:
+    with pytest.raises(NoWayIn, match="is not of container"):
+        socket_in(os.getpid(), box.id)
+    with pytest.raises(NoWayIn, match="is not of container 000000000000 any more"):
+        socket_in(box.pid, "0" * 64)

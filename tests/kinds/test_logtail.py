@@ -1,0 +1,45 @@
+"""The last words of a container: bounded, valid, and harmless wherever they are shown."""
+
+import json
+
+import pytest
+
+from controller.kinds.logtail import TAIL_BYTES, TAIL_LINES, tail_of
+
+
+def test_the_last_lines_are_kept() -> None:
+    found = tail_of("".join(f"line {at}\n" for at in range(100)).encode())
+    assert found.lines == tuple(f"line {at}" for at in range(100 - TAIL_LINES, 100))
+
+
+def test_a_last_line_without_an_end_is_one() -> None:
+    assert tail_of(b"one\r\n\ntwo").lines == ("one", "", "two")
+
+
+def test_nothing_is_nothing() -> None:
+    assert tail_of(b"").lines == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"\x1b[2J\x1b]0;root\x07", "\\x1b[2J\\x1b]0;root\\x07"),
+        (b"nul \x00", "nul \\x00"),
+        (b"half \xe2\x82", "half \ufffd"),
+        ("c1 \x9b31m".encode(), "c1 \\x9b31m"),
+        ("bidi \u202e".encode(), "bidi \\u202e"),
+        ("tag \U000e0041".encode(), "tag \\U000e0041"),
+        ("tab\tand ünïcödé ✓ 漢字".encode(), "tab\tand ünïcödé ✓ 漢字"),
+        (b"over\rwritten", "over\\x0dwritten"),
+    ],
+)
+def test_what_would_do_something_is_shown_instead(written: bytes, shown: str) -> None:
+    assert tail_of(written).lines == (shown,)
+
+
+@pytest.mark.parametrize("written", [b"x" * (1 << 20), b"\x1b" * (1 << 20), b"\n" * (1 << 20), "✓".encode() * 9999])
+def test_it_is_bounded_whatever_is_written(written: bytes) -> None:
+    lines = tail_of(written).lines
+    assert 0 < len(lines) <= TAIL_LINES
+    assert sum(len(each.encode()) + 1 for each in lines) <= TAIL_BYTES
+    assert "\\u0000" not in json.dumps(lines)

@@ -1,0 +1,124 @@
+"""loop/leading.py, and what a daemon does whose right to act has run out: nothing."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.action import Action, CreateContainer
+from controller.loop.leading import Leading, wait_to_lead
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.policy.levels import Policy
+from controller.ports import NullMeter, StoreError
+from tests.contract.store_worlds import World
+from tests.daemon import wait_for
+from tests.loop.house import House
+
+
+class Scripted:
+    """A lease that answers as it is told; an exception is raised, the last answer stays."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+
+    def _next(self) -> object:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    acquire = renew = _next
+
+    def held(self) -> bool:
+        return True
+
+    def release(self) -> None: ...
+
+
+class Counting(NullMeter):
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+
+    def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        self.counted.append(name)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WAIT_SECONDS", "RENEW_SECONDS"):
+        monkeypatch.setattr(f"controller.loop.leading.{name}", 0.001)
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def test_waiting_outlives_a_store_that_is_away_and_ends_when_told() -> None:
+    stopping = threading.Event()
+    assert wait_to_lead(Scripted("pid 7", StoreError("away"), "pid 7", ""), stopping) == ""
+    assert wait_to_lead(Scripted("pid 7"), stopping, standby=False) == "pid 7"
+    with pytest.raises(StoreError):
+        wait_to_lead(Scripted(StoreError("away")), stopping)
+    stopping.set()
+    assert wait_to_lead(Scripted("pid 7"), stopping) == "pid 7"
+
+
+def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
+    lost, meter = [], Counting()
+    leading = Leading(Scripted(True, StoreError("away"), True, False), meter, lambda: lost.append("lost"))
+    leading.start()
+    wait_for("it is lost", lambda: lost)
+    leading.stop()
+    assert lost == ["lost"]
+    assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
+
+
+def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> None:
+    house.apply("web")
+    revision, may_act = house.store.revision(), [False]
+    workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
+    turn = Turn(
+        store=house.store,
+        engine=house.engine,
+        workers=workers,
+        prober=house.prober,
+        clock=house.clock,
+        meter=NullMeter(),
+        policy=Policy(),
+        may_act=lambda: may_act[0],
+    )
+    with pytest.raises(StoreError, match="ran out"):
+        turn.run()
+    assert (house.store.revision(), house.engine.calls) == (revision, [])
+    may_act[0] = True
+    assert turn.run().groups
+    workers.stop()
+
+
+def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
+    """As in a process that is frozen between two engine calls, and wakes up late."""
+    house.apply("web")
+    may_act = [True]
+
+    def freeze(action: Action) -> None:
+        may_act[0] = not isinstance(action, CreateContainer)
+
+    house.engine.before_act = freeze
+    workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
+    turn = Turn(
+        store=house.store,
+        engine=house.engine,
+        workers=workers,
+        prober=house.prober,
+        clock=house.clock,
+        meter=NullMeter(),
+        policy=Policy(),
+    )
+    turn.run()
+    wait_for("the group came back", lambda: workers.view()[1])
+    workers.stop()
+    assert [type(action) for action in house.engine.calls] == [CreateContainer]

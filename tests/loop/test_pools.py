@@ -1,0 +1,290 @@
+"""Warm pools through the real middle of the house: filled, claimed, refilled, replaced, given up; on both stores."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.action import CreateContainer
+from controller.kinds.meta import StoredObject
+from controller.service.apply import Source
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, Crash, House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def apply_pool(house: House, name: str = "warm", template: str = "t", **spec: Any) -> None:
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": name},
+        "spec": {"templateRef": {"name": template}, **spec},
+    }
+    house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def filled(house: House, replicas: int = 2, **spec: Any) -> House:
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    apply_pool(house, warmReplicas=replicas, **spec)
+    house.settle()
+    return house
+
+
+def pool(house: House, name: str = "warm") -> StoredObject:
+    found = house.store.get("SandboxPool", "default", name)
+    assert found is not None
+    return found
+
+
+def counts(house: House) -> tuple[int, int, int]:
+    status = pool(house).status
+    return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
+
+
+def boxes(house: House) -> list[str]:
+    """Names of all our containers."""
+    return sorted(name for names in house.ours().values() for name in names)
+
+
+def launch(house: House, name: str) -> str:
+    found = house.get(name)
+    assert found is not None
+    return f"{found.status['launchType']}: {found.status['launchReason']}"
+
+
+def test_a_pool_is_filled_and_says_so(house: House) -> None:
+    filled(house, 3)
+    assert counts(house) == (3, 3, 0)
+    assert len(boxes(house)) == 3
+    assert all(name.startswith("pdk-warm-") for name in boxes(house))
+    [ready] = [each for each in pool(house).status["conditions"] if each["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("True", "Filled")
+
+
+def test_a_new_sandbox_takes_a_warm_box_as_it_runs(house: House) -> None:
+    filled(house)
+    before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
+    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    first = house.turn.run()
+    assert not [each for group in first.groups for each in group.actions if isinstance(each, CreateContainer)]
+    house.settle()
+    box = house.get("a")
+    assert box is not None
+    assert box.status["instanceRef"]["containerID"] in before
+    assert box.status["instanceRef"]["name"] == house.container_name("a")
+    assert box.status["resources"]["limits"]["memory"] == "256Mi"
+    assert launch(house, "a") == "Warm: "
+    assert house.condition("a", "Ready") == "True Running"
+    assert counts(house) == (2, 2, 1)
+    assert len(boxes(house)) == 3
+
+
+def test_a_claimed_box_is_not_ready_before_its_limits_hold(house: House) -> None:
+    filled(house)
+    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    house.turn.run()
+    assert house.condition("a", "Ready") == "False Claiming"
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+
+
+def test_no_two_sandboxes_get_one_box(house: House) -> None:
+    filled(house)
+    for name in ("a", "b", "c"):
+        house.refer(name, "t")
+    house.settle()
+    ids = [house.get(name).status["instanceRef"]["containerID"] for name in ("a", "b", "c")]  # type: ignore[union-attr]
+    assert len(set(ids)) == 3
+    assert [launch(house, name).split(":")[0] for name in ("a", "b", "c")] == ["Warm", "Warm", "Cold"]
+    assert "no member ready" in launch(house, "c")
+    assert counts(house) == (2, 2, 2)
+
+
+def test_a_used_box_is_destroyed_and_never_handed_out_again(house: House) -> None:
+    filled(house, 1)
+    house.refer("a", "t")
+    house.settle()
+    used = house.get("a").status["instanceRef"]["containerID"]  # type: ignore[union-attr]
+    house.delete("a")
+    house.settle()
+    house.refer("b", "t")
+    house.settle()
+    left = {each.id for seen in house.engine.observe().containers.values() for each in seen}
+    assert used not in left
+    assert launch(house, "b") == "Warm: "
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"poolPolicy": "Never"}, "poolPolicy is Never"),
+        ({"templateRef": {"name": "other"}}, "there is no SandboxPool of template `other`"),
+    ],
+)
+def test_a_cold_start_says_why(house: House, spec: dict[str, Any], why: str) -> None:
+    filled(house)
+    house.apply_template("other", image=TINY, command=["sleep", "1000000"])
+    house.refer("a", spec.pop("templateRef", {"name": "t"})["name"], **spec)
+    house.settle()
+    assert launch(house, "a") == f"Cold: {why}"
+    assert counts(house)[2] == 0
+
+
+def test_scaled_down_and_to_zero(house: House) -> None:
+    filled(house, 3)
+    apply_pool(house, warmReplicas=1)
+    house.settle()
+    assert counts(house) == (1, 1, 0)
+    assert len(boxes(house)) == 1
+    apply_pool(house, warmReplicas=0)
+    house.settle()
+    assert boxes(house) == []
+    assert list(house.store.instances()) == []
+
+
+def test_a_changed_template_replaces_members_without_running_dry(house: House) -> None:
+    filled(house, 2)
+    old = set(boxes(house))
+    house.apply_template("t", image=TINY, command=["sleep", "2000000"])
+    least = 2
+    for _ in range(40):
+        decided = house.one_turn()
+        running = [each for seen in house.engine.observe().containers.values() for each in seen if each.pid]
+        least = min(least, len(running))
+        if not (decided.groups or decided.writes or house.turn_has_results()):
+            if decided.next_wake is None or decided.next_wake > house.clock.now() + 60:
+                break
+            house.clock.advance(decided.next_wake - house.clock.now())
+    assert least == 2
+    assert counts(house) == (2, 2, 0)
+    assert not old & set(boxes(house))
+
+
+def test_an_outdated_member_is_not_claimed(house: House) -> None:
+    filled(house, 1)
+    house.apply_template("t", image=TINY, command=["sleep", "2000000"])
+    house.refer("a", "t")
+    house.settle()
+    assert launch(house, "a").startswith("Cold: ")
+
+
+def test_aged_members_are_replaced(house: House) -> None:
+    filled(house, 1, maxAgeSeconds=60)
+    [old] = boxes(house)
+    house.clock.advance(61)
+    house.one_turn()
+    house.one_turn()
+    for _ in range(20):
+        house.one_turn()
+    house.settle(seconds=30)
+    assert old not in boxes(house)
+    assert counts(house) == (1, 1, 0)
+
+
+def test_a_deleted_pool_takes_its_members_and_leaves_claimed_boxes(house: House) -> None:
+    filled(house, 2)
+    house.refer("a", "t")
+    house.settle()
+    house.delete("warm", "sandboxpool")
+    house.settle()
+    assert house.store.get("SandboxPool", "default", "warm") is None
+    assert boxes(house) == [house.container_name("a")]
+    assert house.condition("a", "Ready") == "True Running"
+
+
+def test_the_maximum_counts_claimed_boxes(house: House) -> None:
+    filled(house, 2, maxReplicas=3)
+    house.refer("a", "t")
+    house.refer("b", "t")
+    house.settle()
+    assert counts(house) == (1, 1, 2)
+    house.delete("a")
+    house.settle()
+    assert counts(house) == (2, 2, 1)
+
+
+def test_require_waits_for_a_place_and_takes_it(house: House) -> None:
+    filled(house, 1, maxReplicas=1)
+    house.refer("a", "t", poolPolicy="Require")
+    house.refer("b", "t", poolPolicy="Require")
+    house.settle()
+    assert launch(house, "a") == "Warm: "
+    assert house.condition("b", "Scheduled") == "False PoolExhausted"
+    assert "maxReplicas of 1" in next(
+        each["message"]
+        for each in house.get("b").status["conditions"]  # type: ignore[union-attr]
+        if each["type"] == "Scheduled"
+    )
+    house.delete("a")
+    house.settle()
+    assert house.condition("b", "Ready") == "True Running"
+    assert counts(house) == (0, 0, 1)
+
+
+def test_warm_members_make_room_for_what_requires_the_pool(house: House) -> None:
+    filled(house, 2, maxReplicas=2)
+    for each in house.engine.observe().containers.values():  # none is ready: all are frozen by hand
+        house.engine.pause(each[0].name)
+    house.one_turn()
+    house.refer("a", "t", poolPolicy="Require")
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    assert counts(house)[2] == 1
+    assert len(boxes(house)) == 2
+
+
+def test_a_member_that_fails_is_shown(house: House) -> None:
+    house.apply_template("t", image="missing:1")
+    apply_pool(house)
+    for _ in range(6):
+        house.one_turn()
+    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
+    assert conditions["Degraded"]["status"] == "True"
+    assert "missing:1" in conditions["Degraded"]["message"]
+    assert conditions["Ready"]["reason"] == "Filling"
+
+
+def test_a_pool_without_a_template_says_so(house: House) -> None:
+    apply_pool(house, template="none")
+    house.settle()
+    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
+    assert conditions["Accepted"]["status"] == "False"
+    assert "there is no SandboxTemplate `none`" in conditions["Accepted"]["message"]
+
+
+def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: House) -> None:
+    step = 0
+    while True:
+        step += 1
+        done = [_one_claim(house, f"s{step}{side[0]}", step, after=side == "after") for side in ("before", "after")]
+        if not any(done):
+            assert step > 6
+            return
+
+
+def _one_claim(house: House, name: str, step: int, *, after: bool) -> bool:
+    """One claim and refill with a crash at that step; whether there was such a step."""
+    filled(house, 2)
+    house.fuse.steps, house.fuse.blow_at, house.fuse.after = 0, step, after
+    crashed = False
+    try:
+        house.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
+        house.settle()
+    except Crash:
+        crashed = True
+    house.daemon()
+    house.settle()
+    assert launch(house, name) == "Warm: "
+    assert house.condition(name, "Ready") == "True Running"
+    assert counts(house) == (2, 2, 1)
+    assert len(boxes(house)) == len(list(house.store.instances())) == 3
+    house.delete(name)
+    house.settle()
+    return crashed

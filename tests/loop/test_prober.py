@@ -1,0 +1,223 @@
+"""Probes in turns over a real store and the fake engine; and the prober's threads, which know when to do nothing."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.meta import ObjectRef
+from controller.kinds.observed import State
+from controller.kinds.plan import Probing
+from controller.kinds.probe import Probe, ProbeResult, Watch
+from controller.loop.prober import Prober
+from tests.conftest import HandClock
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+READINESS = {"readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15}}
+LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def restarts(house: House) -> int:
+    found = house.get("web")
+    assert found is not None
+    return int(found.status["restartCount"])
+
+
+def test_ready_once_its_port_answers_and_then_asked_no_more(house: House) -> None:
+    house.apply("web", template=READINESS)
+    house.settle(seconds=5)
+    assert house.condition("web", "Ready") == "False NotReady"
+    house.engine.answers[house.container_name("web"), 8500] = 200
+    house.settle(seconds=5)
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.prober.next_due() is None
+    calls, revision = len(house.engine.probes_run), house.store.revision()
+    house.settle()
+    assert (len(house.engine.probes_run), house.store.revision()) == (calls, revision)
+
+
+def test_a_restart_of_the_daemon_leaves_a_ready_box_ready(house: House) -> None:
+    house.engine.execs["alive"] = 0
+    house.apply("web", template={**READINESS, **LIVENESS})
+    house.settle(seconds=0)
+    house.engine.answers[house.container_name("web"), 8500] = 200
+    house.settle(seconds=5)
+    revision = house.store.revision()
+    house.engine.answers.clear()
+    house.daemon()
+    house.settle(seconds=60)
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.store.revision() == revision
+    assert {each.name for each in house.engine.probes_run[-3:]} == {"liveness"}
+
+
+def test_a_restarted_box_has_to_become_ready_again(house: House) -> None:
+    house.apply("web", template=READINESS)
+    house.settle(seconds=0)
+    house.engine.answers[house.container_name("web"), 8500] = 200
+    house.settle(seconds=5)
+    house.engine.answers.clear()
+    house.engine.kill(house.container_name("web"))
+    house.settle(seconds=5)
+    assert house.condition("web", "Ready") == "False NotReady"
+
+
+def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: House) -> None:
+    house.engine.execs["alive"] = 0
+    house.apply("web", template=LIVENESS)
+    house.settle(seconds=20)
+    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
+    house.engine.execs["alive"] = 1
+    house.settle(seconds=35)
+    assert restarts(house) == 1
+    found = house.get("web")
+    assert found is not None
+    assert found.status["lastTermination"]["reason"] == "Killed"
+    assert house.condition("web", "Ready") == "False CrashLoopBackOff"
+    words = [each.message for each in house.store.events(name="web") if each.reason == "Unhealthy"]
+    assert words == ["the liveness probe failed 3 times in a row: exit code 1; it is stopped"]
+    house.engine.execs["alive"] = 0
+    house.settle(seconds=60)
+    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 2)
+
+
+def test_what_does_not_start_in_time_is_stopped(house: House) -> None:
+    house.apply("web", template=READINESS, lifecycle={"startupDeadlineSeconds": 30})
+    house.settle(seconds=29)
+    assert (house.condition("web", "Ready"), restarts(house)) == ("False NotReady", 0)
+    house.settle(seconds=10)
+    found = house.get("web")
+    assert found is not None
+    assert found.status["lastTermination"]["reason"] == "StartFailed"
+    assert restarts(house) == 1
+
+
+def test_an_engine_that_is_away_counts_as_no_failure(house: House) -> None:
+    house.engine.execs["alive"] = 0
+    house.apply("web", template=LIVENESS)
+    house.settle(seconds=20)
+    house.engine.go_down()
+    house.settle(seconds=120)
+    house.engine.come_up()
+    house.settle(seconds=20)
+    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
+
+
+def test_a_changed_probe_recreates_nothing_and_begins_anew(house: House) -> None:
+    house.apply("web", template=LIVENESS)
+    house.engine.execs["alive"] = 1
+    house.settle(seconds=6)
+    before = house.engine.box(house.container_name("web")).id
+    other = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 1}
+    house.apply("web", template={"liveness": {**other, "exec": {"command": ["true"]}}})
+    house.settle(seconds=60)
+    assert house.engine.box(house.container_name("web")).id == before
+    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
+    assert house.engine.probes_run[-1].probe.failure_threshold == 1
+
+
+def test_probes_of_a_template_reach_its_running_boxes(house: House) -> None:
+    house.apply_template("python", image="other:1", command=["sleep", "1000"])
+    house.refer("web", "python")
+    house.settle()
+    before = house.engine.box(house.container_name("web")).id
+    house.apply_template("python", image="other:1", command=["sleep", "1000"], **READINESS)
+    house.settle(seconds=5)
+    assert house.condition("web", "Ready") == "False NotReady"
+    assert house.condition("web", "Outdated") == "False UpToDate"
+    assert house.engine.box(house.container_name("web")).id == before
+
+
+def test_without_probes_nothing_is_asked_any_more(house: House) -> None:
+    house.engine.execs["alive"] = 0
+    house.apply("web", template=LIVENESS)
+    house.settle(seconds=20)
+    house.apply("web", template={"liveness": None})
+    house.settle(seconds=0)
+    assert house.prober.next_due() is None
+    assert dict(house.prober.view()) == {}
+
+
+def test_a_suspended_box_is_not_asked(house: House) -> None:
+    house.apply("web", template=LIVENESS, runState="Suspended")
+    house.settle()
+    house.apply("web", template=LIVENESS, runState="Running")
+    house.engine.execs["alive"] = 0
+    house.settle(seconds=0)
+    assert house.engine.box(house.container_name("web")).state is State.RUNNING
+    house.apply("web", template=LIVENESS, runState="Suspended")
+    house.settle()
+    assert house.prober.next_due() is None
+
+
+class Gate:
+    """Probes that wait until they are let go, and are counted."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self.running = self.peak = 0
+        self._lock = threading.Lock()
+
+    def probe(self, watch: Watch) -> ProbeResult:
+        self._count(1)
+        self.asked.release()
+        self.open.wait(30)
+        self._count(-1)
+        return ProbeResult("success")
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.running += change
+            self.peak = max(self.peak, self.running)
+
+
+def probing(name: str, *, due: float = 0.0) -> Probing:
+    probe = Probe.model_validate({"tcpSocket": {"port": 1}, "periodSeconds": 3600, "initialDelaySeconds": 3600})
+    watch = Watch("liveness", probe, (name, 1.0), 1, due)
+    return Probing(ObjectRef("Sandbox", "default", name, name), (watch,))
+
+
+def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none() -> None:
+    gate, woken = Gate(), threading.Semaphore(0)
+    prober = Prober(gate, clock=HandClock(), wake=woken.release, at_a_time=2)
+    names = ("a", "b", "c")
+    prober.want([probing(name) for name in names], set(names))
+    assert all(gate.asked.acquire(timeout=30) for _ in range(2))
+    gate.open.set()
+    assert gate.asked.acquire(timeout=30)
+    assert all(woken.acquire(timeout=30) for _ in names)
+    assert {name: each.tallies["liveness"].successes for name, each in prober.view().items()} == dict.fromkeys(names, 1)
+    assert gate.peak <= 2
+    gate.open.clear()
+    prober.want([probing("d")], {"d"})
+    assert gate.asked.acquire(timeout=30)
+    assert set(prober.view()) == {"d"}
+    prober.stop()
+    gate.open.set()
+
+
+def test_one_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> None:
+    gate, clock = Gate(), HandClock()
+    gate.open.set()
+    prober = Prober(gate, clock=clock, wake=lambda: None)
+    prober.want([probing("later", due=clock.now() + 3000)], {"later"})
+    prober.want([probing("now")], {"later", "now"})
+    assert gate.asked.acquire(timeout=30)
+    prober.stop()
+
+
+def test_without_probes_there_is_no_thread() -> None:
+    before = threading.active_count()
+    prober = Prober(Gate(), clock=HandClock(), wake=lambda: None)
+    prober.want([], set())
+    assert threading.active_count() == before
+    prober.stop()

@@ -1,0 +1,92 @@
+"""Rows that a newer daemon wrote, worked on by this one: what it does not know is still there afterwards."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from controller.store.schema import instances
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observedGeneration": 1}
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def remembered(world: World) -> dict[str, Any]:
+    with world.database() as database, database.reading() as connection:
+        [text] = connection.execute(select(instances.c.memory)).scalars()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def remember(world: World, memory: Mapping[str, Any]) -> None:
+    with world.database() as database, database.writing() as connection:
+        connection.execute(update(instances).values(memory=json.dumps(memory), version=instances.c.version + 1))
+
+
+def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, house: House) -> None:
+    house.apply("a")
+    house.settle()
+    house.engine.kill(house.container_name("a"))
+    house.one_turn()
+    before = remembered(world)
+    later = {**before, "later": {"deep": [1]}, "last_end": {**before["last_end"], "laterToo": "x"}}
+    remember(world, later)
+    house.daemon()  # the newer one is gone, an older one comes
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    after = remembered(world)
+    assert (after["restarts"], after["later"], after["last_end"]["laterToo"]) == (1, {"deep": [1]}, "x")
+    assert "extra" not in str(after)
+    house.engine.kill(house.container_name("a"))
+    house.settle()
+    after = remembered(world)
+    assert (after["restarts"], after["later"]) == (2, {"deep": [1]})
+    assert "laterToo" not in after["last_end"], "another end is not the one that it was said of"
+
+
+def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: House) -> None:
+    house.apply("a")
+    house.settle()
+    with house.store.transaction() as transaction:
+        found = transaction.get("Sandbox", "default", "a")
+        assert found is not None
+        status = {**found.status, "later": {"x": 1}, "conditions": [*found.status["conditions"], LATER]}
+        owner = {"kind": "Later", "name": "z", "uid": "u", "later": True}
+        changed = replace(found, status=status, annotations={"later": "yes"}, finalizers=(*found.finalizers, "later/x"))
+        transaction.put(replace(changed, owner_references=(owner,)))
+    house.engine.kill(house.container_name("a"))
+    house.settle()
+    house.apply("a", lifecycle={"shutdownGracePeriodSeconds": 3})
+    house.settle()
+    kept = house.get("a")
+    assert kept is not None
+    assert (kept.generation, kept.status["restartCount"], kept.status["observedGeneration"]) == (2, 1, 2)
+    assert (kept.status["later"], kept.status["conditions"][-1]) == ({"x": 1}, LATER)
+    assert (kept.annotations, kept.finalizers[-1], kept.owner_references) == ({"later": "yes"}, "later/x", (owner,))
+
+
+def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(house: House) -> None:
+    house.apply("a")
+    with house.store.transaction() as transaction:
+        found = transaction.get("Sandbox", "default", "a")
+        assert found is not None
+        transaction.put(replace(found, spec={**found.spec, "later": [1]}, generation=2))
+    house.settle()
+    house.apply("a", restartPolicy="Never")
+    house.settle()
+    kept = house.get("a")
+    assert kept is not None
+    assert (kept.spec["later"], kept.spec["restartPolicy"], kept.generation) == ([1], "Never", 3)
+    assert house.condition("a", "Accepted") == "False Refused"
+    assert house.ours() == {}

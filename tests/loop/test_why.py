@@ -1,0 +1,172 @@
+"""`why`: the explanation says what the loop does, at rest and in every sort of trouble, and costs nothing at rest."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.action import StartContainer
+from controller.kinds.outcome import Terminal, Transient
+from controller.kinds.registry import discover
+from controller.service.errors import NotFound, ServiceUnavailable
+from controller.service.why import Reasons, Why
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def ask(house: House, name: str = "web") -> Reasons:
+    kind = discover().by_word("sandbox")
+    assert kind is not None
+    use_case = Why(
+        objects=house.services.objects, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last
+    )
+    return use_case.why(kind, "default", name)
+
+
+def told(house: House) -> tuple[str, str]:
+    found = ask(house).explanation
+    return found.verdict, found.reason
+
+
+def test_nobody_has_looked_yet(house: House) -> None:
+    house.apply("web")
+    with pytest.raises(ServiceUnavailable, match="in a moment"):
+        ask(house)
+
+
+def test_there_is_no_such_sandbox(house: House) -> None:
+    house.settle()
+    with pytest.raises(NotFound):
+        ask(house)
+
+
+def test_one_that_was_just_applied_was_not_seen_yet(house: House) -> None:
+    house.settle()
+    house.apply("web")
+    assert told(house) == ("NotSeenYet", "NotSeenYet")
+
+
+def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: House) -> None:
+    house.apply("web", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    calls, revision = len(house.engine.calls), house.store.revision()
+    found = ask(house)
+    assert (found.explanation.verdict, found.explanation.actions) == ("AsAsked", ())
+    assert dict(found.explanation.wanted)["limits"] == dict(found.explanation.seen)["limits"]
+    assert "memory=64Mi" in dict(found.explanation.wanted)["limits"]
+    assert dict(found.explanation.seen)["state"] == "running"
+    assert [each.spec["reason"] for each in found.events] == ["Created", "Started"]
+    assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
+
+
+def test_what_is_to_be_done_is_told_with_its_reason(house: House) -> None:
+    house.apply("web")
+    house.one_turn()
+    house.apply("web", runState="Suspended")
+    house.settle(seconds=0)
+    house.apply("web")
+    house.one_turn()
+    found = ask(house).explanation
+    assert found.verdict == "Acting"
+    assert [str(each) for each in found.actions] == [f"start {house.container_name('web')}"]
+
+
+def test_a_crash_loop_waits_and_says_until_when(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    for _ in range(2):
+        house.engine.exit(house.container_name("web"), 3)
+        house.settle(seconds=0)
+    found = ask(house).explanation
+    assert (found.verdict, found.reason) == ("Waiting", "CrashLoopBackOff")
+    assert found.until is not None
+    assert 9 < found.until - house.clock.now() <= 10
+    assert dict(found.remembered)["ends in a row"] == "2"
+    assert dict(found.remembered)["last end"].startswith("Error: exit code 3")
+
+
+def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: House) -> None:
+    house.engine.fail_next(StartContainer, Transient("StartFailed", "no such runtime"))
+    house.apply("web")
+    house.settle(seconds=0)
+    for _ in range(2):
+        found = ask(house).explanation
+        assert (found.verdict, found.reason) == ("Waiting", "StartFailed")
+        assert dict(found.remembered)["failed call"] == "StartFailed, 1 in a row: no such runtime"
+
+
+def test_what_the_engine_refuses_for_good_is_refused(house: House) -> None:
+    house.engine.fail_next(StartContainer, Terminal("InvalidConfig", "the engine refuses this"))
+    house.apply("web")
+    house.settle(seconds=0)
+    assert told(house) == ("Refused", "InvalidConfig")
+
+
+def test_a_missing_template_is_a_refusal_with_its_field(house: House) -> None:
+    house.refer("web", "nowhere")
+    house.settle(seconds=0)
+    found = ask(house).explanation
+    assert (found.verdict, found.reason) == ("Refused", "Refused")
+    assert "nowhere" in dict(found.wanted)["refused spec.templateRef.name"]
+
+
+def test_blind_is_not_known(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    house.engine.go_down("connection refused")
+    house.settle(seconds=0)
+    found = ask(house).explanation
+    assert (found.verdict, found.reason) == ("Unknown", "EngineUnreachable")
+    assert "connection refused" in dict(found.seen)["engine"]
+
+
+def test_a_finished_and_a_suspended_one_are_as_asked(house: House) -> None:
+    house.apply("web", restartPolicy="Never")
+    house.settle()
+    house.engine.exit(house.container_name("web"), 0)
+    house.settle()
+    assert told(house) == ("AsAsked", "Completed")
+    house.apply("web", runState="Suspended")
+    house.settle()
+    assert told(house) == ("AsAsked", "Suspended")
+
+
+def test_what_only_a_new_container_takes_back_is_told(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    house.engine.update(house.container_name("web"), cpus="0")
+    house.settle()
+    assert "CPUs 0" in dict(ask(house).explanation.seen)["differs"]
+    assert house.condition("web", "Degraded") == "True CpusetByHand"
+    for state in ("Suspended", "Running"):
+        house.apply("web", runState=state)
+        house.settle()
+    assert house.condition("web", "Degraded") == "False AsExpected"
+    assert house.engine.box(house.container_name("web")).by_hand.cpus == ""
+
+
+@pytest.mark.parametrize("changes", [{"swap_bytes": -1}, {"restart_policy": "always"}, {"cpu_shares": 4096}])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_docker_update_gave_is_taken_back(house: House, changes: dict[str, object], stopped: bool) -> None:
+    house.apply("web", runState="Suspended" if stopped else "Running")
+    house.settle()
+    if stopped:
+        house.apply("web")
+        house.settle()
+        house.apply("web", runState="Suspended")
+        house.settle()
+    name = house.container_name("web")
+    house.engine.update(name, **changes)
+    house.settle()
+    box = house.engine.box(name)
+    assert (box.by_hand.swap_bytes, box.by_hand.restart_policy, box.limits.cpu_shares) in (
+        (0, "no", 0),
+        (0, "no", 1024),
+    )
+    assert house.condition("web", "Resized") == "True InForce"

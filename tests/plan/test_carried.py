@@ -1,0 +1,42 @@
+"""What other versions of Paddock wrote into a status stays; what this one writes is known to be its own."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.snapshot import Snapshot
+from controller.plan.carried import CONDITIONS, FIELDS, carried
+from tests.plan.case_file import decide, read
+from tests.plan.test_cases import CASES
+
+READY = {"type": "Ready", "status": "True"}
+LATER = {"type": "OfALaterVersion", "status": "True"}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_all_that_is_written_is_known_to_be_ours(path: object) -> None:
+    found, _ = read(path)  # type: ignore[arg-type]
+    for each in decide(found).writes.statuses:
+        assert each.status.keys() <= FIELDS, "add new fields of the status to plan/carried.py"
+        assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
+
+
+def test_foreign_fields_stay_and_own_ones_go() -> None:
+    before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
+    made = {"conditions": [READY], "restartCount": 2}
+    assert carried(before, made) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
+
+
+def test_a_status_with_foreign_parts_comes_to_rest() -> None:
+    found, _ = read(next(each for each in CASES if each.stem == "create"))
+    [(uid, box)] = found.sandboxes.items()
+    box = replace(box, obj=replace(box.obj, status={"conditions": [LATER], "later": 1}))
+
+    def planned(snapshot: Snapshot) -> dict[str, object]:
+        [write] = decide(snapshot).writes.statuses
+        return dict(write.status)
+
+    status = planned(replace(found, sandboxes={uid: box}))
+    assert (status["later"], status["conditions"][-1]) == (1, LATER)  # type: ignore[index]
+    again = replace(box, obj=replace(box.obj, status=status))
+    assert decide(replace(found, sandboxes={uid: again})).writes.statuses == ()

@@ -1,0 +1,160 @@
+"""plan/orphans.py: what is removed, when, how much at a time; and what never is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.labels import container_name
+from controller.kinds.observed import Container, State
+from controller.kinds.outcome import Ok, Transient
+from controller.kinds.plan import Plan
+from controller.kinds.snapshot import Result, Snapshot, SweepRules
+from controller.plan.host import Memo
+from tests.plan.case_file import NOW, container, decide, instance, memory, sandbox, snapshot, uid_of
+
+KEPT = sandbox("kept", {"template": {"image": "a:1"}})
+
+
+def stray(name: str, /, **said: Any) -> Container:
+    """A container as Paddock made it for a sandbox that is not stored."""
+    uid = uid_of(name)
+    made = Container(
+        id=f"{name}-c1",
+        name=container_name(name, uid),
+        uid=uid,
+        state=State.RUNNING,
+        namespace="default",
+        object_name=name,
+        created_at=NOW - 500,
+    )
+    return replace(made, **said)
+
+
+def host(*containers: Container, keeps: bool = True, **said: Any) -> Snapshot:
+    """A host with these containers beside a settled sandbox."""
+    boxes = [KEPT] if keeps else []
+    known = {KEPT.obj.uid: instance(KEPT, memory(KEPT, run=["kept-c1", -100]))} if keeps else {}
+    return snapshot(boxes, [container(KEPT), *containers] if keeps else list(containers), instances=known, **said)
+
+
+def later(seen: Snapshot, seconds: float, **said: Any) -> Snapshot:
+    return replace(seen, now=seen.now + seconds, **said)
+
+
+def removed(planned: Plan) -> list[str]:
+    """The names of the orphans that this plan removes."""
+    return [str(action) for group in planned.groups for action in group.actions if group.ref.uid != KEPT.obj.uid]
+
+
+def test_the_plan_says_what_it_waits_for_and_then_removes() -> None:
+    memo, seen = Memo(), host(stray("lost"))
+    first = decide(seen, memo)
+    waits = "sandbox/default/lost waits until +60s  # Orphaned: no object is stored for it; removed if that is still so"
+    assert waits in str(first)
+    assert first.next_wake == NOW + 60
+    assert removed(decide(later(seen, 59), memo)) == []
+    last = decide(later(seen, 60), memo)
+    assert "  remove pdk-lost-lostuid  # no object is stored for it for 60 s" in str(last).splitlines()
+    assert [(each.type, each.reason) for each in last.writes.events] == [("Warning", "Orphaned")], "written first"
+
+
+def test_the_grace_begins_anew_after_a_restart_a_blind_time_or_a_return() -> None:
+    seen = host(stray("lost"))
+    memo = Memo()
+    decide(seen, memo)
+    assert removed(decide(later(seen, 90), Memo())) == []
+    decide(later(seen, 30, observed=replace(seen.observed, blind="the engine is away")), memo)
+    assert removed(decide(later(seen, 60), memo)) == []
+    decide(later(host(), 70), memo)
+    assert removed(decide(later(seen, 121), memo)) == []
+    assert removed(decide(later(seen, 181), memo)) == ["remove pdk-lost-lostuid"]
+
+
+def test_a_clock_that_was_set_back_lets_nobody_live_for_ever() -> None:
+    memo, seen = Memo(), host(stray("lost"))
+    decide(later(seen, 50_000), memo)
+    decide(seen, memo)
+    assert removed(decide(later(seen, 60), memo)) == ["remove pdk-lost-lostuid"]
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        {"name": "happy_turing"},
+        {"name": "pdk-lost-lostuid2"},
+        {"name": container_name("lost", "another-uid")},
+        {"uid": ""},
+        {"object_name": ""},
+        {"state": State.UNKNOWN},
+        {"state": State.REMOVING},
+    ],
+    ids=str,
+)
+def test_what_is_not_proven_ours_or_cannot_be_read_is_left_alone(like: dict[str, Any]) -> None:
+    memo, seen = Memo(), host(stray("lost", **like))
+    planned = decide(seen, memo)
+    assert planned.orphans == 1, "it is counted all the same"
+    assert removed(decide(later(seen, 1e6), memo)) == []
+
+
+def test_what_is_recorded_is_no_orphan() -> None:
+    """Of an object that is not a sandbox, of one whose spec cannot be read, or by the record of its name."""
+    lost = stray("lost")
+    unreadable = replace(sandbox("lost", {"template": {"image": "a:1"}}), spec=None, template=None, broken="words")
+    record = instance(unreadable, memory(KEPT))
+    seen = host(lost)
+    for known in (
+        replace(seen, sandboxes={**seen.sandboxes, lost.uid: unreadable}),
+        replace(seen, instances={**seen.instances, lost.uid: record}),
+        replace(seen, instances={**seen.instances, "its-pool": replace(record, parent_uid="its-pool")}),
+    ):
+        memo = Memo()
+        assert decide(known, memo).orphans == 0
+        assert removed(decide(later(known, 1e6), memo)) == []
+
+
+def test_nothing_goes_while_the_view_is_blind_the_store_empty_or_sweeping_withheld() -> None:
+    lost = stray("lost")
+    withheld = SweepRules(withheld="the store was restored")
+    for seen, word in (
+        (host(lost, blind="the engine is away"), ""),
+        (host(lost, keeps=False), "the store holds no sandbox"),
+        (replace(host(lost), sweep=withheld), "the store was restored"),
+    ):
+        memo = Memo()
+        decide(seen, memo)
+        planned = decide(later(seen, 1e6), memo)
+        assert removed(planned) == []
+        assert word in str(planned)
+
+
+@pytest.mark.parametrize(("share", "sweeps"), [(0.2, [2, 1, 1, 1, 1, 1, 1, 1]), (0.01, [1] * 9), (1.0, [9])])
+def test_a_sweep_takes_a_share_and_the_next_one_comes_a_grace_later(share: float, sweeps: list[int]) -> None:
+    lost = [stray(f"lost{number}") for number in range(9)]
+    memo, rules = Memo(), SweepRules(share=share)
+    seen = replace(host(*lost), sweep=rules)
+    decide(seen, memo)
+    left, now = list(lost), 60.0
+    for wanted in sweeps:
+        seen = replace(host(*left), sweep=rules)
+        gone = removed(decide(later(seen, now), memo))
+        assert len(gone) == wanted
+        left = [each for each in left if f"remove {each.name}" not in gone]
+        assert removed(decide(later(replace(host(*left), sweep=rules), now + 59), memo)) == []
+        now += 60
+    assert not left
+
+
+def test_what_is_in_flight_is_let_be_and_what_came_of_it_is_told() -> None:
+    memo, lost = Memo(), stray("lost")
+    seen = host(lost)
+    decide(seen, memo)
+    group = next(each for each in decide(later(seen, 60), memo).groups if each.ref.uid == lost.uid)
+    flying = later(seen, 200, in_flight=frozenset({lost.uid}))
+    assert removed(decide(flying, memo)) == []
+    for outcome, counted, reasons in ((Transient("EngineError", "busy"), 0, ["EngineError"]), (Ok(), 1, [])):
+        result = Result(lost.uid, 1, True, ((group.actions[0], outcome),))
+        told = decide(later(host(), 201, results={lost.uid: result}), memo)
+        assert told.orphans_removed == counted
+        assert [each.reason for each in told.writes.events] == reasons

@@ -1,0 +1,151 @@
+"""Apply sets: who belongs to one, what pruning takes away, and all that it refuses."""
+
+import pytest
+
+from controller.kinds.applyset import LABEL
+from controller.service import errors
+from controller.service.apply import Source
+from controller.service.applyset import ApplySet
+from tests.helpers_api import World
+
+WEB, PRUNE = ApplySet("web"), ApplySet("web", prune=True)
+
+
+def template(name: str) -> str:
+    return f"""\
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {{name: {name}}}
+spec: {{image: "tiny:1"}}
+---
+"""
+
+
+def box(name: str, refers: str = "", metadata: str = "") -> str:
+    what = f"templateRef: {{name: {refers}}}" if refers else 'template: {image: "tiny:1"}'
+    return f"""\
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {{name: {name}{metadata}}}
+spec: {{{what}}}
+---
+"""
+
+
+def applied(world: World, text: str, as_set: ApplySet = PRUNE, **options: object) -> list[str]:
+    found = world.services.apply.apply([Source("spec.yaml", text)], as_set=as_set, **options)  # type: ignore[arg-type]
+    return [f"{each.kind.name.lower()}/{each.obj.name} {each.result}" for each in found]
+
+
+def test_members_bear_the_set_and_plain_applies_leave_them_in_it(world: World) -> None:
+    assert applied(world, box("a"), WEB) == ["sandbox/a created"]
+    assert world.sandbox("a").labels == {LABEL: "web"}
+    assert applied(world, box("a"), WEB) == ["sandbox/a unchanged"]
+    revision = world.store.revision()
+    assert world.apply(box("a")) == ["unchanged"]
+    assert world.apply(box("a", metadata=f", labels: {{{LABEL}: web}}")) == ["unchanged"]
+    assert world.store.revision() == revision
+    assert world.sandbox("a").last_applied["metadata"]["labels"] == {}  # type: ignore[index]
+
+
+def test_what_is_there_already_becomes_a_member(world: World) -> None:
+    world.apply(box("a"))
+    assert applied(world, box("a"), WEB) == ["sandbox/a configured"]
+    assert world.sandbox("a").generation == 1
+
+
+def test_the_label_is_not_a_files_to_give(world: World) -> None:
+    with pytest.raises(errors.Conflict, match=r"only `apply --applyset` puts objects into a set"):
+        world.apply(box("a", metadata=f", labels: {{{LABEL}: web}}"))
+
+
+def test_members_of_another_set_are_refused_all_at_once_unless_taken_over(world: World) -> None:
+    applied(world, box("a") + box("b"), WEB)
+    other = ApplySet("other")
+    with pytest.raises(errors.Conflict) as raised:
+        applied(world, box("a") + box("b") + box("c"), other)
+    assert [each["line"] for each in raised.value.causes] == [3, 8]
+    assert "spec.yaml:3:18: metadata.name: sandbox/a belongs to apply set `web`" in str(raised.value)
+    assert "--take-over" in str(raised.value)
+    assert world.store.get("Sandbox", "default", "c") is None
+    assert applied(world, box("a"), ApplySet("other", take_over=True)) == ["sandbox/a configured"]
+    assert applied(world, box("b")) == ["sandbox/b unchanged"], "what was taken over is not pruned from here"
+
+
+def test_prune_deletes_what_is_no_longer_in_the_files_of_all_kinds_and_namespaces(world: World) -> None:
+    applied(world, template("t") + box("a", "t") + box("b") + box("c", metadata=", namespace: team"), WEB)
+    applied(world, box("x"), ApplySet("other"))
+    world.apply(box("y"))
+    woken = len(world.woken)
+    revision = world.store.revision()
+    assert applied(world, box("b")) == [
+        "sandbox/b unchanged",
+        "sandbox/a pruned",
+        "sandbox/c pruned",
+        "sandboxtemplate/t pruned",
+    ]
+    assert world.sandbox("a").deleted_at == world.sandbox("c", "team").deleted_at == world.clock.now()
+    assert world.store.get("SandboxTemplate", "default", "t") is None
+    assert [world.sandbox(name).deleted_at for name in "bxy"] == [None] * 3
+    assert (world.store.revision(), len(world.woken)) == (revision + 3, woken + 1)
+    assert applied(world, box("b")) == ["sandbox/b unchanged"], "what is going already is not pruned again"
+
+
+def test_a_dry_run_shows_it_and_writes_nothing(world: World) -> None:
+    applied(world, template("t") + box("a", "t"), WEB)
+    revision = world.store.revision()
+    told = applied(world, box("b"), dry_run=True)
+    assert told == ["sandbox/b created", "sandbox/a pruned", "sandboxtemplate/t pruned"]
+    assert world.store.revision() == revision
+    assert world.sandbox("a").deleted_at is None
+    found = world.services.diff.diff([Source("spec.yaml", box("b"))], as_set=PRUNE)
+    assert [each.result for each in found] == ["created", "pruned", "pruned"]
+    assert world.store.revision() == revision
+
+
+def test_what_is_in_use_afterwards_is_refused_and_nothing_half_applied(world: World) -> None:
+    applied(world, template("t") + template("u") + box("a", "t"), WEB)
+    world.apply(box("outside", "u"))
+    revision = world.store.revision()
+    with pytest.raises(errors.Conflict) as raised:
+        applied(world, box("a", "t") + box("new"))
+    assert "sandboxtemplate `t` is used by sandbox a" in str(raised.value)
+    assert "sandboxtemplate `u` is used by sandbox outside" in str(raised.value)
+    assert world.store.revision() == revision
+    world.services.objects.delete(world.services.registry.by_name("Sandbox"), "default", "outside")  # type: ignore[arg-type]
+    assert applied(world, template("v") + box("a", "v"))[-2:] == [
+        "sandboxtemplate/t pruned",
+        "sandboxtemplate/u pruned",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) -> None:
+    applied(world, box("a"), WEB)
+    with pytest.raises(errors.BadRequest, match=r"would delete every object of apply set `web`.*--allow-empty"):
+        applied(world, text)
+    assert world.sandbox("a").deleted_at is None
+    assert applied(world, text, ApplySet("web", prune=True, allow_empty=True)) == ["sandbox/a pruned"]
+
+
+@pytest.mark.parametrize(
+    ("as_set", "words"),
+    [
+        (ApplySet(prune=True), "need a set"),
+        (ApplySet(take_over=True), "need a set"),
+        (ApplySet("Web Shop", prune=True), "no name of an apply set"),
+        (ApplySet("web", allow_empty=True), "is for pruning"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(world: World, as_set: ApplySet, words: str) -> None:
+    with pytest.raises(errors.BadRequest, match=words):
+        applied(world, box("a"), as_set)
+
+
+def test_what_the_files_keep_is_never_pruned_with_its_owner(world: World) -> None:
+    owner = ", ownerReferences: [{kind: Sandbox, name: a}]"
+    applied(world, box("a") + box("b", metadata=owner) + box("c", metadata=owner), WEB)
+    with pytest.raises(errors.Conflict, match=r"sandbox/b|metadata.name: is owned by what is no longer in the files"):
+        applied(world, box("b", metadata=owner))
+    assert world.sandbox("a").deleted_at is None
+    assert applied(world, box("b")) == ["sandbox/b configured", "sandbox/a pruned", "sandbox/c pruned"]

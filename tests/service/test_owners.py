@@ -1,0 +1,160 @@
+"""Owner references: who may own whom; and what a deletion takes along."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.owner import FOREGROUND_FINALIZER, Propagation
+from controller.kinds.registry import Kind
+from controller.service import errors
+from tests.helpers_api import World
+from tests.service.test_applyset import box, template
+
+
+def owned(name: str, *owners: str, refers: str = "") -> str:
+    each = [f"{{kind: {word.split('/')[0]}, name: {word.split('/')[1]}}}" for word in owners]
+    return box(name, refers, f", ownerReferences: [{', '.join(each)}]")
+
+
+def kind(world: World, name: str = "Sandbox") -> Kind:
+    found = world.services.registry.by_name(name)
+    assert found is not None
+    return found
+
+
+def delete(world: World, name: str, propagation: Propagation | None = None, of: str = "Sandbox") -> StoredObject:
+    return world.services.objects.delete(kind(world, of), "default", name, propagation=propagation)
+
+
+def going(world: World) -> dict[str, bool]:
+    return {each.name: each.deleted_at is not None for each in world.store.list("Sandbox")[0]}
+
+
+def owners(world: World, name: str) -> list[Any]:
+    return [each["name"] for each in world.sandbox(name).owner_references]
+
+
+def test_an_owner_is_found_by_name_and_noted_by_uid_also_in_the_same_files(world: World) -> None:
+    assert world.apply(owned("b", "Sandbox/a") + box("a")) == ["created", "created"]
+    [reference] = world.sandbox("b").owner_references
+    assert reference == {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Sandbox",
+        "name": "a",
+        "uid": world.sandbox("a").uid,
+    }
+    revision = world.store.revision()
+    assert world.apply(owned("b", "Sandbox/a")) == ["unchanged"]
+    assert world.store.revision() == revision
+    assert world.apply(box("b")) == ["configured"], "what a file gave, a file takes away"
+    assert world.sandbox("b").owner_references == ()
+
+
+def test_references_that_others_gave_stay(world: World) -> None:
+    world.apply(box("a") + box("c") + box("b"))
+    given = {"kind": "Sandbox", "name": "c", "uid": world.sandbox("c").uid, "later": 1}
+    world.change("b", owner_references=(given,))
+    world.apply(owned("b", "Sandbox/a"))
+    assert owners(world, "b") == ["c", "a"]
+    world.apply(box("b"))
+    assert world.sandbox("b").owner_references == (given,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (owned("b", "Sandbox/nobody"), "sandbox/nobody does not exist in namespace `default`"),
+        (owned("b", "Sandbox/b"), "cannot own itself"),
+        (owned("b", "Box/a"), "`Box` is no kind"),
+        (box("b", metadata=", ownerReferences: [{kind: Sandbox, name: a, uid: x}]"), "leave `uid` out"),
+        (owned("b", "Sandbox/dying"), "sandbox/dying is being deleted"),
+        (owned("b", "Sandbox/c") + owned("c", "Sandbox/b"), "would own itself"),
+        (owned("a", "Sandbox/child"), "sandbox/a is owned by sandbox/child is owned by sandbox/a"),
+        (
+            box(
+                "b",
+                metadata=", ownerReferences: [{kind: Sandbox, name: a, controller: true},"
+                " {kind: Sandbox, name: child, controller: true}]",
+            ),
+            "only one owner may be the controller",
+        ),
+    ],
+)
+def test_what_can_not_own_is_refused_in_words(world: World, text: str, words: str) -> None:
+    world.apply(box("a") + owned("child", "Sandbox/a") + box("dying"))
+    delete(world, "dying")
+    revision = world.store.revision()
+    with pytest.raises(errors.Invalid) as raised:
+        world.apply(text)
+    assert words in str(raised.value)
+    assert "metadata.ownerReferences" in str(raised.value)
+    assert world.store.revision() == revision
+
+
+def test_post_and_put_take_owners_too(world: World) -> None:
+    world.apply(box("a"))
+    made = world.services.write.create(kind(world), "default", owned("b", "Sandbox/a"))
+    assert made.owner_references[0]["uid"] == world.sandbox("a").uid
+    with pytest.raises(errors.Invalid, match="does not exist"):
+        world.services.write.create(kind(world), "default", owned("c", "Sandbox/nobody"))
+    body = box("b", metadata=f', resourceVersion: "{made.resource_version}"')
+    assert world.services.write.replace(kind(world), "default", "b", body).owner_references == ()
+
+
+def test_background_takes_along_what_has_no_other_owner(world: World) -> None:
+    world.apply(box("a") + box("z") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
+    world.apply(owned("d", "Sandbox/a", "Sandbox/z"))
+    delete(world, "a")
+    assert going(world) == {"a": True, "b": True, "c": True, "d": False, "z": False}
+    assert owners(world, "d") == ["z"]
+    assert FOREGROUND_FINALIZER not in world.sandbox("a").finalizers
+
+
+def test_foreground_keeps_the_owner_until_its_dependents_are_gone(world: World) -> None:
+    world.apply(template("t") + owned("b", "SandboxTemplate/t", refers="t") + owned("c", "Sandbox/b"))
+    shown = delete(world, "t", "Foreground", of="SandboxTemplate")
+    assert (shown.finalizers, shown.deleted_at) == ((FOREGROUND_FINALIZER,), world.clock.now())
+    assert going(world) == {"b": True, "c": True}
+    assert FOREGROUND_FINALIZER in world.sandbox("b").finalizers
+    assert FOREGROUND_FINALIZER not in world.sandbox("c").finalizers
+    again = delete(world, "t", of="SandboxTemplate")
+    assert again.resource_version == shown.resource_version, "to ask again changes nothing"
+    delete(world, "t", "Background", of="SandboxTemplate")
+    assert world.store.get("SandboxTemplate", "default", "t") is None
+
+
+def test_foreground_without_dependents_waits_for_nothing(world: World) -> None:
+    world.apply(template("t"))
+    delete(world, "t", "Foreground", of="SandboxTemplate")
+    assert world.store.get("SandboxTemplate", "default", "t") is None
+
+
+def test_orphans_stay_and_name_no_owner(world: World) -> None:
+    world.apply(box("a") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
+    delete(world, "a", "Orphan")
+    assert going(world) == {"a": True, "b": False, "c": False}
+    assert (owners(world, "b"), owners(world, "c")) == ([], ["b"])
+
+
+def test_what_is_in_use_is_refused_with_all_that_would_go_along(world: World) -> None:
+    world.apply(template("t") + owned("user", "SandboxTemplate/t", refers="t"))
+    world.apply(box("other", "t"))
+    revision = world.store.revision()
+    with pytest.raises(errors.Conflict, match="sandboxtemplate `t` is used by sandbox other;"):
+        delete(world, "t", of="SandboxTemplate")
+    with pytest.raises(errors.Conflict, match="used by sandbox other, user;"):
+        delete(world, "t", "Orphan", of="SandboxTemplate")
+    assert world.store.revision() == revision
+    delete(world, "other")
+    delete(world, "t", of="SandboxTemplate")
+    assert going(world) == {"user": True, "other": True}
+
+
+def test_an_owner_of_a_kind_that_is_not_known_is_not_taken_for_gone(world: World) -> None:
+    world.apply(box("a") + owned("b", "Sandbox/a"))
+    foreign = {"kind": "OfALaterVersion", "name": "x", "uid": "u"}
+    world.change("b", owner_references=(*world.sandbox("b").owner_references, foreign))
+    delete(world, "a")
+    assert going(world)["b"] is False
+    assert world.sandbox("b").owner_references == (foreign,)

@@ -1,0 +1,188 @@
+"""What read-only kinds show: a real loop's work on the fake engine, and an engine or a store in trouble."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.models import object_model
+from controller.kinds.action import StartContainer
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Observation
+from controller.kinds.outcome import Transient
+from controller.kinds.registry import Kind, discover
+from controller.kinds.sandbox import Template
+from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Policy
+from controller.ports import StoreError
+from controller.service import errors, wire
+from controller.service.sources.host import HostSource
+from controller.service.sources.securityprofile import ProfileSource
+from controller.store.sql_store import SqlStore
+from tests.loop.house import House
+
+
+@pytest.fixture
+def house(tmp_path: Path, quiet: None) -> Iterator[House]:
+    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    store.open()
+    made = House(store)
+    yield made
+    made.close()
+    store.close()
+
+
+def kind_of(name: str) -> Kind:
+    found = discover().by_name(name)
+    assert found is not None
+    return found
+
+
+def shown(house: House, kind: str, **asked: Any) -> list[dict[str, Any]]:
+    """The objects as clients get them, each held against the description of its kind."""
+    found = house.services.objects.list(kind_of(kind), **asked).objects
+    for each in found:
+        object_model(kind_of(kind)).model_validate(wire.shown(kind_of(kind), each))
+    return [wire.shown(kind_of(kind), each) for each in found]
+
+
+def test_an_instance_is_the_record_with_what_is_seen_of_its_container(house: House) -> None:
+    house.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
+    house.settle()
+    (found,) = shown(house, "Instance", namespace="default")
+    name, sandbox = house.container_name("web"), house.get("web")
+    assert sandbox is not None
+    (container,) = house.engine.observe().containers[sandbox.uid]
+    assert found["metadata"]["name"] == name
+    assert found["metadata"]["labels"] == {"paddock.name": "web", "paddock.role": "sandbox"}
+    assert found["spec"] == {
+        "parent": {"kind": "Sandbox", "name": "web", "uid": sandbox.uid},
+        "role": "sandbox",
+        "reserves": {"cpu": "500m", "memory": "64Mi", "pids": 20},
+    }
+    assert (found["status"]["state"], found["status"]["containerID"]) == ("Running", container.id)
+    assert found["status"]["limits"] == found["spec"]["reserves"]
+    assert house.services.objects.get(kind_of("Instance"), "default", name).name == name
+    with pytest.raises(errors.NotFound):
+        house.services.objects.get(kind_of("Instance"), "team", name)
+    assert shown(house, "Instance", namespace="team") == []
+
+
+def test_an_instance_tells_how_its_last_run_ended_and_what_fails(house: House) -> None:
+    house.apply("web", restartPolicy="Never")
+    house.settle()
+    first = shown(house, "Instance")[0]["metadata"]
+    house.engine.kill(house.container_name("web"))
+    house.settle()
+    (found,) = shown(house, "Instance")
+    assert found["status"]["state"] == "Exited"
+    assert found["status"]["lastTermination"]["exitCode"] == 137
+    assert (found["metadata"]["uid"], found["metadata"]["name"]) == (first["uid"], first["name"])
+    house.apply("other")
+    house.engine.fail_next(StartContainer, Transient("StartFailed", "no"))
+    for _ in range(4):
+        house.one_turn()
+    other = shown(house, "Instance", fields="spec.parent.name=other")[0]
+    assert (other["status"]["failure"]["reason"], other["status"]["failure"]["count"]) == ("StartFailed", 1)
+    assert other["status"]["failure"]["retryTime"]
+
+
+def test_an_instance_without_container_is_absent_and_unseen_is_unknown(house: House) -> None:
+    house.apply("web", runState="Suspended")
+    house.settle()
+    house.apply("web")
+    house.settle()
+    house.engine.go_down("connection refused")
+    (unseen,) = shown(house, "Instance")
+    assert (unseen["status"]["state"], "connection refused" in unseen["status"]["message"]) == ("Unknown", True)
+    house.engine.come_up()
+    house.engine.remove(house.container_name("web"))
+    house.engine.look(full=True)
+    (gone,) = shown(house, "Instance")
+    assert gone["status"]["state"] == "Absent"
+    assert "containerID" not in gone["status"]
+
+
+def test_events_are_objects_with_a_name_that_stays(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    house.apply("db")
+    house.settle()
+    found = shown(house, "Event", namespace="default", fields="involvedObject.name=web")
+    assert [each["reason"] for each in found] == ["Created", "Started"]
+    started = found[1]
+    assert started["involvedObject"]["kind"] == "Sandbox"
+    name = started["metadata"]["name"]
+    (told,) = [each for each in house.store.events(name="web") if each.reason == "Started"]
+    with house.store.transaction() as transaction:
+        transaction.add_event(replace(told, at=told.at + 60, first_at=0.0))
+    again = wire.shown(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
+    assert again["metadata"]["uid"] == started["metadata"]["uid"]
+    assert (again["count"], again["firstTimestamp"]) == (2, started["firstTimestamp"])
+    assert again["lastTimestamp"] > again["firstTimestamp"]
+    assert shown(house, "Event", namespace="default", fields="type!=Normal") == []
+    assert shown(house, "Event", namespace="team") == []
+
+
+def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: House) -> None:
+    house.engine.look(full=True)
+    house.apply("web")
+    house.settle()
+    (host,) = shown(house, "Host")
+    facts = house.engine.observe().facts
+    assert host["metadata"]["name"] == "host"
+    assert host["status"]["capacity"] == {"cpu": "4", "memory": "16Gi"}
+    assert host["status"]["engine"]["version"] == facts.engine_version
+    assert host["status"]["instances"] == 1
+    assert conditions(host) == {"EngineReachable": "True Answered", "StoreWritable": "True Answered"}
+    house.engine.go_down("connection refused")
+    (host,) = shown(house, "Host")
+    assert conditions(host)["EngineReachable"] == "False NoAnswer"
+    assert host["status"]["engine"]["version"] == facts.engine_version  # it was true, and is what is known
+
+
+def conditions(host: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in host["status"]["conditions"]}
+
+
+class BrokenStore:
+    """A store that can be neither read nor written."""
+
+    instance_id = "i-1"
+
+    def ping(self) -> str:
+        return "disk full"
+
+    def instances(self) -> Any:
+        raise StoreError("disk full")
+
+
+def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
+    host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type] - what it uses of a store
+    assert host is not None
+    as_client = wire.shown(kind_of("Host"), host)
+    object_model(kind_of("Host")).model_validate(as_client)
+    assert conditions(as_client) == {"EngineReachable": "Unknown NotLookedYet", "StoreWritable": "False NotWritable"}
+    assert set(as_client["status"]) == {"paddock", "conditions"}
+
+
+def test_a_profile_is_what_its_level_says() -> None:
+    (found,) = ProfileSource().list(None, None)  # type: ignore[arg-type] - there is nothing to select
+    assert found.name == FULL_ISOLATION.name
+    assert found.spec["network"] == {"mode": FULL_ISOLATION.network_mode}
+    assert found.spec["noNewPrivileges"] is True
+    wider = replace(FULL_ISOLATION, name="wider", capabilities=("CAP_CHOWN",), read_only_root=False)
+    other = ProfileSource(Policy(levels={**BUILT_IN, "wider": wider})).get("", "wider")
+    assert other is not None
+    assert (other.spec["capabilities"], other.spec["readOnlyRootFilesystem"]) == (["CAP_CHOWN"], False)
+
+
+def test_profiles_are_those_that_a_sandbox_may_name() -> None:
+    offered = {name for name, level in BUILT_IN.items() if level.offered}
+    assert {each.name for each in ProfileSource().list(None, None)} == offered  # type: ignore[arg-type]
+    default = Template(image="a").security_level
+    assert isinstance(ProfileSource().get("", default), StoredObject)
+    for name in set(BUILT_IN) - offered:
+        with pytest.raises(errors.NotFound, match="not offered: it needs"):
+            ProfileSource().get("", name)

@@ -1,0 +1,141 @@
+"""Streams as use of a box: begun before they are opened, over when they end, however they end, and only once."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, State
+from controller.kinds.registry import discover
+from controller.loop.activity import ActivityLog
+from controller.ports import Chunk, StreamError
+from controller.service import errors
+from controller.service.use import Used
+from tests.conftest import HandClock
+from tests.helpers_api import Endless, View, World
+
+UID = "a-uid"
+
+
+class Doors:
+    """One box's activity, and how often the loop was woken."""
+
+    def __init__(self) -> None:
+        self.log = ActivityLog(HandClock())
+        self.woken = 0
+        self.used = Used(in_use=self.log, engine=View(), wake=self._wake)  # type: ignore[arg-type]
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def open(self) -> tuple[int, int]:
+        seen = self.log.view({UID}).get(UID)
+        return (seen.open, seen.asking) if seen else (0, 0)
+
+    def stream(self, open_: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
+        return self.used.stream(UID, open_, asks=True)
+
+
+@pytest.fixture
+def doors() -> Doors:
+    return Doors()
+
+
+def breaking() -> Iterator[Chunk]:
+    yield Chunk("stdout", b"a")
+    raise StreamError("the engine went away")
+
+
+def test_it_is_over_at_the_end_and_once(doors: Doors) -> None:
+    stream = doors.stream(lambda: iter((Chunk("exit", b"0"),)))
+    assert (doors.open(), doors.woken) == ((1, 1), 1)
+    assert [each.data for each in stream] == [b"0"]
+    stream.close()  # type: ignore[attr-defined]
+    assert (doors.open(), doors.woken) == ((0, 0), 2)
+
+
+def test_it_is_over_when_it_breaks_or_can_not_be_opened(doors: Doors) -> None:
+    with pytest.raises(StreamError):
+        list(doors.stream(breaking))
+    assert doors.open() == (0, 0)
+
+    def refused() -> Iterator[Chunk]:
+        assert doors.open() == (1, 1)
+        raise StreamError("no")
+
+    with pytest.raises(StreamError):
+        doors.stream(refused)
+    assert doors.open() == (0, 0)
+
+
+def test_it_is_over_when_another_thread_closes_it(doors: Doors) -> None:
+    stream = doors.stream(lambda: Endless(threading.Event()))
+    threading.Thread(target=stream.close, daemon=True).start()  # type: ignore[attr-defined]
+    assert [each.data for each in stream] == [b"first\n"]
+    assert doors.open() == (0, 0)
+
+
+def box(ready: str, status: str = "False", **fields: object) -> StoredObject:
+    conditions = [{"type": "Ready", "status": status, "reason": ready}]
+    spec = {"runState": fields.pop("runState", "Running")}
+    return StoredObject("Sandbox", "default", "web", UID, spec, status={"conditions": conditions}, **fields)  # type: ignore[arg-type]
+
+
+RUNS = Container("c", "pdk-web", UID, State.RUNNING, started_at=1.0)
+
+
+def test_a_running_box_may_be_used_unless_idleness_ends_its_run(doors: Doors) -> None:
+    assert doors.used.may_use(box("Running", "True"), RUNS)
+    assert not doors.used.may_use(box("Suspending"), RUNS)
+    doors.log.hold({UID: ("c", 1.0)}, {})
+    assert not doors.used.may_use(box("Running", "True"), RUNS)
+    assert doors.used.may_use(box("Running", "True"), Container("c", "pdk-web", UID, State.RUNNING, started_at=2.0))
+
+
+def test_what_does_not_come_is_told_at_once_and_what_does_not_come_in_time_then(doors: Doors) -> None:
+    with pytest.raises(StreamError, match="does not run: CrashLoopBackOff"):
+        doors.used.running(lambda: (box("CrashLoopBackOff"), None), 30)
+    with pytest.raises(StreamError, match="is being deleted"):
+        doors.used.running(lambda: (box("IdleReaped", deleted_at=1.0), None), 30)
+    with pytest.raises(StreamError, match="set it to Running first"):
+        doors.used.running(lambda: (box("Suspended", runState="Suspended"), None), 30)
+    with pytest.raises(StreamError, match=r"did not start within 0.01 s: IdleReaped"):
+        doors.used.running(lambda: (box("IdleReaped"), None), 0.01)
+
+    def gone() -> tuple[StoredObject, Container | None]:
+        raise errors.NotFound("sandbox `web` not found")
+
+    with pytest.raises(StreamError, match="not found"):
+        doors.used.running(gone, 30)
+
+
+def test_a_sandbox_that_is_another_one_by_now_is_not_entered(world: World) -> None:
+    kind = discover().by_word("sandbox")
+    assert kind is not None
+    world.apply()
+    world.view.show(world.sandbox())
+    open_ = world.services.into_box.exec(kind, "default", "quickstart", ["true"])
+    world.finish_deletion()
+    world.apply()
+    with pytest.raises(StreamError, match="created anew"):
+        open_()
+
+
+def test_two_that_hold_and_begin_at_once_never_both_win() -> None:
+    for _ in range(200):
+        log = ActivityLog(HandClock())
+        seen, run, results = log.view({UID}), ("c", 1.0), {}
+        start = threading.Barrier(2)
+
+        def reap(log: ActivityLog = log, seen=seen, run=run, results=results, start=start) -> None:  # type: ignore[no-untyped-def]
+            start.wait()
+            results["held"] = log.hold({UID: run}, seen)
+
+        thread = threading.Thread(target=reap)
+        thread.start()
+        start.wait()
+        log.begin(UID, asks=True)
+        entered = log.held(UID) != run
+        thread.join()
+        assert not (entered and results["held"])
