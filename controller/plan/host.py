@@ -4,17 +4,15 @@ Where deciders disagree the order is: deletion, security, pressure, quota, lifec
 by `diff`; makes no call and keeps nothing but memos, which change no answer.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from controller.kinds.action import CreateContainer
-from controller.kinds.activity import Run
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
-from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.meta import Event
 from controller.kinds.observed import Container, State
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
@@ -24,9 +22,11 @@ from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
+from controller.plan.draft import Draft
+from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
-from controller.plan.orphans import Sightings, Sweep, sweep
+from controller.plan.orphans import sweep
 from controller.plan.sandbox import decide
 from controller.plan.status import status
 from controller.policy.admission import Refusal
@@ -35,68 +35,6 @@ from controller.policy.sandbox import Rendered, admit_with, render
 
 _NO_LIMITS = Limits(0, 0, 0)
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
-
-
-@dataclass(slots=True)
-class Memo:
-    """What need not be worked out again, and since when orphans are seen.
-
-    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
-    """
-
-    policy: str = ""
-    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
-    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
-    settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    orphans: Sightings = field(default_factory=Sightings)
-    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
-
-    def fit(self, policy: str) -> None:
-        """Forget what was worked out under another policy."""
-        if policy != self.policy:
-            self.policy = policy
-            self.rendered.clear()
-            self.settled.clear()
-            self.timers.clear()
-
-    def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
-        """Forget objects that are gone."""
-        for gone in self.rendered.keys() - sandboxes.keys():
-            del self.rendered[gone]
-            self.timers.pop(gone, None)
-            self.settled.pop(gone, None)
-            self.members.pop(gone, None)
-
-    def member(self, pool: Pool, instance: Instance) -> Sandbox:
-        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
-        known = self.members.get(instance.uid)
-        if known is None or known[0] is not pool or known[1] != instance.role:
-            known = (pool, instance.role, pools.as_sandbox(pool, instance))
-            self.members[instance.uid] = known
-        return known[2]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making."""
-
-    groups: list[Group] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
-    statuses: list[StatusWrite] = field(default_factory=list)
-    instances: list[Instance] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    finalized: list[ObjectRef] = field(default_factory=list)
-    retired: list[Instance] = field(default_factory=list)
-    probes: list[Probing] = field(default_factory=list)
-    drift: list[tuple[str, str]] = field(default_factory=list)
-    wakes: list[float] = field(default_factory=list)
-    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
-    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
-    orphans: Sweep = field(default_factory=Sweep)
-    deletions: list[Deletion] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    holds: dict[str, Run] = field(default_factory=dict)
-    reaped: list[str] = field(default_factory=list)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -109,7 +47,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
-    draft = _Draft()
+    draft = Draft()
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     for each in snapshot.pools.values():
@@ -129,7 +67,7 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     }
 
 
-def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
+def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
     """What a pool itself needs, once its members have been looked at."""
     if snapshot.observed.blind:
         return
@@ -196,7 +134,7 @@ def _unsettled(
 
 
 def _consider(
-    draft: _Draft,
+    draft: Draft,
     snapshot: Snapshot,
     sandbox: Sandbox,
     policy: Policy,
@@ -233,7 +171,7 @@ def _consider(
         draft.wakes.append(decision.until)
 
 
-def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+def _launched(draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
     """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
     required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
     if not required or before.launch:
@@ -254,7 +192,7 @@ def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
     return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
 
 
-def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
+def _time(draft: Draft, case: Case, decision: Decision, memo: Memo) -> None:
     """Note what the decision's lifecycle timers ask for."""
     uid = case.obj.uid
     memo.timers.pop(uid, None)
@@ -335,7 +273,7 @@ def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     return Refusal("spec.templateRef.name", words)
 
 
-def _write(draft: _Draft, snapshot: Snapshot, case: Case, decision: Decision, instance: Instance | None) -> bool:
+def _write(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision, instance: Instance | None) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
     member = instance is not None and bool(instance.member_uid)
     if decision.finalize and member and instance is not None:
@@ -385,7 +323,7 @@ def _instance(case: Case, decision: Decision, instance: Instance | None) -> Inst
     )
 
 
-def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+def _sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     """What belongs to no object comes last: the objects' own deletions have taken theirs."""
     draft.orphans = swept = sweep(snapshot, memo.orphans)
     draft.groups += swept.groups
@@ -394,7 +332,7 @@ def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
     draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
 
 
-def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
+def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
     return Plan(
         now=snapshot.now,
         groups=tuple(draft.groups),
