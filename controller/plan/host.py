@@ -4,116 +4,34 @@ Where deciders disagree the order is: deletion, security, pressure, quota, lifec
 by `diff`; makes no call and keeps nothing but memos, which change no answer.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from controller.kinds.action import CreateContainer
-from controller.kinds.activity import Run
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
-from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed import Container, State
+from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
-from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
 from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
+from controller.plan.cases import case_with
 from controller.plan.claim import EXHAUSTED
+from controller.plan.draft import Asking, Draft
+from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
-from controller.plan.orphans import Sightings, Sweep, sweep
-from controller.plan.quota import Claim, Room, claim, scheduled, turn_of, without_room
+from controller.plan.orphans import sweep
+from controller.plan.quota import Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
 from controller.plan.status import status
-from controller.policy.admission import Refusal
 from controller.policy.levels import Policy
-from controller.policy.sandbox import Rendered, admit_with, render
-
-_RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
-
-
-@dataclass(slots=True)
-class Memo:
-    """What need not be worked out again, and since when orphans are seen.
-
-    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
-    """
-
-    policy: str = ""
-    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
-    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
-    settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
-    orphans: Sightings = field(default_factory=Sightings)
-    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
-
-    def fit(self, policy: str) -> None:
-        """Forget what was worked out under another policy."""
-        if policy != self.policy:
-            self.policy = policy
-            self.rendered.clear()
-            self.settled.clear()
-            self.timers.clear()
-
-    def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
-        """Forget objects that are gone."""
-        for gone in self.rendered.keys() - sandboxes.keys():
-            del self.rendered[gone]
-            self.timers.pop(gone, None)
-            self.settled.pop(gone, None)
-            self.members.pop(gone, None)
-
-    def member(self, pool: Pool, instance: Instance) -> Sandbox:
-        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
-        known = self.members.get(instance.uid)
-        if known is None or known[0] is not pool or known[1] != instance.role:
-            known = (pool, instance.role, pools.as_sandbox(pool, instance))
-            self.members[instance.uid] = known
-        return known[2]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making."""
-
-    groups: list[Group] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
-    statuses: list[StatusWrite] = field(default_factory=list)
-    instances: list[Instance] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    finalized: list[ObjectRef] = field(default_factory=list)
-    retired: list[Instance] = field(default_factory=list)
-    probes: list[Probing] = field(default_factory=list)
-    drift: list[tuple[str, str]] = field(default_factory=list)
-    wakes: list[float] = field(default_factory=list)
-    asking: list["_Asking"] = field(default_factory=list)
-    room: Room | None = None
-    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
-    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
-    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
-    orphans: Sweep = field(default_factory=Sweep)
-    deletions: list[Deletion] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    holds: dict[str, Run] = field(default_factory=dict)
-    reaped: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """A decision that is made but for the room it takes."""
-
-    case: Case
-    decision: Decision
-    claim: Claim
-    instance: Instance | None
-    key: tuple[object, ...]
-    quiet: bool
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -126,7 +44,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
-    draft = _Draft()
+    draft = Draft()
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
@@ -148,7 +66,7 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     }
 
 
-def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
+def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> None:
     """What a pool itself needs, once its members have been looked at."""
     if snapshot.observed.blind:
         return
@@ -160,7 +78,7 @@ def _turn_over(draft: _Draft, snapshot: Snapshot, pool: Pool, policy: Policy, me
             sandbox = memo.member(pool, each)
             rendered, _ = _rendered(sandbox, policy, memo, each.memory.hostname)
             now_known = decided.get(each.uid, each)
-            case = _case(snapshot, sandbox, policy, memo, now_known.memory)
+            case = case_with(snapshot, sandbox, policy, memo, now_known.memory)
             made_of = pools.member_of(pool, now_known, case.container, rendered, snapshot.now)
             short = draft.short.get(each.uid)
             members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
@@ -220,7 +138,7 @@ def _unsettled(
 
 
 def _consider(
-    draft: _Draft,
+    draft: Draft,
     snapshot: Snapshot,
     sandbox: Sandbox,
     policy: Policy,
@@ -234,11 +152,11 @@ def _consider(
     if result is not None:
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
-    case = _case(snapshot, sandbox, policy, memo, memory)
+    case = case_with(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         decision = _launched(draft, snapshot, sandbox, decision, memory)
-    asked = _Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
+    asked = Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
     if asked.claim.asks:
         draft.asking.append(asked)
         return
@@ -246,7 +164,7 @@ def _consider(
     _conclude(draft, snapshot, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
 
 
-def _give_room(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     """Conclude for those that ask for room: after all that holds or frees some, and in their order."""
     if not draft.asking:
         return
@@ -264,14 +182,14 @@ def _give_room(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
         _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
 
 
-def _room(draft: _Draft, snapshot: Snapshot) -> Room:
+def _room(draft: Draft, snapshot: Snapshot) -> Room:
     gone = {ref.uid for ref in draft.finalized}
     instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
     return Room(kept, snapshot.quotas, snapshot.observed.facts)
 
 
-def _quota_statuses(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     """The quotas' statuses, when anything that they are computed from may have moved."""
     key = (snapshot.quotas, snapshot.observed.facts, len(snapshot.instances))
     moved = bool(draft.instances or draft.finalized)
@@ -284,7 +202,7 @@ def _quota_statuses(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
 
 
 def _conclude(
-    draft: _Draft, snapshot: Snapshot, memo: Memo, asked: _Asking, decision: Decision, reserves: Limits | None
+    draft: Draft, snapshot: Snapshot, memo: Memo, asked: Asking, decision: Decision, reserves: Limits | None
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
@@ -309,7 +227,7 @@ def _conclude(
         draft.wakes.append(decision.until)
 
 
-def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+def _launched(draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
     """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
     required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
     if not required or before.launch:
@@ -324,13 +242,7 @@ def _launched(draft: _Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Dec
     return replace(decision, memory=replace(decision.memory, launch=launch, pool=pool))
 
 
-def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
-    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
-    instance = snapshot.instances.get(sandbox.obj.uid)
-    return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
-
-
-def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
+def _time(draft: Draft, case: Case, decision: Decision, memo: Memo) -> None:
     """Note what the decision's lifecycle timers ask for."""
     uid = case.obj.uid
     memo.timers.pop(uid, None)
@@ -345,74 +257,8 @@ def _time(draft: _Draft, case: Case, decision: Decision, memo: Memo) -> None:
         draft.reaped.append(decision.reaped)
 
 
-def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
-    uid = sandbox.obj.uid
-    rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
-    wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
-    ranked = sorted(own, key=lambda each: _rank(each, wanted))
-    return Case(
-        now=snapshot.now,
-        obj=sandbox.obj,
-        spec=sandbox.spec,
-        rendered=rendered,
-        refusals=refusals,
-        container=ranked[0] if ranked else None,
-        extra=tuple(ranked[1:]),
-        memory=memory,
-        instance_id=snapshot.instance_id,
-        blind=snapshot.observed.blind,
-        probed=snapshot.probes.get(uid),
-        lost=snapshot.observed.lost,
-        ends=snapshot.observed.ends,
-        activity=snapshot.activity.get(uid),
-    )
-
-
-def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
-    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
-    return container.name == wanted_name or container.id in (memory.container, memory.run[0])
-
-
-def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
-    """Which of several containers of one object counts: what runs, then what bears the right name."""
-    return _RANK.get(container.state, 9), container.name != wanted_name, container.id
-
-
-def _rendered(
-    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
-) -> tuple[Rendered | None, tuple[Refusal, ...]]:
-    obj = sandbox.obj
-    known = memo.rendered.get(obj.uid)
-    spec, template = sandbox.spec, sandbox.template
-    if (
-        known is not None
-        and known[0][0] is spec
-        and known[0][1] is template
-        and known[0][2] == (obj.name, hostname, sandbox.broken)
-    ):
-        return known[1], known[2]
-    made: Rendered | None = None
-    if sandbox.spec is None:
-        refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
-    elif sandbox.template is None:
-        refusals = (_no_template(sandbox.spec, obj.namespace),)
-    else:
-        refusals = admit_with(sandbox.spec, sandbox.template, policy)
-        if not refusals:
-            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
-    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
-    return made, refusals
-
-
-def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
-    name = spec.template_ref.name if spec.template_ref else ""
-    words = f"there is no SandboxTemplate `{name}` in namespace `{namespace}` (or it can't be read); apply it"
-    return Refusal("spec.templateRef.name", words)
-
-
 def _write(
-    draft: _Draft,
+    draft: Draft,
     snapshot: Snapshot,
     case: Case,
     decision: Decision,
@@ -467,7 +313,7 @@ def _instance(case: Case, decision: Decision, instance: Instance | None, reserve
     )
 
 
-def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
+def _sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     """What belongs to no object comes last: the objects' own deletions have taken theirs."""
     draft.orphans = swept = sweep(snapshot, memo.orphans)
     draft.groups += swept.groups
@@ -476,7 +322,7 @@ def _sweep(draft: _Draft, snapshot: Snapshot, memo: Memo) -> None:
     draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
 
 
-def _finish(draft: _Draft, snapshot: Snapshot) -> Plan:
+def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
     return Plan(
         now=snapshot.now,
         groups=tuple(draft.groups),

@@ -176,7 +176,9 @@ def without_room(case: Case, asked: Claim, words: str) -> Decision:
         return replace(decide(replace(case, rendered=within)), deferred=words)
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
-    events = () if _waited(case) else (case.event(WAITS, words, warning=True),)
+    # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
+    silent = _waited(case) or case.obj.kind != "Sandbox"
+    events = () if silent else (case.event(WAITS, words, warning=True),)
     return replace(
         resting,
         reason=WAITS,

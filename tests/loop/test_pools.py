@@ -131,7 +131,8 @@ def test_a_used_box_is_destroyed_and_never_handed_out_again(house: House) -> Non
 def test_a_cold_start_says_why(house: House, spec: dict[str, Any], why: str) -> None:
     filled(house)
     house.apply_template("other", image=TINY, command=["sleep", "1000000"])
-    house.refer("a", spec.pop("templateRef", {"name": "t"})["name"], **spec)
+    asked = dict(spec)
+    house.refer("a", asked.pop("templateRef", {"name": "t"})["name"], **asked)
     house.settle()
     assert launch(house, "a") == f"Cold: {why}"
     assert counts(house)[2] == 0

@@ -1,0 +1,95 @@
+"""A plan in the making, and what is kept from one pass to the next. Used by plan/host.py alone."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.kinds.activity import Run
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
+from controller.kinds.snapshot import Pool, Sandbox
+from controller.plan import pool as pools
+from controller.plan.case import Case, Decision
+from controller.plan.orphans import Sightings, Sweep
+from controller.plan.quota import Claim, Room
+from controller.policy.admission import Refusal
+from controller.policy.sandbox import Rendered
+
+
+@dataclass(slots=True)
+class Memo:
+    """What need not be worked out again, and since when orphans are seen.
+
+    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
+    """
+
+    policy: str = ""
+    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
+    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
+    settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
+    orphans: Sightings = field(default_factory=Sightings)
+    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
+
+    def fit(self, policy: str) -> None:
+        """Forget what was worked out under another policy."""
+        if policy != self.policy:
+            self.policy = policy
+            self.rendered.clear()
+            self.settled.clear()
+            self.timers.clear()
+
+    def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
+        """Forget objects that are gone."""
+        for gone in self.rendered.keys() - sandboxes.keys():
+            del self.rendered[gone]
+            self.timers.pop(gone, None)
+            self.settled.pop(gone, None)
+            self.members.pop(gone, None)
+
+    def member(self, pool: Pool, instance: Instance) -> Sandbox:
+        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
+        known = self.members.get(instance.uid)
+        if known is None or known[0] is not pool or known[1] != instance.role:
+            known = (pool, instance.role, pools.as_sandbox(pool, instance))
+            self.members[instance.uid] = known
+        return known[2]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making."""
+
+    groups: list[Group] = field(default_factory=list)
+    deferrals: list[Deferral] = field(default_factory=list)
+    statuses: list[StatusWrite] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    finalized: list[ObjectRef] = field(default_factory=list)
+    retired: list[Instance] = field(default_factory=list)
+    probes: list[Probing] = field(default_factory=list)
+    drift: list[tuple[str, str]] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
+    asking: list["Asking"] = field(default_factory=list)
+    room: Room | None = None
+    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
+    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
+    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
+    orphans: Sweep = field(default_factory=Sweep)
+    deletions: list[Deletion] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    holds: dict[str, Run] = field(default_factory=dict)
+    reaped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A decision that is made but for the room it takes."""
+
+    case: Case
+    decision: Decision
+    claim: Claim
+    instance: Instance | None
+    key: tuple[object, ...]
+    quiet: bool
