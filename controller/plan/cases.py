@@ -23,7 +23,7 @@ def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
 def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
     """The case of one object, with `memory` in the place of the stored one; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
-    rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
+    rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
@@ -55,9 +55,10 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
     return _RANK.get(container.state, 9), container.name != wanted_name, container.id
 
 
-def _rendered(
+def rendered_with(
     sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
+    """The sandbox's whole configuration, or why it gets none."""
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template

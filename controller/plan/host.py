@@ -20,7 +20,7 @@ from controller.plan import pool as pools
 from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
-from controller.plan.cases import case_with
+from controller.plan.cases import case_with, rendered_with
 from controller.plan.claim import EXHAUSTED
 from controller.plan.draft import Asking, Draft
 from controller.plan.draft import Memo as Memo
@@ -76,7 +76,7 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     for each in own:
         if each.role == pools.WARM:
             sandbox = memo.member(pool, each)
-            rendered, _ = _rendered(sandbox, policy, memo, each.memory.hostname)
+            rendered, _ = rendered_with(sandbox, policy, memo, each.memory.hostname)
             now_known = decided.get(each.uid, each)
             case = case_with(snapshot, sandbox, policy, memo, now_known.memory)
             made_of = pools.member_of(pool, now_known, case.container, rendered, snapshot.now)
