@@ -271,8 +271,9 @@ class Store(Protocol):
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
-        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
-        written, and the turn is planned again. Statuses that did not change move no resourceVersion.
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
+        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
+        Statuses that did not change move no resourceVersion.
         """
         ...
 

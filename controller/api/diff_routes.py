@@ -12,7 +12,7 @@ from controller.api.set_fields import SetFields
 from controller.kinds.meta import StoredObject
 from controller.service import wire
 from controller.service.apply import Source
-from controller.service.diff import Change, Difference, Forecast
+from controller.service.diff import Change, Difference, Forecast, Movement
 from controller.service.services import Services
 from controller.version import API_GROUP, API_VERSION
 
@@ -57,7 +57,13 @@ def _item(each: Difference) -> wire.Json:
         "after": None if each.result in ("deleted", "pruned") else _object(each.after, new=each.before is None),
         "changes": [_change(one) for one in each.changes],
         "plans": [_forecast(one) for one in each.forecasts],
+        "quotas": [_movement(one) for one in each.quotas],
     }
+
+
+def _movement(found: Movement) -> wire.Json:
+    titles = ("resource", "before", "after", "hard")
+    return {"quota": found.quota, "used": [dict(zip(titles, each, strict=True)) for each in found.resources]}
 
 
 def _object(obj: StoredObject | None, *, new: bool = False) -> wire.Json | None:

@@ -1,7 +1,7 @@
 """A plan as text: for each object what changes, how it takes effect, and the engine calls to come."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _SHOWN = 72
@@ -10,6 +10,18 @@ _SHOWN = 72
 def plan_text(item: Mapping[str, Any]) -> str:
     """One item of the daemon's answer to `diff` with a plan."""
     return "\n".join((f"{item['resource']}/{item['metadata']['name']} {item['result']}", *_lines(item)))
+
+
+def quota_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What is held of each quota that the plan touches, before and after, once."""
+    for found in {each["quota"]: each for item in items for each in item["quotas"]}.values():
+        yield f"{found['quota']}: " + ", ".join(_used(each) for each in found["used"])
+
+
+def _used(each: Mapping[str, str]) -> str:
+    hard = each["hard"]
+    before, after = f"{each['before']}/{hard}", f"{each['after']}/{hard}"
+    return f"{each['resource']} {before}" + ("" if before == after else f" -> {after}")
 
 
 def _lines(item: Mapping[str, Any]) -> Iterator[str]:

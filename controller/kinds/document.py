@@ -195,6 +195,8 @@ class _Check:
     def _place(self, kind: Kind, metadata: Metadata) -> str | None:
         """The namespace the object goes to; None when there is a problem with it."""
         path = ("metadata", "namespace")
+        if kind.only_name and metadata.name != kind.only_name:
+            self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
         if not kind.namespaced:
             if metadata.namespace is not None:
                 self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)

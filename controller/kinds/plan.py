@@ -14,6 +14,7 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container
 from controller.kinds.probe import Watch
+from controller.kinds.quota import Ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,15 @@ class Writes:
 
     `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
     are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
-    members of a pool whose containers are gone: their rows are taken out.
+    members of a pool whose containers are gone: their rows are taken out. `ceilings` are what the instances may come
+    to hold with this, by which room was given; more is a conflict.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
     instances: tuple[Instance, ...] = ()
     events: tuple[Event, ...] = ()
     finalized: tuple[tuple[ObjectRef, str], ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
     retired: tuple[Instance, ...] = ()
     deletions: tuple[Deletion, ...] = ()
 

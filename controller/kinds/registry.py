@@ -40,6 +40,7 @@ class Kind:
 
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
     seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
+    `only_name` is the name of a kind of which there is one object at most.
     `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
 
     A kind with `read_only` words (what writes it, and what to do instead) is worked out at each reading by the
@@ -53,6 +54,7 @@ class Kind:
     spec: type[Model]
     short: tuple[str, ...] = ()
     namespaced: bool = True
+    only_name: str = ""
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()
     referenced_by: tuple[Reference, ...] = ()

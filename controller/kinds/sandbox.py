@@ -121,6 +121,7 @@ class SandboxSpec(Model):
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
+    priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
 
     @model_validator(mode="after")
     def _one_template(self) -> "SandboxSpec":

@@ -44,6 +44,17 @@ WORDS: Mapping[str, str] = {
     "SandboxSpec.restartPolicy": "Whether it is started again when it ends by itself: Always; OnFailure: not after "
     "exit code 0; Never.",
     "SandboxSpec.lifecycle": "How long things may take.",
+    "SandboxSpec.priority": "Who is first when there is no room for all (higher first, then older); stops nothing.",
+    "QuotaSpec.hard": "What all sandboxes of the namespace may hold together.",
+    "HostQuotaSpec.hard": "What all sandboxes of the host may hold together; the rest comes from its real size.",
+    "perSandbox": "What one sandbox may ask for.",
+    "HardLimits.cpu": "The sum of CPU limits of sandboxes that run or are about to.",
+    "HardLimits.memory": "The sum of memory limits of sandboxes that run or are about to.",
+    "HardLimits.pids": "The sum of limits of processes and threads of sandboxes that run or are about to.",
+    "HardLimits.sandboxes": "How many sandboxes there may be, suspended and finished ones included.",
+    "PerSandbox.cpu": "Processor time.",
+    "PerSandbox.memory": "Memory, with what is written to tmpfs.",
+    "PerSandbox.pids": "Processes and threads.",
     "Lifecycle.startupDeadlineSeconds": "Seconds in which the startup and readiness probes must have passed; one that "
     "still fails then is stopped (StartFailed) and started again with back-off. No deadline if left out.",
     "Lifecycle.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when it is stopped.",

@@ -11,6 +11,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.probe import Probed
+from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 
@@ -65,6 +66,7 @@ class SweepRules:
 
 
 _NONE: Mapping[str, Instance] = MappingProxyType({})
+_NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
 
@@ -91,6 +93,7 @@ class Snapshot:
     probes: Mapping[str, Probed] = field(default_factory=lambda: MappingProxyType({}))
     sweep: SweepRules = SweepRules()
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
+    quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

@@ -97,6 +97,7 @@ class Turn:
             instances=self._instances,
             in_flight=in_flight,
             results=results,
+            quotas=self._desired.quotas.now,  # as of the refresh above
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),

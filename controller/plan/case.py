@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from controller.kinds.action import Action
 from controller.kinds.activity import Activity, Run
 from controller.kinds.instance import Memory
-from controller.kinds.meta import Event, StoredObject
+from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed import Container, End
 from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
@@ -53,6 +53,7 @@ class Decision:
 
     `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
     (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
+    `scheduled` is whether it has its room (None: it has), `deferred` why it has to do with less than it asks for.
     `timer` is when something is due though nothing is the matter, `delete`: the object is to be deleted, `sample`:
     its CPU is to be sampled for the time since then, `hold`: the run that nobody may begin to use any more, `reaped`:
     what it is counted as.
@@ -72,6 +73,8 @@ class Decision:
     sample: float | None = None
     hold: Run | None = None
     reaped: str = ""
+    scheduled: Condition | None = None
+    deferred: str = ""
 
     def wake_at(self, due: float) -> "Decision":
         """The same, and a timer that is due then."""

@@ -10,7 +10,9 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
 from controller.kinds.snapshot import Pool, Sandbox
 from controller.plan import pool as pools
+from controller.plan.case import Case, Decision
 from controller.plan.orphans import Sightings, Sweep
+from controller.plan.quota import Claim, Room
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
@@ -26,6 +28,7 @@ class Memo:
     rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
     members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
     orphans: Sightings = field(default_factory=Sightings)
     timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
 
@@ -68,6 +71,9 @@ class Draft:
     probes: list[Probing] = field(default_factory=list)
     drift: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
+    asking: list["Asking"] = field(default_factory=list)
+    room: Room | None = None
+    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
     orphans: Sweep = field(default_factory=Sweep)
@@ -75,3 +81,15 @@ class Draft:
     samples: list[Sample] = field(default_factory=list)
     holds: dict[str, Run] = field(default_factory=dict)
     reaped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A decision that is made but for the room it takes."""
+
+    case: Case
+    decision: Decision
+    claim: Claim
+    instance: Instance | None
+    key: tuple[object, ...]
+    quiet: bool

@@ -13,28 +13,25 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event
-from controller.kinds.observed import Container, State
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
-from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
 from controller.plan import probes
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
+from controller.plan.cases import case_with, rendered_with
 from controller.plan.claim import EXHAUSTED
-from controller.plan.draft import Draft
+from controller.plan.draft import Asking, Draft
 from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
 from controller.plan.orphans import sweep
+from controller.plan.quota import Room, claim, scheduled, turn_of, without_room
+from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
 from controller.plan.status import status
-from controller.policy.admission import Refusal
 from controller.policy.levels import Policy
-from controller.policy.sandbox import Rendered, admit_with, render
-
-_NO_LIMITS = Limits(0, 0, 0)
-_RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -50,6 +47,8 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     draft = Draft()
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
+    _give_room(draft, snapshot, memo)
+    _quota_statuses(draft, snapshot, memo)
     for each in snapshot.pools.values():
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
@@ -77,14 +76,19 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     for each in own:
         if each.role == pools.WARM:
             sandbox = memo.member(pool, each)
-            rendered, _ = _rendered(sandbox, policy, memo, each.memory.hostname)
+            rendered, _ = rendered_with(sandbox, policy, memo, each.memory.hostname)
             now_known = decided.get(each.uid, each)
-            case = _case(snapshot, sandbox, policy, memo, now_known.memory)
-            members.append(pools.member_of(pool, now_known, case.container, rendered, snapshot.now))
+            case = case_with(snapshot, sandbox, policy, memo, now_known.memory)
+            made_of = pools.member_of(pool, now_known, case.container, rendered, snapshot.now)
+            short = draft.short.get(each.uid)
+            members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
     going = sum(each.role == pools.RETIRED for each in own)
     held = len(own) - len(members) - going
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
     made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now)
+    crowded = draft.room is not None and not draft.room.crowded.isdisjoint({pool.obj.namespace, ""})
+    if crowded:
+        made = pools.give_way(made, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
@@ -148,25 +152,77 @@ def _consider(
     if result is not None:
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
-    case = _case(snapshot, sandbox, policy, memo, memory)
+    case = case_with(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         decision = _launched(draft, snapshot, sandbox, decision, memory)
+    asked = Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
+    if asked.claim.asks:
+        draft.asking.append(asked)
+        return
+    told = replace(decision, scheduled=scheduled(case, decision, asked.claim))
+    _conclude(draft, snapshot, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
+
+
+def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """Conclude for those that ask for room: after all that holds or frees some, and in their order."""
+    if not draft.asking:
+        return
+    room = draft.room = _room(draft, snapshot)
+    for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
+        words = room.ask(each.case, each.claim)
+        if not words:
+            _conclude(draft, snapshot, memo, each, each.decision, each.claim.whole)
+            continue
+        if each.case.obj.kind != "Sandbox":
+            draft.short[each.case.obj.uid] = words
+        told = without_room(each.case, each.claim, words)
+        # Not settled: it is decided anew in every pass, for room may be made by anything.
+        reserves = each.claim.base if each.claim.seated else None
+        _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
+
+
+def _room(draft: Draft, snapshot: Snapshot) -> Room:
+    gone = {ref.uid for ref in draft.finalized}
+    instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
+    kept = (each for each in instances.values() if each.parent_uid not in gone)
+    return Room(kept, snapshot.quotas, snapshot.observed.facts)
+
+
+def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """The quotas' statuses, when anything that they are computed from may have moved."""
+    key = (snapshot.quotas, snapshot.observed.facts, len(snapshot.instances))
+    moved = bool(draft.instances or draft.finalized)
+    if not snapshot.quotas or (not moved and memo.quotas == key):
+        return
+    room = draft.room or _room(draft, snapshot)
+    written = [StatusWrite(each.obj.ref, made) for each, made in quota_statuses(room, snapshot.quotas, snapshot.now)]
+    draft.statuses += written
+    memo.quotas = () if moved or written else key
+
+
+def _conclude(
+    draft: Draft, snapshot: Snapshot, memo: Memo, asked: Asking, decision: Decision, reserves: Limits | None
+) -> None:
+    """Note what comes of one object. `reserves` None: it gets no record."""
+    case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
-    quiet = _write(draft, snapshot, case, decision, instance) and quiet and result is None
+    quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
     if quiet:
-        memo.settled[uid] = key
+        memo.settled[uid] = asked.key
     else:
         memo.settled.pop(uid, None)
     watches = probes.watches(case, decision.memory)
     if watches != (case.probed.watches if case.probed else ()):
-        draft.probes.append(Probing(sandbox.obj.ref, watches))
+        draft.probes.append(Probing(sandbox.ref, watches))
     _time(draft, case, decision, memo)
     if decision.actions:
-        draft.groups.append(Group(sandbox.obj.ref, sandbox.obj.generation, case.deleting, decision.actions))
+        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions))
     elif decision.reason and not decision.finalize:
-        draft.deferrals.append(Deferral(sandbox.obj.ref, decision.reason, decision.message, decision.until))
+        draft.deferrals.append(Deferral(sandbox.ref, decision.reason, decision.message, decision.until))
+    elif decision.deferred:
+        draft.deferrals.append(Deferral(sandbox.ref, "Deferred", decision.deferred, decision.until))
     if decision.until is not None:
         draft.wakes.append(decision.until)
 
@@ -186,12 +242,6 @@ def _launched(draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Deci
     return replace(decision, memory=replace(decision.memory, launch=launch, pool=pool))
 
 
-def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
-    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
-    instance = snapshot.instances.get(sandbox.obj.uid)
-    return _case(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
-
-
 def _time(draft: Draft, case: Case, decision: Decision, memo: Memo) -> None:
     """Note what the decision's lifecycle timers ask for."""
     uid = case.obj.uid
@@ -207,73 +257,14 @@ def _time(draft: Draft, case: Case, decision: Decision, memo: Memo) -> None:
         draft.reaped.append(decision.reaped)
 
 
-def _case(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
-    uid = sandbox.obj.uid
-    rendered, refusals = _rendered(sandbox, policy, memo, memory.hostname)
-    wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
-    ranked = sorted(own, key=lambda each: _rank(each, wanted))
-    return Case(
-        now=snapshot.now,
-        obj=sandbox.obj,
-        spec=sandbox.spec,
-        rendered=rendered,
-        refusals=refusals,
-        container=ranked[0] if ranked else None,
-        extra=tuple(ranked[1:]),
-        memory=memory,
-        instance_id=snapshot.instance_id,
-        blind=snapshot.observed.blind,
-        probed=snapshot.probes.get(uid),
-        lost=snapshot.observed.lost,
-        ends=snapshot.observed.ends,
-        activity=snapshot.activity.get(uid),
-    )
-
-
-def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
-    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
-    return container.name == wanted_name or container.id in (memory.container, memory.run[0])
-
-
-def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
-    """Which of several containers of one object counts: what runs, then what bears the right name."""
-    return _RANK.get(container.state, 9), container.name != wanted_name, container.id
-
-
-def _rendered(
-    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
-) -> tuple[Rendered | None, tuple[Refusal, ...]]:
-    obj = sandbox.obj
-    known = memo.rendered.get(obj.uid)
-    spec, template = sandbox.spec, sandbox.template
-    if (
-        known is not None
-        and known[0][0] is spec
-        and known[0][1] is template
-        and known[0][2] == (obj.name, hostname, sandbox.broken)
-    ):
-        return known[1], known[2]
-    made: Rendered | None = None
-    if sandbox.spec is None:
-        refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
-    elif sandbox.template is None:
-        refusals = (_no_template(sandbox.spec, obj.namespace),)
-    else:
-        refusals = admit_with(sandbox.spec, sandbox.template, policy)
-        if not refusals:
-            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
-    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
-    return made, refusals
-
-
-def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
-    name = spec.template_ref.name if spec.template_ref else ""
-    words = f"there is no SandboxTemplate `{name}` in namespace `{namespace}` (or it can't be read); apply it"
-    return Refusal("spec.templateRef.name", words)
-
-
-def _write(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision, instance: Instance | None) -> bool:
+def _write(
+    draft: Draft,
+    snapshot: Snapshot,
+    case: Case,
+    decision: Decision,
+    instance: Instance | None,
+    reserves: Limits | None,
+) -> bool:
     """Note what the store has to hold of this decision. True when it holds all of it already."""
     member = instance is not None and bool(instance.member_uid)
     if decision.finalize and member and instance is not None:
@@ -290,8 +281,8 @@ def _write(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision, ins
     changed = written != case.obj.status
     if changed:
         draft.statuses.append(StatusWrite(case.obj.ref, written))
-    wanted = _instance(case, decision, instance)
-    if wanted != instance:
+    wanted = None if reserves is None else _instance(case, decision, instance, reserves)
+    if wanted is not None and wanted != instance:
         draft.instances.append(wanted)
     return not (changed or decision.events or decision.delete) and wanted == instance
 
@@ -304,9 +295,8 @@ def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event
     return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
 
 
-def _instance(case: Case, decision: Decision, instance: Instance | None) -> Instance:
+def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> Instance:
     """The record of the object's container, as it has to be before anything is done."""
-    reserves = case.rendered.config.limits if case.rendered else instance.reserves if instance else _NO_LIMITS
     if instance is not None:
         return replace(instance, memory=decision.memory, reserves=reserves)
     obj = case.obj
@@ -344,6 +334,7 @@ def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
             retired=tuple(draft.retired),
             deletions=tuple(draft.deletions),
+            ceilings=draft.room.ceilings() if draft.room else (),
         ),
         next_wake=min(draft.wakes, default=None),
         probes=tuple(draft.probes),

@@ -57,16 +57,21 @@ class Forecast:
 
 def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
     """What comes for these objects of the snapshot, by uid. Calls that are in flight for them are told again."""
+    return foresee(snapshot, uids, policy)[0]
+
+
+def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
+    """The same, and the snapshot after it all."""
     world = replace(snapshot, in_flight=snapshot.in_flight - uids, results=MappingProxyType({}))
     found = {uid: Forecast(world.sandboxes[uid].obj.ref) for uid in uids if uid in world.sandboxes}
     memo, version, ids = Memo(), policy.version(), itertools.count(1)
     for _ in range(_ROUNDS):
         decided = plan(world, policy, version, memo)
         _note(found, decided)
+        world = _after(world, decided, ids)
         if not any(each.ref.uid in found for each in decided.groups):
             break
-        world = _after(world, decided, ids)
-    return found
+    return found, world
 
 
 def _note(found: dict[str, Forecast], decided: Plan) -> None:
@@ -100,6 +105,7 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
     gone = {ref.uid for ref, _ in decided.writes.finalized}
     instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
+    instances = {uid: each for uid, each in instances.items() if uid not in gone}
     return replace(
         world,
         now=now,

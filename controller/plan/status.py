@@ -110,7 +110,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
 def _scheduled(decision: Decision) -> Condition:
     if decision.reason == claim.EXHAUSTED:
         return Condition("Scheduled", "False", decision.reason, decision.message)
-    return Condition("Scheduled", "True", "Assigned", "to this host")
+    return decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
 
 
 def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Condition:
@@ -164,6 +164,8 @@ def _resized(case: Case, decision: Decision) -> Condition:
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
         return Condition("Resized", "True", "InForce", "limits read back as asked")
+    if decision.deferred:
+        return Condition("Resized", "False", "Deferred", decision.deferred)
     failure = decision.memory.resize
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))

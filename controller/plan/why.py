@@ -14,7 +14,7 @@ from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
 from controller.plan import byhand, drift
 from controller.plan.case import Case, Decision
-from controller.plan.host import case_of
+from controller.plan.cases import case_of
 from controller.plan.sandbox import decide
 from controller.policy.levels import Policy
 

@@ -1,7 +1,7 @@
 """Apply: every document is checked, merged and admitted before the first write; one transaction, all or nothing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from controller.kinds.base import Model
 from controller.kinds.document import Document, parse, repeated, without_nulls
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
 from controller.kinds.owner import owner_uids
 from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
@@ -23,6 +24,7 @@ from controller.service.claims import Claims
 from controller.service.merge import merge
 from controller.service.normal import Normal, normalise, same
 from controller.service.owners import Owners, sent_references
+from controller.service.quota import Facts, Fitting
 
 # What policy says of a spec: (field path such as `spec.template.user`, message), for every reason to refuse it.
 Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
@@ -68,8 +70,9 @@ class Apply:
         clock: Clock,
         new_uid: Callable[[], str],
         claims: Claims,
+        facts: Facts = HostFacts,
     ) -> None:
-        self._claims = claims
+        self._claims, self._facts = claims, facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -166,6 +169,8 @@ class Apply:
                 applied.append(self._applied(document, current, wanted, now, as_set))
         applied, wrong = self._owned(transaction, fitting, applied)
         problems += wrong
+        if not problems and not conflicts:
+            problems += self._unfitting(transaction, documents, applied)
         if problems:
             raise errors.invalid(problems)
         return applied, conflicts
@@ -183,6 +188,15 @@ class Apply:
             owned.append(_told(each.kind, owners.merged(document, current), current))
         owners.check_cycles([document for document, _ in fitting])
         return owned, owners.problems
+
+    def _unfitting(
+        self, transaction: Transaction, documents: Sequence[Document], applied: Sequence[Applied]
+    ) -> Iterator[Problem]:
+        """A problem for each document that asks for what its quotas can never give."""
+        fitting = Fitting(transaction, [each.obj for each in applied], self._facts())
+        for document, each in zip(documents, applied, strict=True):
+            for field, message in fitting.refusals(each.obj):
+                yield document.problem(field_path(field), message)
 
     def _wanted(self, document: Document, current: StoredObject | None) -> tuple[Normal | None, list[Problem]]:
         """The merged spec, checked and admitted, or all that speaks against it."""

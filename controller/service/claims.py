@@ -17,15 +17,16 @@ from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan import pool as pools
 from controller.policy.levels import Policy
 from controller.ports import Meter, Transaction
+from controller.service.quota import Facts, has_seat
 
 _IN_ONE_GO = 32
 
 
 class Claims:
-    """`snapshot` gives what the loop planned on last, None while there is nothing yet."""
+    """`snapshot` gives what the loop planned on last, None while there is nothing yet; `facts` are the host's."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], meter: Meter) -> None:
-        self._snapshot, self._meter = snapshot, meter
+    def __init__(self, snapshot: Callable[[], Snapshot | None], meter: Meter, facts: Facts) -> None:
+        self._snapshot, self._meter, self._facts = snapshot, meter, facts
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
         """The new object, with the uid of the member it takes over; the object as it is where there is none to take.
@@ -58,6 +59,8 @@ class Claims:
     def _take(self, transaction: Transaction, last: Snapshot, obj: StoredObject, spec: SandboxSpec) -> Instance | None:
         """The first member that is still there to be taken, and whose pool and template are still those of the look."""
         candidates = list(pools.claimable(last, obj, spec, Policy()))
+        if not candidates or not has_seat(transaction, obj.namespace, self._facts()):
+            return None
         for start in range(0, len(candidates), _IN_ONE_GO):
             some = candidates[start : start + _IN_ONE_GO]
             stored = transaction.instances_of([member.uid for _, member in some])

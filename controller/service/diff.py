@@ -13,13 +13,16 @@ from pydantic import ValidationError
 from controller.kinds.action import CreateContainer
 from controller.kinds.meta import StoredObject
 from controller.kinds.problem import Path, field_path, field_text
+from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.schema import takes_effect
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.preview import Forecast as Forecast  # for the doors
-from controller.plan.preview import preview
+from controller.plan.preview import foresee
+from controller.plan.quota import Movement as Movement  # for the doors
+from controller.plan.quota import movements
 from controller.policy.levels import Policy
 from controller.ports import Clock, Store
 from controller.service import errors
@@ -48,7 +51,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a document would do to one object. `forecasts` are of it, or of the sandboxes that it has a say in."""
+    """What a document would do to one object. `forecasts` are of it, or of the sandboxes that it has a say in.
+
+    `quotas` are those of its namespace and of the host that move, by all documents together.
+    """
 
     kind: Kind
     before: StoredObject | None
@@ -56,6 +62,7 @@ class Difference:
     result: str
     changes: tuple[Change, ...] = ()
     forecasts: tuple[Forecast, ...] = ()
+    quotas: tuple[Movement, ...] = ()
 
 
 class Diff:
@@ -109,9 +116,11 @@ class Diff:
         found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
         wanted = self._wanted(last, found)
         boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in wanted} | wanted
-        world = replace(last, now=self._clock.now(), sandboxes=boxes)
-        forecasts = preview(world, wanted.keys(), Policy(host_cpus=last.observed.facts.cpus))
-        return [_told(each, forecasts, wanted) for each in found]
+        quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
+        world = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas)
+        forecasts, after = foresee(world, wanted.keys(), Policy(host_cpus=last.observed.facts.cpus))
+        moved = tuple(movements(world, after))
+        return [_bounded(_told(each, forecasts, wanted), moved) for each in found]
 
     def _wanted(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
         """The sandboxes that would be stored, and those whose template would be another, by uid."""
@@ -141,6 +150,19 @@ class Diff:
         with errors.store_in_words():
             named = templates.get(key) or self._store.get("SandboxTemplate", *key)
         return Sandbox(obj, spec, _template(named))
+
+
+def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
+    """The quotas among the documents, as they would be stored."""
+    for each in found:
+        if each.after is not None and each.after.deleted_at is None and issubclass(each.kind.spec, QuotaSpec):
+            yield StoredQuota(each.after, each.kind.spec.model_validate(each.after.spec))
+
+
+def _bounded(found: Difference, moved: Sequence[Movement]) -> Difference:
+    obj = found.after or found.before
+    mine = ("", obj.namespace) if obj is not None else ()
+    return replace(found, quotas=tuple(each for each in moved if each.namespace in mine))
 
 
 def _key(obj: StoredObject) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from controller.kinds.document import without_nulls
 from controller.kinds.envelope import Metadata
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
 from controller.kinds.problem import Problem, field_text
 from controller.kinds.registry import Kind
 from controller.kinds.wording import faults
@@ -22,6 +23,7 @@ from controller.service.apply import Admit
 from controller.service.json_patch import BadPatch, Mismatch, json_patch, merge_patch
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
+from controller.service.quota import Facts, Fitting
 
 PatchType = Literal["merge", "json"]
 _log = structlog.get_logger("paddock.patch")
@@ -30,7 +32,8 @@ _log = structlog.get_logger("paddock.patch")
 class Patch:
     """The use-case; `wake` is called after each commit that changed something."""
 
-    def __init__(self, *, store: Store, admit: Admit, wake: Wake, clock: Clock) -> None:
+    def __init__(self, *, store: Store, admit: Admit, wake: Wake, clock: Clock, facts: Facts = HostFacts) -> None:
+        self._facts = facts
         self._store, self._admit, self._wake, self._clock = store, admit, wake, clock
 
     def patch(
@@ -54,6 +57,9 @@ class Patch:
             if current is None:
                 raise not_found(kind, namespace, name)
             wanted = self._patched(kind, current, body, type_)
+            unfitting = list(Fitting(transaction, [wanted], self._facts()).refusals(wanted))
+            if unfitting:
+                raise errors.invalid([Problem("", 0, 0, field, message) for field, message in unfitting])
             if dry_run or wanted == current:
                 return wanted
             wanted = transaction.put(wanted)

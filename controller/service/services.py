@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.ports import Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.announce import announcing
@@ -58,8 +59,21 @@ def make_services(
     """
     watches = watches or Watches(store, clock)
     store = announcing(store, watches.notify)
-    claims = Claims(snapshot, meter or NullMeter())
-    apply = Apply(store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims)
+
+    def facts() -> HostFacts:
+        return engine.observe().facts
+
+    claims = Claims(snapshot, meter or NullMeter(), facts)
+    apply = Apply(
+        store=store,
+        registry=registry,
+        admit=admit,
+        wake=wake,
+        clock=clock,
+        new_uid=new_uid,
+        claims=claims,
+        facts=facts,
+    )
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     return Services(
@@ -68,9 +82,16 @@ def make_services(
         objects=objects,
         into_box=IntoBox(objects=objects, engine=engine, streams=streams, used=used),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
-        patch=Patch(store=store, admit=admit, wake=wake, clock=clock),
+        patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
-            store=store, registry=registry, admit=admit, wake=wake, clock=clock, new_uid=new_uid, claims=claims
+            store=store,
+            registry=registry,
+            admit=admit,
+            wake=wake,
+            clock=clock,
+            new_uid=new_uid,
+            claims=claims,
+            facts=facts,
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),

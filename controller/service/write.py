@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from controller.kinds.document import Document, parse, without_nulls
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
 from controller.kinds.problem import field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
@@ -19,6 +20,7 @@ from controller.service.claims import Claims
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
 from controller.service.owners import Owners
+from controller.service.quota import Facts, Fitting
 
 _FILE = "body"
 _log = structlog.get_logger("paddock.write")
@@ -37,8 +39,9 @@ class Write:
         clock: Clock,
         new_uid: Callable[[], str],
         claims: Claims,
+        facts: Facts = HostFacts,
     ) -> None:
-        self._claims = claims
+        self._claims, self._facts = claims, facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -52,7 +55,8 @@ class Write:
             if transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            made = self._claims.claim(transaction, self._new(document, wanted))
+            made = self._fitting(transaction, document, self._new(document, wanted))
+            made = self._claims.claim(transaction, made)
             stored = transaction.put(self._owned(transaction, document, made, None))
         self._told("created", stored, written_by)
         return stored
@@ -76,11 +80,18 @@ class Write:
             if current is None:
                 raise not_found(kind, namespace, name)
             _check_current(document, current)
-            replaced = _replaced(document, current, wanted)
+            replaced = self._fitting(transaction, document, _replaced(document, current, wanted))
             stored = transaction.put(self._owned(transaction, document, replaced, current))
         if stored.resource_version != current.resource_version:
             self._told("replaced", stored, written_by)
         return stored
+
+    def _fitting(self, transaction: Transaction, document: Document, obj: StoredObject) -> StoredObject:
+        """The object, unless it asks for what its quotas can never give: then Invalid."""
+        refusals = list(Fitting(transaction, [obj], self._facts()).refusals(obj))
+        if refusals:
+            raise errors.invalid([document.problem(field_path(field), message) for field, message in refusals])
+        return obj
 
     def _read(self, kind: Kind, namespace: str, body: str) -> Document:
         documents, problems = parse(_FILE, body, self._registry, namespace=namespace or None)

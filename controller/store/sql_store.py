@@ -152,8 +152,9 @@ class SqlStore:
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 
-        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on: nothing is
-        written, and the turn is planned again. Statuses that did not change move no resourceVersion.
+        Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
+        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
+        Statuses that did not change move no resourceVersion.
         """
         if not writes:
             return {}
@@ -171,7 +172,9 @@ class SqlStore:
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
             transaction.delete_instances(writes.retired)
-            return {each.uid: each for each in transaction.write_instances(wanted)}
+            stored = {each.uid: each for each in transaction.write_instances(wanted)}
+            transaction.check_ceilings(writes.ceilings)
+            return stored
 
     def events(
         self,

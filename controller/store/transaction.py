@@ -10,12 +10,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
+from controller.kinds.quota import Amount, Ceiling
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.rows import Row
@@ -41,6 +42,9 @@ _UPDATE_INSTANCE = (
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
+_HELD = [func.sum(instances.c[name]) for name in ("cpu_millicores", "memory_bytes", "pids")]
+_SEATS = func.sum(case((instances.c.role == "sandbox", 1), else_=0))
+_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, _SEATS).group_by(instances.c.namespace)
 _DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
@@ -190,6 +194,17 @@ class SqlTransaction:
         self._many(_INSERT_INSTANCE, [row for row in as_rows if row["uid"] not in stored])
         self._many(_UPDATE_INSTANCE, [{**row, "of_uid": row["uid"]} for row in as_rows if row["uid"] in stored])
         return written
+
+    def check_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
+        """Call after `write_instances`. Conflict if the instances now hold more than was reckoned with."""
+        if not ceilings:
+            return
+        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
+        held[""] = sum(held.values(), Amount())
+        for each in ceilings:
+            if not held.get(each.namespace, Amount()).within(each.amount):
+                where = f"namespace {each.namespace}" if each.namespace else "the host"
+                raise Conflict(f"more is reserved on {where} than was known: read the instances again")
 
     def delete_instances(self, gone: Sequence[Instance]) -> None:
         """Take these rows out: compare-and-set on `version`. Call after `flush`. Conflict if one moved on."""

@@ -89,6 +89,7 @@ def test_a_plan_is_printed_and_not_carried_out(live: Run, house: House) -> None:
         "  engine calls:\n"
         "    create pdk-quickstart-xxxxxxxx from paddock/test-tiny:1  # no container yet\n"
         "    start pdk-quickstart-xxxxxxxx  # no container yet\n"
+        "hostquota host: cpu 0/64 -> 500m/64, memory 0/16Gi -> 512Mi/16Gi\n"
     )
     assert (house.engine.calls, house.names()) == ([], [])
 
@@ -112,6 +113,7 @@ sandbox.paddock/quickstart configured
     remove {name}  # spec.template.image changed from {TINY} to other:1
     create {name} from other:1  # spec.template.image changed from {TINY} to other:1
     start {name}  # spec.template.image changed from {TINY} to other:1
+hostquota host: cpu 500m/64, memory 512Mi/16Gi -> 128Mi/16Gi
 """
     done = live("apply", "--dry-run=server", "--plan", "-f", "-", stdin=changed)
     assert (done.exit_code, done.stdout) == (0, expected)
@@ -121,7 +123,10 @@ sandbox.paddock/quickstart configured
     same = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert (same.exit_code, same.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
     gone = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
-    assert gone.stdout.endswith(f"    remove {name}  # deleted\n  then it is gone\n")
+    assert gone.stdout.endswith(
+        f"    remove {name}  # deleted\n  then it is gone\n"
+        "hostquota host: cpu 500m/64 -> 0/64, memory 512Mi/16Gi -> 0/16Gi\n"
+    )
 
 
 def test_a_plan_without_a_dry_run_is_refused(paddock: Run, spec: Callable[..., str]) -> None:

@@ -289,3 +289,46 @@ def _one_claim(house: House, name: str, step: int, *, after: bool) -> bool:
     house.delete(name)
     house.settle()
     return crashed
+
+
+def quota(house: House, **hard: Any) -> None:
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "Quota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": hard},
+    }
+    house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(house: House) -> None:
+    quota(house, memory="1Gi")
+    filled(house, 2)  # 512Mi each
+    house.apply_template("own", image=TINY, command=["sleep", "1000000"])
+    house.refer("a", "own")
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    assert counts(house)[1] == 1
+    assert len(boxes(house)) == 2
+    house.delete("a")
+    house.settle()
+    assert counts(house) == (2, 2, 0)
+
+
+def test_members_wait_for_room_and_say_so(house: House) -> None:
+    quota(house, memory="512Mi")
+    filled(house, 2)
+    assert len(boxes(house)) == 1
+    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
+    assert conditions["Degraded"]["status"] == "True"
+    assert "QuotaExceeded" in conditions["Degraded"]["message"]
+
+
+def test_no_claim_beyond_the_number_of_sandboxes(house: House) -> None:
+    quota(house, sandboxes=1)
+    filled(house, 2)
+    house.refer("a", "t")
+    house.refer("b", "t")
+    house.settle()
+    assert launch(house, "a") == "Warm: "
+    assert house.condition("b", "Scheduled") == "False QuotaExceeded"

@@ -48,11 +48,12 @@ def apply_(
     from controller.cli.client import connect
 
     if plan:
-        from controller.cli.plan_text import plan_text
+        from controller.cli.plan_text import plan_text, quota_lines
 
         body = {"documents": documents, "namespace": namespace, "plan": True, **fields}
-        for each in connect(ctx).request("POST", "diff", json=body)["items"]:
-            say(plan_text(each))
+        items = connect(ctx).request("POST", "diff", json=body)["items"]
+        for each in (*map(plan_text, items), *quota_lines(items)):
+            say(each)
         return
     body = {"documents": documents, "namespace": namespace, "dryRun": dry_run == "server", **fields}
     suffix = " (server dry run)" if dry_run == "server" else ""

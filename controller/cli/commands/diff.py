@@ -38,6 +38,11 @@ def diff_(
         raise Misused(error.message) from error  # 1 means that something differs
     for each in items:
         _show(each, plan=plan)
+    if plan:
+        from controller.cli.plan_text import quota_lines
+
+        for line in quota_lines(items):
+            say(line)
     ctx.exit(1 if any(each["before"] != each["after"] for each in items) else 0)
 
 

@@ -1,0 +1,120 @@
+"""Quota: how much the sandboxes of one namespace may hold together, and each by itself. HostQuota is the host's.
+
+Limits are counted, not use: what a sandbox may take is promised to it from before its container exists until that is
+seen stopped. A sandbox counts as one from its admission until it is gone, suspended or finished too.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from controller.kinds.base import Model, Whole
+from controller.kinds.container import Limits
+from controller.kinds.meta import StoredObject
+from controller.kinds.quantity import BytesQuantity, CpuQuantity, format_bytes, format_cpu
+from controller.kinds.registry import Column, Kind
+from controller.kinds.sandbox import age
+
+_Cpu = Annotated[CpuQuantity | None, Field(ge=0, le=1_000_000_000)]
+_Memory = Annotated[BytesQuantity | None, Field(ge=0, le=1 << 60)]
+_Count = Annotated[Whole | None, Field(ge=0, le=1 << 40)]
+
+
+class HardLimits(Model):
+    """What all sandboxes together may hold. What is left out is not bounded by this quota."""
+
+    cpu: _Cpu = None
+    memory: _Memory = None
+    pids: _Count = None
+    sandboxes: _Count = None
+
+
+class PerSandbox(Model):
+    """What one sandbox may ask for. What is left out is not bounded by this quota."""
+
+    cpu: _Cpu = None
+    memory: _Memory = None
+    pids: _Count = None
+
+
+class QuotaSpec(Model):
+    hard: HardLimits = HardLimits()
+    per_sandbox: PerSandbox = PerSandbox()
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """So much of everything that a quota bounds."""
+
+    cpu_millicores: int = 0
+    memory_bytes: int = 0
+    pids: int = 0
+    sandboxes: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(*(getattr(self, each.unit) + getattr(other, each.unit) for each in RESOURCES))
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(*(getattr(self, each.unit) - getattr(other, each.unit) for each in RESOURCES))
+
+    def within(self, other: "Amount") -> bool:
+        """Whether nothing of this is more than there."""
+        return all(getattr(self, each.unit) <= getattr(other, each.unit) for each in RESOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing that is bounded: its name in a spec, its field of an Amount, and how a number of it is written."""
+
+    name: str
+    unit: str
+    text: Callable[[int], str]
+
+
+RESOURCES = (
+    Resource("cpu", "cpu_millicores", format_cpu),
+    Resource("memory", "memory_bytes", format_bytes),
+    Resource("pids", "pids", str),
+    Resource("sandboxes", "sandboxes", str),
+)
+
+
+def amount_of(limits: Limits, sandboxes: int = 0) -> Amount:
+    """What these limits come to."""
+    return Amount(limits.cpu_millicores, limits.memory_bytes, limits.pids, sandboxes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuota:
+    """A stored Quota or HostQuota with its spec parsed; None where this version can't read it."""
+
+    obj: StoredObject
+    spec: QuotaSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """After a commit no more than this may be held in the namespace ("": on the host)."""
+
+    namespace: str
+    amount: Amount
+
+
+def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:
+    """The cell of one resource: `used/hard`, `-` for what is not bounded or not known yet."""
+
+    def cell(obj: StoredObject, _now: float) -> str:
+        used: Mapping[str, Any] = obj.status.get("used", {})
+        hard: Mapping[str, Any] = obj.status.get("hard", {})
+        return f"{used.get(name, '-')}/{hard.get(name, '-')}"
+
+    return cell
+
+
+COLUMNS = (
+    *(Column(each.name.upper(), used_of_hard(each.name)) for each in RESOURCES),
+    Column("AGE", lambda obj, now: age(now - obj.created_at)),
+)
+KIND = Kind(name="Quota", plural="quotas", short=("q",), spec=QuotaSpec, columns=COLUMNS)

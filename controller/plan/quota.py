@@ -1,0 +1,269 @@
+"""Who gets room: what each object's record reserves, what it asks for beyond, and who has to wait for whom.
+
+A record reserves the more of what may be in use and of what is wanted: growth is reserved before it is carried out,
+and what shrinks or stops is given back once it was seen. What is in force already is never asked for, and nothing
+that runs is stopped for want of room. A record is an object's seat: one without is not counted, and has no container.
+
+Asked in order of priority, then age. One that lacks room in a quota holds up all after it that ask in the same quota,
+so that small ones can't starve a big one; but not one that could never fit: it would hold them up for good.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance
+from controller.kinds.meta import Condition
+from controller.kinds.observed import Container, HostFacts, State
+from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
+from controller.kinds.snapshot import Snapshot
+from controller.plan.case import Case, Decision
+from controller.plan.claim import EXHAUSTED
+from controller.plan.rest import rest
+from controller.plan.sandbox import decide
+from controller.plan.status import dated
+from controller.policy.ledger import HOST, Bound, bounds, judge
+
+NO_LIMITS = Limits(0, 0, 0)
+WAITS = "QuotaExceeded"
+# Nothing of these can use a processor, memory or a pid. Of a state that is not known, or on its way, anything may.
+_STOPPED = (State.CREATED, State.EXITED, State.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants."""
+
+    base: Limits
+    whole: Limits
+    seated: bool
+    wants_seat: bool
+
+    @property
+    def asks(self) -> bool:
+        """Whether it needs room that it does not have."""
+        return self.whole != self.base or (self.wants_seat and not self.seated)
+
+
+def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
+    """What this object reserves and asks for, were it given all. A look that tells nothing moves nothing."""
+    held = instance.reserves if instance else NO_LIMITS
+    containers = ((case.container,) if case.container else ()) + case.extra
+    seated = instance is not None or bool(containers)
+    if case.blind or decision.reason == "Unreadable":
+        return Claim(held, held, seated, False)
+    wanted = _wanted(case, decision)
+    used = _in_use(containers, wanted or held)
+    kept = _each(min, wanted, held) if wanted else NO_LIMITS
+    whole = _each(max, used, wanted or NO_LIMITS)
+    shares = wanted.cpu_shares if wanted else 0
+    base = replace(_each(max, used, kept), cpu_shares=shares)
+    return Claim(base, replace(whole, cpu_shares=shares), seated, case.rendered is not None and not case.deleting)
+
+
+def _wanted(case: Case, decision: Decision) -> Limits | None:
+    """The limits it is to run with; None when it is not to run."""
+    if case.rendered is None or case.spec is None or case.deleting or decision.finished:
+        return None
+    resting = rest(replace(case, memory=decision.memory))
+    if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
+        return None
+    return case.rendered.config.limits
+
+
+def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
+    """What may be in use now. A limit that can't be read, or is lifted by hand, counts as the one it should have."""
+    total = NO_LIMITS
+    for each in containers:
+        if each.state not in _STOPPED:
+            found = each.limits or otherwise
+            total = Limits(
+                total.cpu_millicores + (found.cpu_millicores or otherwise.cpu_millicores),
+                total.memory_bytes + (found.memory_bytes or otherwise.memory_bytes),
+                total.pids + (found.pids or otherwise.pids),
+            )
+    return total
+
+
+def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
+    return Limits(
+        of(one.cpu_millicores, other.cpu_millicores),
+        of(one.memory_bytes, other.memory_bytes),
+        of(one.pids, other.pids),
+        one.cpu_shares,
+    )
+
+
+class Room:
+    """What is held in every namespace and on the host, what may be, and whom it is given to."""
+
+    def __init__(self, instances: Iterable[Instance], quotas: Mapping[str, StoredQuota], facts: HostFacts) -> None:
+        self.bounds = bounds(quotas.values(), facts)
+        self._used = held(instances)
+        self._first: dict[Bound, str] = {}  # who waits for room in it, before all others
+        self._given: set[str] = set()
+        self.crowded: set[str] = (
+            set()
+        )  # namespaces (or the host) in which a sandbox waits that warm members give way to
+
+    def used(self, namespace: str) -> Amount:
+        """What is held in the namespace; "" is the host."""
+        return self._used.get(namespace, Amount())
+
+    def ask(self, case: Case, asked: Claim) -> str:
+        """Give all that is asked for, or say in words why there is no room for it."""
+        namespace = case.obj.namespace
+        whole, base = amount_of(asked.whole, 1), amount_of(asked.base, int(asked.seated))
+        own = self.bounds.get(namespace, ()) if namespace != HOST else ()
+        words, lacking, never = [], [], False
+        for bound in (*own, *self.bounds[HOST]):
+            found = judge(bound, self.used(bound.namespace), whole, base)
+            ahead = f"{self._first[bound]} is before it" if bound in self._first else ""
+            if said := "; ".join(each for each in (*found.reasons, ahead) if each):
+                words.append(f"{bound}: {said}")
+            if not found.admitted:
+                lacking.append(bound)
+                never = never or found.never
+        if words:
+            for bound in () if never else lacking:
+                self._first.setdefault(bound, _named(case))
+                if case.obj.kind == "Sandbox":
+                    self.crowded.add(bound.namespace)
+            return ", and ".join(words)
+        for each in (namespace, HOST):
+            self._used[each] = self.used(each) + whole - base
+            self._given.add(each)
+        return ""
+
+    def ceilings(self) -> tuple[Ceiling, ...]:
+        """What was reckoned with where room was given: the store must not come to hold more."""
+        return tuple(Ceiling(each, self.used(each)) for each in sorted(self._given))
+
+
+def held(instances: Iterable[Instance]) -> dict[str, Amount]:
+    """What instances hold, by namespace, and all of them on the host ("")."""
+    sums: dict[str, list[int]] = {HOST: [0, 0, 0, 0]}
+    for each in instances:
+        limits = each.reserves
+        for total in (sums[HOST], sums.setdefault(each.namespace, [0, 0, 0, 0])):
+            total[0] += limits.cpu_millicores
+            total[1] += limits.memory_bytes
+            total[2] += limits.pids
+            total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
+    return {namespace: Amount(*total) for namespace, total in sums.items()}
+
+
+def turn_of(case: Case) -> tuple[int, float, str, str, str]:
+    """What the order of asking goes by: the highest priority first, then the oldest."""
+    obj = case.obj
+    return -(case.spec.priority if case.spec else 0), obj.created_at, obj.namespace, obj.name, obj.uid
+
+
+def _named(case: Case) -> str:
+    priority = case.spec.priority if case.spec else 0
+    return f"{case.obj.ref} (priority {priority})" if priority else str(case.obj.ref)
+
+
+def without_room(case: Case, asked: Claim, words: str) -> Decision:
+    """The decision for one that did not get its room: it goes on with what it holds, or waits where that is nothing."""
+    assert case.rendered is not None
+    assert case.spec is not None
+    config = case.rendered.config
+    limits = replace(_each(min, config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
+    if limits.cpu_millicores and limits.memory_bytes and limits.pids:
+        within = replace(case.rendered, config=replace(config, limits=limits))
+        return replace(decide(replace(case, rendered=within)), deferred=words)
+    # As one that is suspended: what is stopped stays so, and is kept in order.
+    resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
+    # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
+    silent = _waited(case) or case.obj.kind != "Sandbox"
+    events = () if silent else (case.event(WAITS, words, warning=True),)
+    return replace(
+        resting,
+        reason=WAITS,
+        message=words,
+        events=(*resting.events, *events),
+        scheduled=Condition("Scheduled", "False", WAITS, words),
+    )
+
+
+def _waited(case: Case) -> bool:
+    found = case.obj.status.get("conditions", ())
+    return any(each["type"] == "Scheduled" and each["reason"] == WAITS for each in found)
+
+
+def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:
+    """The Scheduled condition of one that has the room it wants, or of which that is not known."""
+    if not asked.seated and case.blind:
+        return Condition("Scheduled", "Unknown", decision.reason, decision.message)
+    if not asked.seated and not asked.wants_seat:
+        return Condition("Scheduled", "False", decision.reason or "NotAccepted", decision.message)
+    if case.blind and _waited(case):
+        return Condition("Scheduled", "Unknown", decision.reason, decision.message)
+    return Condition("Scheduled", "True", "Assigned", "to this host")
+
+
+def statuses(room: Room, quotas: Mapping[str, StoredQuota], now: float) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
+    """The status of every quota whose stored one says something else."""
+    in_force = {bound.uid: bound for each in room.bounds.values() for bound in each}
+    for uid, quota in quotas.items():
+        bound = in_force.get(uid)
+        if bound is not None:
+            made = _status(quota, bound, room.used(bound.namespace), now)
+            if made != quota.obj.status:
+                yield quota, made
+
+
+def _status(quota: StoredQuota, bound: Bound, used: Amount, now: float) -> dict[str, Any]:
+    over = exceeded(bound, used)
+    if bound.hard is None:
+        found = Condition("Exceeded", "Unknown", "Unreadable", "this version of Paddock can't read its spec")
+    elif over:
+        found = Condition("Exceeded", "True", "HardLowered", f"{over}: nothing is stopped, nothing new is started")
+    else:
+        found = Condition("Exceeded", "False", "WithinHard")
+    prior = next(iter(quota.obj.status.get("conditions", ())), None)
+    return {
+        "observedGeneration": quota.obj.generation,
+        "hard": shown(bound),
+        "used": {each.name: each.text(getattr(used, each.unit)) for each in RESOURCES},
+        "conditions": [dated(found, prior, quota.obj.generation, now)],
+    }
+
+
+def shown(bound: Bound) -> dict[str, str]:
+    """The limits of a quota in force as texts, without those that it does not have."""
+    hard = {each: getattr(bound.hard, each.name, None) for each in RESOURCES}
+    return {each.name: each.text(most) for each, most in hard.items() if most is not None}
+
+
+def exceeded(bound: Bound, used: Amount) -> str:
+    """Of what more is held than the quota allows, in words."""
+    found = ((each, getattr(used, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES)
+    return ", ".join(
+        f"{each.name} {each.text(now)} of {each.text(most)}"
+        for each, now, most in found
+        if most is not None and now > most
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What comes of a quota: for each thing that it bounds (name, used before, used after, most), as texts."""
+
+    quota: str
+    namespace: str
+    resources: tuple[tuple[str, str, str, str], ...]
+
+
+def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
+    """The quotas of which more or less is held afterwards, with the limits that hold then."""
+    was, will = held(before.instances.values()), held(after.instances.values())
+    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
+        old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
+        for bound in each if old != new else ():
+            most = shown(bound)
+            told = [(one.name, one.text, one.unit) for one in RESOURCES if one.name in most]
+            lines = ((name, text(getattr(old, at)), text(getattr(new, at)), most[name]) for name, text, at in told)
+            yield Movement(str(bound), namespace, tuple(lines))

@@ -1,0 +1,91 @@
+"""What can never fit is refused when it is written: more than a quota allows one sandbox, or all of them together.
+
+Want of room is no error: the planner lets it wait. Judged by what is stored, and by what is written along with it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from controller.kinds.base import Model
+from controller.kinds.hostquota import NAME, HostQuotaSpec
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
+from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.quota import held
+from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
+from controller.policy.levels import Policy
+from controller.policy.sandbox import NO_LIMITS, effective_limits
+from controller.ports import Transaction
+
+Facts = Callable[[], HostFacts]
+_FIELD = "spec.resources.limits"
+_M = TypeVar("_M", bound=Model)
+
+
+class Fitting:
+    """The check for one transaction. `written` is all that it is about to write."""
+
+    def __init__(self, transaction: Transaction, written: Sequence[StoredObject], facts: HostFacts) -> None:
+        self._transaction, self._facts = transaction, facts
+        self._written = {(each.kind, each.namespace, each.name): each for each in written}
+        self._bounds: dict[str, tuple[Bound, ...]] = {}
+
+    def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """(field, reason) for each quota that could not hold this object if it held nothing else."""
+        spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
+        if spec is None or not self._is_new(obj):
+            return
+        template = spec.template or self._template(obj.namespace, spec)
+        if template is None:
+            return
+        level = Policy().levels.get(template.security_level)
+        limits = effective_limits(spec.resources, template, level.limits if level else NO_LIMITS)
+        for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
+            yield _FIELD, words
+
+    def _is_new(self, obj: StoredObject) -> bool:
+        """Whether the spec is another than the stored one: what was there before a quota is not refused for it."""
+        stored = self._transaction.get(obj.kind, obj.namespace, obj.name)
+        return stored is None or stored.generation != obj.generation
+
+    def _template(self, namespace: str, spec: SandboxSpec) -> Template | None:
+        key = ("SandboxTemplate", namespace, spec.template_ref.name if spec.template_ref else "")
+        found = self._written.get(key) or self._transaction.get(*key)
+        return None if found is None else _read(SandboxTemplateSpec, found)
+
+    def of(self, namespace: str) -> tuple[Bound, ...]:
+        if namespace not in self._bounds:
+            found = bounds(self._quotas(namespace), self._facts)
+            self._bounds[namespace] = (*found.get(namespace, ()), *found[HOST])
+        return self._bounds[namespace]
+
+    def _quotas(self, namespace: str) -> Iterable[StoredQuota]:
+        stored = [*self._transaction.list("Quota", namespace), self._transaction.get("HostQuota", HOST, NAME)]
+        by_key = {(each.kind, each.namespace, each.name): each for each in stored if each is not None}
+        by_key |= {
+            key: each for key, each in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
+        }
+        for each in by_key.values():
+            yield StoredQuota(each, _read(HostQuotaSpec if each.kind == "HostQuota" else QuotaSpec, each))
+
+
+def _read(model: type[_M], obj: StoredObject) -> _M | None:
+    try:
+        return model.model_validate(obj.spec)
+    except ValidationError:
+        return None
+
+
+def has_seat(transaction: Transaction, namespace: str, facts: HostFacts) -> bool:
+    """Whether every quota has a place for one more sandbox of the namespace, its resources aside."""
+    of = Fitting(transaction, (), facts).of(namespace)
+    counted = [each for each in of if each.hard is None or each.hard.sandboxes is not None]
+    if not counted:
+        return True
+    used = held(transaction.instances())
+    one = Amount(sandboxes=1)
+    return all(judge(each, used.get(each.namespace, Amount()), one, Amount()).admitted for each in counted)

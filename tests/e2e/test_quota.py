@@ -1,0 +1,40 @@
+"""A quota for one of two sandboxes, on a real engine: the second waits, and starts by itself once the first is gone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import running, wait_for
+
+pytestmark = pytest.mark.docker
+QUOTA = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: main}
+spec: {hard: {memory: 100Mi, sandboxes: 5}}
+"""
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  resources: {limits: {cpu: 100m, memory: %s, pids: 32}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+
+
+def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.apply(QUOTA)
+        daemon.apply(BOX % ("first", "64Mi"))
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/first")
+        daemon.apply(BOX % ("second", "64Mi"))
+        wait_for("it waits", lambda: daemon.condition("second", "Scheduled").get("reason") == "QuotaExceeded")
+        said = daemon.paddock("describe", "sandbox", "second").stdout
+        assert "quota default/main: memory: 64Mi asked, 64Mi of 100Mi used" in said
+        wait_for("the quota tells", lambda: "64Mi/100Mi" in daemon.paddock("get", "quota").stdout)
+        assert "hostquota" not in daemon.paddock("get", "hostquota").stdout
+        daemon.paddock("delete", "sandbox", "first", "--timeout=60s")
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/second")
+        assert daemon.condition("second", "Scheduled")["status"] == "True"

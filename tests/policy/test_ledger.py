@@ -1,0 +1,102 @@
+"""What fits a quota, checked on made-up amounts."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import HostFacts
+from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, QuotaSpec, StoredQuota
+from controller.policy.ledger import CPU_OVERCOMMIT, NOTHING, admit, bounds, judge, never_fits
+
+SMALL = st.integers(0, 6)
+AMOUNTS = st.builds(Amount, SMALL, SMALL, SMALL, SMALL)
+MOST = st.one_of(st.none(), SMALL)
+HARD = st.tuples(MOST, MOST, MOST, MOST).map(
+    lambda each: HardLimits.model_construct(cpu=each[0], memory=each[1], pids=each[2], sandboxes=each[3])
+)
+ONE = st.tuples(MOST, MOST, MOST).map(
+    lambda each: PerSandbox.model_construct(cpu=each[0], memory=each[1], pids=each[2])
+)
+
+
+def least(one: Amount, other: Amount) -> Amount:
+    return Amount(*(min(getattr(one, each.unit), getattr(other, each.unit)) for each in RESOURCES))
+
+
+@given(AMOUNTS, AMOUNTS, HARD, ONE, AMOUNTS)
+def test_what_is_admitted_leaves_no_quota_exceeded_that_was_not(
+    used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox, held: Amount
+) -> None:
+    held = least(held, ask)
+    found = admit(used, ask, hard, one, held)
+    after = used + ask - held
+    for each in RESOURCES:
+        most, before, now = getattr(hard, each.name), getattr(used, each.unit), getattr(after, each.unit)
+        if found.admitted and most is not None:
+            assert now <= max(most, before)
+    assert found.admitted or found.reasons
+
+
+@given(AMOUNTS, AMOUNTS, HARD, ONE)
+def test_never_is_what_does_not_fit_an_empty_quota(
+    used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox
+) -> None:
+    assert admit(used, ask, hard, one).never == (not admit(NOTHING, ask, hard, one).admitted)
+
+
+@given(AMOUNTS, AMOUNTS, AMOUNTS, HARD, ONE)
+def test_more_in_use_never_makes_room(
+    used: Amount, more: Amount, ask: Amount, hard: HardLimits, one: PerSandbox
+) -> None:
+    if admit(used + more, ask, hard, one).admitted:
+        assert admit(used, ask, hard, one).admitted
+
+
+@given(AMOUNTS, AMOUNTS, HARD, ONE)
+def test_what_is_held_is_never_refused(used: Amount, held: Amount, hard: HardLimits, one: PerSandbox) -> None:
+    assert admit(used, held, hard, one, held).admitted
+
+
+def test_reasons_are_words_that_tell_all() -> None:
+    hard = QuotaSpec.model_validate({"hard": {"cpu": 2, "memory": "1Gi"}, "perSandbox": {"cpu": 1}})
+    found = admit(Amount(1500, 512 << 20, 0, 1), Amount(2000, 1 << 30, 64, 1), hard.hard, hard.per_sandbox)
+    assert found.reasons == (
+        "cpu: 2 asked, 1 is the most for one sandbox",
+        "cpu: 2 asked, 1500m of 2 used",
+        "memory: 1Gi asked, 512Mi of 1Gi used",
+    )
+    assert found.never
+
+
+def host_quota(spec: QuotaSpec | None) -> StoredQuota:
+    return StoredQuota(StoredObject("HostQuota", "", "host", "host-uid", {}), spec)
+
+
+FACTS = HostFacts(cpus=2, memory_bytes=8 << 30)
+
+
+def test_the_host_bounds_by_its_real_size_unless_told_otherwise() -> None:
+    (standard,) = bounds([], FACTS)[""]
+    assert standard.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="8Gi")
+    assert standard.hard.cpu == 2000 * CPU_OVERCOMMIT
+    written = host_quota(QuotaSpec.model_validate({"hard": {"memory": "64Gi", "sandboxes": 3}}))
+    (bound,) = bounds([written], FACTS)[""]
+    assert bound.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="64Gi", sandboxes=3)
+
+
+def test_what_is_not_known_of_the_host_bounds_nothing() -> None:
+    (standard,) = bounds([], HostFacts())[""]
+    assert standard.hard == HardLimits()
+
+
+def test_a_quota_that_can_not_be_read_gives_no_room() -> None:
+    (bound,) = bounds([host_quota(None)], FACTS)[""]
+    assert not judge(bound, NOTHING, Amount(sandboxes=1), NOTHING).admitted
+    assert not list(never_fits([bound], Amount(sandboxes=1))), "it may be readable again"
+
+
+def test_every_resource_of_a_spec_is_counted() -> None:
+    assert {each.name for each in RESOURCES} == set(HardLimits.model_fields)
+    assert replace(NOTHING, **{each.unit: 0 for each in RESOURCES}) == NOTHING
