@@ -16,6 +16,7 @@ from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import refusal, uncovered_volumes
 from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
+from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.pull import pull
 from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
@@ -36,6 +37,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.logtail import GONE
+from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
@@ -71,6 +73,7 @@ class Actor:
         *,
         background: BackgroundLook,
         cgroups: Cgroups,
+        networks: Networks,
         before_end: Callable[[str], None],
         holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
@@ -95,6 +98,8 @@ class Actor:
             ConnectNetwork: self._connect,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
+            EnsureNetwork: networks.ensure,
+            RemoveNetwork: networks.remove,
         }
 
     def act(self, action: Action) -> Outcome:
@@ -236,7 +241,9 @@ class Actor:
         return self._settle(
             action,
             "networks.connect",
-            lambda api: api.connect_container_to_network(action.container_id, action.network),
+            lambda api: api.connect_container_to_network(
+                action.container_id, action.network, ipv4_address=action.address or None
+            ),
             done=lambda now: now is not None and action.network in now.networks,
         )
 

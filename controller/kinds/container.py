@@ -12,6 +12,8 @@ from typing import Any
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
+# A field that came later: left out of the hash at its default, so that containers made before it are as they were.
+_LATER = {"later": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,15 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    dns_options: tuple[str, ...] = field(default=(), metadata=_LATER)
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_LATER)
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""
-        kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
+        hashed = [each for each in fields(self) if not each.metadata.get("mutable")]
+        held = {each.name: getattr(self, each.name) for each in hashed}
+        later = {each.name for each in hashed if each.metadata.get("later") and held[each.name] == each.default}
+        kept = {name: value for name, value in held.items() if name not in later}
         return stable_hash(kept)
 
 
