@@ -7,6 +7,7 @@ is inspected, and if it is as the action wants it, the action is done.
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from controller.engine.cgroups import Cgroups
@@ -178,7 +179,7 @@ class Actor:
             return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
         return Ok(self._looker.read(container.id).container.id)
 
-    def _startable(self, action: StartContainer) -> Container | None:
+    def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:
         if action.container_id:
             return self._ours(action.uid, action.container_id)
         known = self._view.by_name(action.uid, action.name)
@@ -238,6 +239,10 @@ class Actor:
         )
 
     def _connect(self, action: ConnectNetwork) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            raise _gone(action.container_id or action.name)
+        action = replace(action, container_id=container.id)
         return self._settle(
             action,
             "networks.connect",

@@ -230,7 +230,7 @@ class EventStream:
             self._inspector.mark(container_id, name, at_ns)
 
     def _take_network(self, event: Mapping[str, Any]) -> None:
-        """Somebody attached or detached a container: look at it, if it is ours. If a bridge of ours went, look at all."""
+        """Somebody attached or detached a container: look at it, if it is ours. If a bridge of ours went, at all."""
         attributes = event.get("Actor", {}).get("Attributes", {})
         if event.get("Action") == "destroy":
             if attributes.get("name") in self._view.now.networks:

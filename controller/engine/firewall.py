@@ -37,7 +37,7 @@ class NftFirewall:
     def unguarded(self) -> str:
         """Why networked sandboxes are not guarded, in words; "" when they are. Never raises."""
         try:
-            done = subprocess.run(  # noqa: S603 - a fixed command
+            done = subprocess.run(
                 [*self._command, "-j", "list", "table", "inet", TABLE],
                 capture_output=True,
                 text=True,

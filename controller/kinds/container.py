@@ -12,8 +12,9 @@ from typing import Any
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
-# A field that came later: left out of the hash at its default, so that containers made before it are as they were.
-_LATER = {"later": True}
+# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+_ADDED = {"added": True}
+_NEVER = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,14 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
-    dns_options: tuple[str, ...] = field(default=(), metadata=_LATER)
-    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_LATER)
+    dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""
-        hashed = [each for each in fields(self) if not each.metadata.get("mutable")]
-        held = {each.name: getattr(self, each.name) for each in hashed}
-        later = {each.name for each in hashed if each.metadata.get("later") and held[each.name] == each.default}
-        kept = {name: value for name, value in held.items() if name not in later}
-        return stable_hash(kept)
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
+        added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
+        return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
 
 
 def stable_hash(value: Any) -> str:

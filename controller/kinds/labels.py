@@ -24,7 +24,7 @@ def container_name(name: str, uid: str) -> str:
 
 
 def is_container_name(container: str, uid: str) -> bool:
-    """Whether this is the one container name of an object of that uid, whatever the object is or was called, or of its egress."""
+    """Whether this is the container name of an object of that uid, whatever it was called, or of its egress."""
     return (
         container.startswith("pdk-")
         and container.endswith(_suffix(uid))
@@ -43,7 +43,7 @@ def egress_name(uid: str) -> str:
 
 
 def egress_uid(uid: str) -> str:
-    """What the label of that container bears: a uid of its own, which begins as the object's, and so names the same."""
+    """What the label of that container bears: a uid of its own that begins as the object's, and so names the same."""
     digits = hashlib.sha256(f"egress/{uid}".encode()).hexdigest()
     head = _suffix(uid).removeprefix("-")
     return f"{head}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8

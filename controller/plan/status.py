@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, idle, probes
+from controller.plan import byhand, claim, drift, egress, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -100,6 +100,9 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
+    network = egress.ready(case)
+    if network is not None:
+        yield network
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
     yield _outdated(case)
     yield _suspended(case, decision)

@@ -117,7 +117,7 @@ def sealed(uid: str, hosts: Collection[str]) -> Sealed:
 def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
     """The sandbox's container on its sealed network: a proxy for what heeds one, and a DNS that knows no name."""
     own = dict(config.env)
-    proxied = {name: _PROXY for name in _PROXY_NAMES} | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
+    proxied = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
     return replace(
         config,
         network_mode=way.network,

@@ -623,6 +623,8 @@ class FakeEngine:
 
     def _network(self, action: DisconnectNetwork | ConnectNetwork) -> Outcome:
         box = self._boxes.get(action.container_id)
+        if not action.container_id and self.exists(action.name):
+            box = self.box(action.name)
         if box is None:
             return Ok(action.container_id) if isinstance(action, DisconnectNetwork) else _gone(action.name)
         if not self._is_ours(box, action.uid):
