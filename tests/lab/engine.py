@@ -147,7 +147,8 @@ class PrivateEngine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         wait_for("all are gone", lambda: not self._processes())
-        self.namespaces.run("sh", "-c", f"grep -o '{self.folder}/exec[^ ]*' /proc/mounts | sort -r | xargs -r umount -l")
+        mounted = f"cut -d' ' -f2 /proc/mounts | grep '^{self.folder}/' | sort -r"
+        self.namespaces.run("sh", "-c", f"{mounted} | xargs -r umount -l")
         shutil.rmtree(self.folder / "exec", ignore_errors=True)
         for name in ("engine.pid", "engine.sock"):
             (self.folder / name).unlink(missing_ok=True)
