@@ -124,11 +124,13 @@ def record(case: Case, decision: Decision, instance: Instance | None, reserves: 
     return replace(fresh, created_at=known.created_at, version=known.version, memory=memory), False
 
 
-def ready(case: Case) -> Condition | None:
-    """Whether its network is as it has to be; None for a sandbox that has none."""
+def ready(case: Case) -> Condition:
+    """Whether its network is as it has to be."""
     wanted = _wanted(case)
+    if case.rendered is None:
+        return Condition("NetworkReady", "Unknown", "Refused", "what network it is to have is not known")
     if wanted is None:
-        return None
+        return Condition("NetworkReady", "True", "NoNetwork", "its level has none")
     if case.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", case.blind)
     if not _differs(case, wanted):

@@ -100,9 +100,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
-    network = egress.ready(case)
-    if network is not None:
-        yield network
+    yield egress.ready(case)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
     yield _outdated(case)
     yield _suspended(case, decision)

@@ -75,6 +75,9 @@ coredump_dir /run
 visible_hostname egress
 httpd_suppress_version_string on
 shutdown_lifetime 0 seconds
+mime_table /dev/null
+icon_directory /run
+error_directory /usr/share/squid/errors/templates
 logformat egress %ts.%03tu %>a %Ss/%03>Hs %rm %>rd:%>rP %ssl::>sni %<a %<st
 access_log stdio:/dev/stdout egress
 cache_log /dev/stderr

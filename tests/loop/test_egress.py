@@ -127,7 +127,7 @@ def test_another_level_takes_it_away(house: House) -> None:
     assert house.engine.box(house.container_name("web")).networks == ("none",)
     assert set(house.engine.networks) == {UPLINK}
     assert [each.role for each in house.store.instances()] == ["sandbox"]
-    assert house.condition("web", "NetworkReady") == ""
+    assert house.condition("web", "NetworkReady") == "True NoNetwork"
 
 
 @pytest.mark.parametrize("how", ["kill", "remove", "connect", "limits"])
