@@ -15,10 +15,7 @@ from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
-_NOT_ATTESTED = (
-    "this version renders and applies its level but does not read it back from inside; "
-    "seccomp is the engine's default profile"
-)
+_NOT_ATTESTED = "this version renders and applies its level but does not read it back from inside"
 
 
 def status(case: Case, decision: Decision) -> dict[str, Any]:
