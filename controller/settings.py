@@ -58,6 +58,9 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    attestation: Literal["enforce", "report"] = Field(
+        default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
+    )
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

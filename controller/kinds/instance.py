@@ -91,6 +91,7 @@ class Memory:
     `use` is when it was last used, `idled_generation` the spec's generation whose run was stopped for idleness (0:
     none), `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
+    `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
 
     restarts: int = 0
@@ -121,6 +122,7 @@ class Memory:
     first_start: float = 0.0
     expired_generation: int = 0
     expired_at: float = 0.0
+    insecure: tuple[int, str, str] = (0, "", "")
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
@@ -166,7 +168,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
-    for name in ("run", "asked_to_stop", "changed"):
+    for name in ("run", "asked_to_stop", "changed", "insecure"):
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:

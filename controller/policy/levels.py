@@ -86,11 +86,15 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All that admission and rendering are decided by, beside the spec. `host_cpus` 0: not known yet."""
+    """All that admission and rendering are decided by, beside the spec.
+
+    `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
+    """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
     host_cpus: int = 0
+    report_only: bool = False
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
-        return stable_hash([self.host_cpus, *(self.levels[name] for name in sorted(self.levels))])
+        return stable_hash([self.host_cpus, self.report_only, *(self.levels[name] for name in sorted(self.levels))])

@@ -27,7 +27,8 @@ _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 class Rendered:
     """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
-    `probes` are what the sandbox is asked while it runs.
+    `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
+    insecure inside is not stopped for it.
     """
 
     config: ContainerConfig
@@ -35,6 +36,7 @@ class Rendered:
     template_hash: str
     template_fields: Mapping[str, str]
     probes: ProbeSet = NO_PROBES
+    report_only: bool = False
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -201,6 +203,7 @@ def render(
         template_hash=stable_hash(own),
         template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
+        report_only=policy.report_only,
     )
 
 

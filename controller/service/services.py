@@ -9,6 +9,7 @@ from controller.kinds.registry import Registry
 from controller.ports import Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.attest import Attest
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
@@ -34,6 +35,7 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    attest: Attest
 
 
 def make_services(
@@ -95,4 +97,5 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
     )
