@@ -77,7 +77,7 @@ def mkdir(job: Job) -> Words:
         return stat_(job)
     parent = open_folder(job.root, folder)
     try:
-        os.mkdir(name, int(job.ask.get("mode", 0o755)), dir_fd=parent)
+        os.mkdir(name, int(job.ask.get("mode") or 0o755), dir_fd=parent)
         return _entry(name, parent)
     finally:
         os.close(parent)

@@ -70,6 +70,8 @@ class FakeWork:
         try:
             job = Job(fd, asdict(ask), self._read, self._write, lambda words: self._words.put({"head": words}))
             self._words.put(outcome(lambda: OPERATIONS[ask.op](job)))
+        except Exception as error:
+            self._words.put({"error": "Failed", "message": repr(error)})
         finally:
             os.close(fd)
             self._over = True
@@ -116,12 +118,13 @@ class FakeWork:
             raise FileError("CutOff", "the transfer was ended")
 
     def receive(self) -> bytes:
-        while True:
+        while not self._closed.is_set():
             try:
                 return self._out.get(timeout=0.02)
             except queue.Empty:
                 if self._over and self._out.empty():
                     return b""
+        return b""
 
     def result(self) -> dict[str, Any]:
         try:
