@@ -150,7 +150,7 @@ def known_objects(_context: Any, parameters: dict[str, Any] | None) -> dict[str,
 
 
 def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loopback) -> None:
-    schema = schemathesis.openapi.from_dict(httpx.get(f"{loopback.url}/openapi.json").json())
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{loopback.url}/openapi.json", timeout=60).json())
     schema.config.update(base_url=loopback.url)
     schema.hook("map_path_parameters")(known_objects)
     asked: Counter[int] = Counter()
