@@ -63,7 +63,7 @@ def make_services(
     def facts() -> HostFacts:
         return engine.observe().facts
 
-    claims = Claims(snapshot, meter or NullMeter(), facts)
+    claims = Claims(snapshot, meter or NullMeter(), facts, clock)
     apply = Apply(
         store=store,
         registry=registry,

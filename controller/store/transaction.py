@@ -118,6 +118,11 @@ class SqlTransaction:
         found = self._connection.execute(select(instances).order_by(instances.c.name)).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
 
+    def held(self) -> Mapping[str, Amount]:
+        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
+        return {**held, "": sum(held.values(), Amount())}
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         found: dict[str, Instance] = {}
@@ -199,8 +204,7 @@ class SqlTransaction:
         """Call after `write_instances`. Conflict if the instances now hold more than was reckoned with."""
         if not ceilings:
             return
-        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
-        held[""] = sum(held.values(), Amount())
+        held = self.held()
         for each in ceilings:
             if not held.get(each.namespace, Amount()).within(each.amount):
                 where = f"namespace {each.namespace}" if each.namespace else "the host"
