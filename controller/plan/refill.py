@@ -26,7 +26,7 @@ def hold_back(draft: Draft, snapshot: Snapshot, members: Mapping[str, Sandbox]) 
 
 def may_start(draft: Draft, instance: Instance | None) -> bool:
     """Whether a container may be made for it now; that of a member takes one of the pass's starts."""
-    if draft.starts is None or instance is None or not instance.member_uid:
+    if draft.starts is None or instance is None or instance.role != WARM:
         return True
     if not draft.starts:
         return False

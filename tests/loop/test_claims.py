@@ -1,6 +1,7 @@
 """Claims through the real middle of the house: what is reserved when, what Ready waits for, who goes first."""
 
 import contextlib
+import json
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,7 @@ from controller.kinds.plan import Plan
 from controller.kinds.quota import Amount
 from controller.plan.quota import held
 from controller.service import errors
+from controller.service.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, House
 from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota
@@ -58,6 +60,21 @@ def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
     assert reserved(house, "a") == 768 << 20, "before any turn"
     assert events(house, "a")["Claimed"].endswith("a warm box of pool warm")
+
+
+def test_one_file_of_several_claims(house: House) -> None:
+    """Each sees what those before it have taken: of the members, and of the quota."""
+    quota(house, memory="2Gi")
+    filled(house, 3)
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox"}
+    spec = {"templateRef": {"name": "t"}, "resources": {"limits": {"memory": "768Mi"}}}
+    text = "---".join(f"\n{json.dumps({**document, 'metadata': {'name': name}, 'spec': spec})}\n" for name in "abc")
+    house.services.apply.apply([Source("test", text)])
+    rows = {each.parent_name: each for each in house.store.instances()}
+    assert len({rows[name].uid for name in "ab"}) == 2
+    assert "c" not in rows, "768 twice, and 512 of a member: there is no room to grow for the third"
+    house.settle()
+    assert house.condition("c", "Scheduled") == "False QuotaExceeded"
 
 
 def test_a_claim_that_has_no_room_to_grow_waits_for_it(house: House) -> None:
