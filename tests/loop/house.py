@@ -108,7 +108,8 @@ class House:
         self._workers: Workers | None = None
         self.daemon()
 
-    def _services(self, store: Any) -> Services:
+    def services_over(self, store: Any) -> Services:
+        """The doors' use-cases over this store, or one that fails."""
         return make_services(
             registry=discover(),
             store=store,
@@ -136,7 +137,7 @@ class House:
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
-        self.services = self._services(store)
+        self.services = self.services_over(self.store)
         self.turn = Turn(
             store=store,
             engine=engine,

@@ -10,7 +10,7 @@ from controller.kinds.action import CreateContainer
 from controller.kinds.meta import StoredObject
 from controller.service.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, Crash, House
+from tests.loop.house import TINY, Crash, FusedStore, House
 
 
 @pytest.fixture
@@ -274,6 +274,7 @@ def _one_claim(house: House, name: str, step: int, *, after: bool) -> bool:
     """One claim and refill with a crash at that step; whether there was such a step."""
     filled(house, 2)
     house.fuse.steps, house.fuse.blow_at, house.fuse.after = 0, step, after
+    house.services = house.services_over(FusedStore(house.store, house.fuse))
     crashed = False
     try:
         house.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
