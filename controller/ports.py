@@ -18,6 +18,7 @@ from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
 from controller.kinds.probe import ProbeResult, Watch
+from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -251,6 +252,10 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def held(self) -> Mapping[str, Amount]:
+        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...

@@ -68,7 +68,7 @@ def make_services(
     def facts() -> HostFacts:
         return engine.observe().facts
 
-    claims = Claims(snapshot, meter or NullMeter(), facts)
+    claims = Claims(snapshot, meter or NullMeter(), facts, clock)
     apply = Apply(
         store=store,
         registry=registry,
@@ -89,7 +89,7 @@ def make_services(
         into_box=into_box,
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
-        patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
+        patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
             store=store,
             registry=registry,
