@@ -16,6 +16,7 @@ import structlog
 from controller.api.app import create_app
 from controller.api.server import ApiServer, SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -25,6 +26,7 @@ from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.lineage import Lineage
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -121,6 +123,7 @@ class Daemon:
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
+        gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
             store=announced,
             engine=engine,
@@ -133,6 +136,7 @@ class Daemon:
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
             turn=turn,

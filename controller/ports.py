@@ -16,6 +16,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
@@ -82,6 +83,12 @@ class Probes(Protocol):
 
     def probe(self, watch: Watch) -> ProbeResult:
         """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
+        ...
+
+
+class HostGauge(Protocol):
+    def read(self, root_dir: str) -> HostUse:
+        """What the engine's machine has left, read now; what can't be read is left out. Never raises."""
         ...
 
 

@@ -58,6 +58,13 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    pressure_scale: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1000.0,
+        description="the thresholds below which the host counts as short of memory, disk, inodes or PIDs, times this; "
+        "0: it never does",
+    )
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -189,7 +189,7 @@ def _named(case: Case) -> str:
     return f"{case.obj.ref} (priority {priority})" if priority else str(case.obj.ref)
 
 
-def without_room(case: Case, asked: Claim, words: str) -> Decision:
+def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> Decision:
     """The decision for one that did not get its room: it goes on with what it holds, or waits where that is nothing."""
     assert case.rendered is not None
     assert case.spec is not None
@@ -201,21 +201,21 @@ def without_room(case: Case, asked: Claim, words: str) -> Decision:
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
-    silent = bool(_waits_for(case.obj)) or case.obj.kind != "Sandbox"
-    events = () if silent else (case.event(WAITS, words, warning=True),)
+    silent = bool(_waits_for(case.obj, reason)) or case.obj.kind != "Sandbox"
+    events = () if silent else (case.event(reason, words, warning=True),)
     return replace(
         resting,
-        reason=WAITS,
+        reason=reason,
         message=words,
         events=(*resting.events, *events),
-        scheduled=Condition("Scheduled", "False", WAITS, words),
+        scheduled=Condition("Scheduled", "False", reason, words),
     )
 
 
-def _waits_for(obj: StoredObject) -> str:
+def _waits_for(obj: StoredObject, reason: str = WAITS) -> str:
     """For what room its status tells that it waits; empty when it does not."""
     found = obj.status.get("conditions", ())
-    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == WAITS), "")
+    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == reason), "")
 
 
 def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:

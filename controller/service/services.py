@@ -74,7 +74,8 @@ def make_services(
         claims=claims,
         facts=facts,
     )
-    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
+    sources = make_sources(store, engine, snapshot)
+    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     return Services(
         registry=registry,
