@@ -263,6 +263,10 @@ class Transaction(Protocol):
         """What the stored instances reserve, by namespace, and all of them on the host ("")."""
         ...
 
+    def held_by_pool(self, uid: str) -> Amount:
+        """What the members of that pool and the sandboxes that came of it reserve."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...
