@@ -151,7 +151,7 @@ def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: 
 
 
 # No gauge is read in this house: what is not known is not called enough.
-NOT_READ = {type_: "Unknown NotRead" for type_ in ("MemoryPressure", "DiskPressure", "PIDPressure")}
+NOT_READ = dict.fromkeys(("MemoryPressure", "DiskPressure", "PIDPressure"), "Unknown NotRead")
 
 
 def conditions(host: dict[str, Any]) -> dict[str, str]:
