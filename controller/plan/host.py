@@ -17,7 +17,7 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
-from controller.plan import pressure, probes, refill, room_for_others, warm
+from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -155,7 +155,7 @@ def _consider(
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = case_with(snapshot, sandbox, policy, memo, memory)
-    decision = decide(case)
+    decision = preload.single_flight(draft, snapshot, case, decide(case))
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         if result is None and not refill.may_start(draft, instance):
             return

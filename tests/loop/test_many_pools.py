@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from controller.kinds.action import PullImage
 from tests.loop.house import TINY, House
 from tests.loop.test_pools import apply_pool, boxes, filled, house, launch, pool, quota
 
@@ -72,6 +73,21 @@ def test_a_claim_beyond_the_pools_quota_is_cold_and_says_so(house: House) -> Non
         "memory: 700Mi asked, 600Mi is the most for one sandbox"
     )
     assert house.condition("a", "Ready") == "True Running"
+
+
+def test_an_image_is_fetched_once_for_all_members(house: House) -> None:
+    del house.engine.images[TINY]
+    house.engine.registry.add(TINY)
+    template(house)
+    apply_pool(house, warmReplicas=6)
+    pulls = []
+    for _ in range(5):
+        decided = house.one_turn()
+        actions = [each for group in decided.groups for each in group.actions]
+        pulls.append(sum(isinstance(each, PullImage) for each in actions))
+    assert next(each for each in pulls if each) == 1, "one fetches it, the others wait"
+    house.settle()
+    assert ready(house, "warm") == 6
 
 
 def test_what_requires_a_pool_waits_for_its_quota(house: House) -> None:
