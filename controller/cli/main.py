@@ -24,6 +24,8 @@ COMMANDS = {
     "exec": "Run a command in a sandbox.",
     "explain": "Show what the fields of a kind mean.",
     "completion": "Print the script that completes words in your shell.",
+    "auth": "Show who you are here, and what you may do.",
+    "token": "Make, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",
 }
