@@ -24,6 +24,7 @@ from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
+from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
@@ -119,6 +120,7 @@ class Daemon:
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
         turn = Turn(
@@ -133,6 +135,7 @@ class Daemon:
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            leapt=Leap(clock, tell=schedule.reset).noticed,
         )
         heart = Heartbeat(
             turn=turn,
@@ -140,7 +143,7 @@ class Daemon:
             workers=workers,
             engine=engine,
             store=store,
-            jobs=Schedule(meter),
+            jobs=schedule,
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
