@@ -1,12 +1,16 @@
 """A daemon killed at every step of every feature's life: what comes of it is what comes of a life without a crash."""
 
 import itertools
+import os
 
 import pytest
 
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash
 from tests.loop.lives import LIVES, CrashingHouse, Step
+
+# `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
+_STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
 
 
 def live(house: CrashingHouse, steps: tuple[Step, ...]) -> None:
@@ -34,7 +38,7 @@ def test_a_crash_at_any_step_changes_nothing_in_the_end(world: World, life: str,
     wanted, total = house.picture(), house.fuse.steps
     house.empty()
     crashes = 0
-    for crash_at in itertools.count(1):
+    for crash_at in itertools.count(1, _STRIDE):
         house = CrashingHouse(world, store)
         house.fuse.blow_at, house.fuse.after = crash_at, after
         fuse = house.fuse
@@ -44,4 +48,4 @@ def test_a_crash_at_any_step_changes_nothing_in_the_end(world: World, life: str,
         if not fuse.blown:
             break
         crashes += 1
-    assert crashes >= total // 2, "every step was tried"
+    assert crashes >= total // 2 // _STRIDE, "the steps of the whole life were tried"
