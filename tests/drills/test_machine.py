@@ -14,7 +14,14 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.daemon import wait_for
 from tests.drills.site import Site
@@ -26,6 +33,7 @@ _STATES = {"Running": "running", "Suspended": "exited", "Paused": "paused"}
 _QUIET_SECONDS = 120.0
 # The second end in a row is backed off from for 10 s; more of them would only be waited for.
 _MOST_KILLS = 2
+_MOST_CRASHES = 2
 
 
 def _document(name: str, memory: int, env: str, state: str) -> str:
@@ -52,6 +60,7 @@ class Life(RuleBasedStateMachine):
         self.engine = engine
         self.wanted: dict[str, tuple[int, str, str]] = {}
         self.kills: dict[str, int] = {}
+        self.crashes = self.restarts = 0
         other = ("--label", "paddock.instance=somebody-elses", "--label", "paddock.uid=1")
         self.foreign = [self._foreign(), self._foreign(*other)]
 
@@ -104,13 +113,22 @@ class Life(RuleBasedStateMachine):
         if found is not None:
             self.engine.docker("rename", found["Id"], f"moved-{found['Id'][:6]}", check=False)
 
+    @initialize(first=st.sampled_from(sorted(_STATES)))
+    def move_in(self, first: str) -> None:
+        self.apply("a", 16, "x", first)
+        self.apply("b", 32, "y", "Running")
+
     @rule()
+    @precondition(lambda self: self.crashes < _MOST_CRASHES)
     def daemon_crashes(self) -> None:
+        self.crashes += 1
         self.place.daemon.kill()
         self.place.start_daemon()
 
     @rule(number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
+    @precondition(lambda self: self.restarts < _MOST_CRASHES)
     def engine_restarts(self, number: signal.Signals) -> None:
+        self.restarts += 1
         self.engine.end(number)
         self.engine.start()
         self.engine.docker("start", *self.foreign)
