@@ -25,7 +25,7 @@ from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
-from controller.loop.lineage import Lineage
+from controller.loop.lineage import Lineage, newest
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -131,7 +131,7 @@ class Daemon:
             clock=clock,
             meter=meter,
             policy=Policy(),
-            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
             usage=cpu,
