@@ -16,6 +16,7 @@ import structlog
 from controller.api.app import create_app
 from controller.api.server import ApiServer, SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -26,6 +27,7 @@ from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -42,6 +44,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
+from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -123,6 +126,7 @@ class Daemon:
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
+        gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
             store=announced,
             engine=engine,
@@ -136,6 +140,7 @@ class Daemon:
             activity=activity,
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
+            pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
             turn=turn,
@@ -183,6 +188,13 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            files=engine.files,
+            transfers=TransferLimits(
+                total=settings.transfers,
+                per_sandbox=settings.transfers_per_sandbox,
+                max_bytes=settings.transfer_max_bytes,
+                stall_seconds=settings.transfer_stall_seconds,
+            ),
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
