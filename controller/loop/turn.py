@@ -46,7 +46,8 @@ class Turn:
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
-        `leapt` says whether the clock was set since it was asked last. Without `pressure` the host is never short of anything.
+        `leapt` says whether the clock was set since it was asked last. Without `pressure`
+        the host is never short of anything.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers

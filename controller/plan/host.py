@@ -17,7 +17,7 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
-from controller.plan import pressure, probes, refill, warm
+from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -51,7 +51,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
-    for each in snapshot.pools.values():
+    for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
@@ -90,9 +90,7 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     lacks = snapshot.pressure.words()
     made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
     draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
-    crowded = draft.room is not None and not draft.room.crowded.isdisjoint({pool.obj.namespace, ""})
-    if crowded:
-        made = pools.give_way(made, members)
+    made = room_for_others.give_way(draft, snapshot, pool, made, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
@@ -157,7 +155,7 @@ def _consider(
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = case_with(snapshot, sandbox, policy, memo, memory)
-    decision = decide(case)
+    decision = preload.single_flight(draft, snapshot, case, decide(case))
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         if result is None and not refill.may_start(draft, instance):
             return
@@ -177,7 +175,7 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     room = draft.room = _room(draft, snapshot)
     for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
         paused = pressure.pauses(snapshot.pressure, each.claim)
-        words = paused or room.ask(each.case, each.claim)
+        words = paused or room.ask(each.case, each.claim, each.decision.memory.pool)
         if not words:
             _conclude(draft, snapshot, memo, each, each.decision, each.claim.whole)
             continue
@@ -193,7 +191,7 @@ def _room(draft: Draft, snapshot: Snapshot) -> Room:
     gone = {ref.uid for ref in draft.finalized}
     instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
-    return Room(kept, snapshot.quotas, snapshot.observed.facts)
+    return Room(kept, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
 
 
 def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:

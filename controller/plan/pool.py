@@ -22,7 +22,6 @@ from controller.plan.status import dated
 from controller.policy.sandbox import Rendered
 
 WARM, RETIRED = "warm", "retired"
-_LAST = -1_000_000  # what is warm comes after what is wanted
 _NO_LIMITS = Limits(0, 0, 0)
 
 
@@ -54,7 +53,7 @@ def member_spec(pool: Pool) -> SandboxSpec | None:
         shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
         startup_deadline_seconds=pool.spec.startup_deadline_seconds,
     )
-    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=_LAST)
+    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=pool.spec.priority)
 
 
 def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
@@ -128,14 +127,6 @@ def turn_over(
     births = [each.instance.created_at for each in left]
     until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
     return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks), until)
-
-
-def give_way(made: Turnover, members: Sequence[Member]) -> Turnover:
-    """The same, where a sandbox waits for room: no new members, and the youngest that holds any gives its own back."""
-    leaving = {each.uid for each in made.retired}
-    left = [each.instance for each in members if each.instance.uid not in leaving and each.instance.reserves.pids]
-    youngest = sorted(left, key=lambda each: (each.created_at, each.uid))[-1:]
-    return replace(made, new=(), retired=(*made.retired, *(replace(each, role=RETIRED) for each in youngest)))
 
 
 def _wanted(pool: Pool, claimed: int) -> int:
