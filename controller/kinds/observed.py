@@ -68,6 +68,7 @@ class Container:
     error: str = ""
     by_hand: ByHand = ByHand()
     inside: Inside | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

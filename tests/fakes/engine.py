@@ -126,6 +126,7 @@ class Box:
             error=self.error,
             by_hand=self.by_hand,
             inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
+            revision=int(self.labels.get(own.REVISION, "0")),
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
