@@ -14,9 +14,11 @@ from types import FrameType
 import structlog
 
 from controller.api.app import create_app
-from controller.api.server import ApiServer, SocketTaken
+from controller.api.doors import DoorRules, Doors
+from controller.api.server import SocketTaken
 from controller.engine.engine import DockerEngine
 from controller.engine.firewall import NftFirewall
+from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -25,7 +27,9 @@ from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
-from controller.loop.lineage import Lineage
+from controller.loop.leap import Leap
+from controller.loop.lineage import Lineage, newest
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -42,6 +46,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
+from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -74,6 +79,7 @@ class Daemon:
         self._settings, self._stopping = settings, stopping
         self._stack = ExitStack()
         self.metrics_port = 0
+        self.api_url = ""  # of the TCP door
         self.lost = False
 
     def start(self) -> None:
@@ -121,8 +127,10 @@ class Daemon:
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
+        gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
             store=announced,
             engine=engine,
@@ -130,11 +138,13 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(network_range=str(settings.network_range)),
-            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
+            policy=Policy(report_only=settings.attestation == "report", network_range=str(settings.network_range)),
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            leapt=Leap(clock, tell=schedule.reset).noticed,
+            pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
             turn=turn,
@@ -142,7 +152,7 @@ class Daemon:
             workers=workers,
             engine=engine,
             store=store,
-            jobs=Schedule(meter),
+            jobs=schedule,
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
@@ -183,10 +193,23 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            files=engine.files,
+            transfers=TransferLimits(
+                total=settings.transfers,
+                per_sandbox=settings.transfers_per_sandbox,
+                max_bytes=settings.transfer_max_bytes,
+                stall_seconds=settings.transfer_stall_seconds,
+            ),
         )
-        api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
+        doors = Doors(
+            _door_rules(settings),
+            store.tokens,
+            clock,
+            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+        )
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
-        _start_doors(undo, api, metrics)
+        _start_doors(undo, doors, metrics)
+        self.api_url = doors.url
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
@@ -210,10 +233,23 @@ class Daemon:
         self._stopping.set()
 
 
-def _start_doors(undo: ExitStack, api: ApiServer, metrics: MetricsServer) -> None:
+def _door_rules(settings: Settings) -> DoorRules:
+    return DoorRules(
+        socket=settings.socket,
+        group=settings.socket_group,
+        group_role=settings.socket_group_role,
+        grants=settings.access,
+        host=settings.api_host,
+        port=settings.api_port,
+        cert=settings.tls_cert_file,
+        key=settings.tls_key_file,
+    )
+
+
+def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:
     try:
-        api.start()
-        undo.callback(api.stop)
+        undo.callback(doors.stop)
+        doors.start()
         metrics.start()
         undo.callback(metrics.stop)
     except (SocketTaken, CannotListen) as error:
@@ -258,7 +294,8 @@ def serve(settings: Settings) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
         return 1
     metrics = f"http://{settings.metrics_host}:{daemon.metrics_port}/metrics"
-    log.info("serving", version=VERSION, socket=str(settings.socket), metrics=metrics, pid=os.getpid())
+    doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
+    log.info("serving", version=VERSION, pid=os.getpid(), **doors)
     stopping.wait()
     log.info("stopping")
     daemon.stop()

@@ -7,16 +7,20 @@ The contract suites in tests/contract say what an implementation must hold to.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from controller.kinds.access import Token
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
+from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -67,6 +71,10 @@ class Engine(Protocol):
         """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
         ...
 
+    def look_at(self, container_id: str) -> str:
+        """Look at one container, inside too, at once and in this thread. Empty when it was seen, else why not."""
+        ...
+
     def act(self, action: Action) -> Outcome:
         """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
         ...
@@ -89,6 +97,12 @@ class Probes(Protocol):
 
     def probe(self, watch: Watch) -> ProbeResult:
         """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
+        ...
+
+
+class HostGauge(Protocol):
+    def read(self, root_dir: str) -> HostUse:
+        """What the engine's machine has left, read now; what can't be read is left out. Never raises."""
         ...
 
 
@@ -139,6 +153,36 @@ class Streams(Protocol):
         timeout_seconds: float | None = None,
     ) -> ChunkStream:
         """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        ...
+
+
+class FileWork(Protocol):
+    """One file operation under way. Its methods may block; `close`, from any thread, ends each of them."""
+
+    def send(self, data: bytes) -> None:
+        """A piece of input; waits while the box is behind. Raises FileError."""
+        ...
+
+    def end(self) -> None:
+        """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
+        ...
+
+    def receive(self) -> bytes:
+        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
+        ...
+
+    def result(self) -> Mapping[str, Any]:
+        """What it says: before its output (read, pack), and once it is done. Raises FileError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A box's files, as its user sees them; see kinds/files.py."""
+
+    def begin(self, container: Container, ask: FileAsk) -> FileWork:
+        """Start an operation in a container that runs. Raises FileError."""
         ...
 
 
@@ -228,6 +272,14 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def held(self) -> Mapping[str, Amount]:
+        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        ...
+
+    def held_by_pool(self, uid: str) -> Amount:
+        """What the members of that pool and the sandboxes that came of it reserve."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...
@@ -241,8 +293,28 @@ class Transaction(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """The bearer tokens. Every method may raise StoreError."""
+
+    def add(self, token: Token) -> None:
+        """Keep a new one. Conflict when one that is not revoked has its name."""
+        ...
+
+    def by_id(self, id_: str) -> Token | None: ...
+    def all(self) -> Sequence[Token]:
+        """Every token, revoked ones too, in the order in which they were made."""
+        ...
+
+    def revoke(self, name: str, at: float) -> Token | None:
+        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+        ...
+
+
 class Store(Protocol):
     """Remembers. Every method may raise StoreError; a failed call has written nothing."""
+
+    @property
+    def tokens(self) -> Tokens: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""

@@ -7,7 +7,8 @@ from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
-from controller.engine.look import BackgroundLook, Looker
+from controller.engine.files import DockerFiles
+from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.probes import DockerProbes
@@ -15,7 +16,7 @@ from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Firewall, Meter, NullMeter, Probes, Streams, Wake
+from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -63,6 +64,7 @@ class DockerEngine:
         ]
         self._streams = DockerStreams(instance_id, self._client)
         self._probes = DockerProbes(self._streams)
+        self._files = DockerFiles()
         self._actor = Actor(
             instance_id,
             self._client,
@@ -80,6 +82,11 @@ class DockerEngine:
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def files(self) -> Files:
+        """The files of the boxes of this engine; closed with it."""
+        return self._files
 
     @property
     def probes(self) -> Probes:
@@ -100,6 +107,7 @@ class DockerEngine:
             self._inspector.stop()
             self._background.stop()
             self._streams.close()
+            self._files.close()
             self._client.close()
 
     def observe(self) -> Observation:
@@ -112,6 +120,13 @@ class DockerEngine:
         if not self._looker.look(full=full):
             self._background.request()  # goes on trying until the view is no longer blind
         return self._view.now
+
+    def look_at(self, container_id: str) -> str:
+        try:
+            self._looker.read(container_id)
+        except (Fault, Foreign) as error:
+            return error.words if isinstance(error, Fault) else str(error)
+        return ""
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)

@@ -15,6 +15,7 @@ NAME = PREFIX + "name"
 ROLE = PREFIX + "role"  # sandbox, egress, uplink
 GENERATION = PREFIX + "generation"  # of the object, when the container was made
 CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
+REVISION = PREFIX + "revision"  # of the store: the object's when the container was made, so never above the store's own
 TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the spec alone
 
 
@@ -63,6 +64,7 @@ def container_labels(
     generation: int,
     config_hash: str,
     template_hash: str,
+    revision: int = 0,
 ) -> Mapping[str, str]:
     """The labels a container of ours is created with."""
     return {
@@ -74,4 +76,5 @@ def container_labels(
         GENERATION: str(generation),
         CONFIG_HASH: config_hash,
         TEMPLATE_HASH: template_hash,
+        REVISION: str(revision),
     }

@@ -21,7 +21,8 @@ class Case:
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
-    observation's. `activity` is what this daemon has seen of its use, None: nothing. `around` is its network.
+    observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
+    lacks critically. `around` is its network.
     """
 
     now: float
@@ -38,6 +39,7 @@ class Case:
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
+    short_of: tuple[str, ...] = ()
     around: Surroundings = NOTHING
 
     @property

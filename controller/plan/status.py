@@ -10,15 +10,11 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, egress, idle, probes
+from controller.plan import attest, byhand, claim, drift, egress, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
-_NOT_ATTESTED = (
-    "this version renders and applies its level but does not read it back from inside; "
-    "seccomp is the engine's default profile"
-)
 
 
 def status(case: Case, decision: Decision) -> dict[str, Any]:
@@ -101,7 +97,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield egress.ready(case)
-    yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
+    yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
@@ -134,7 +130,7 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 def _interrupts(decision: Decision) -> bool:
     """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON, attest.REASON)
 
 
 def _accepted(case: Case) -> Condition:
@@ -181,8 +177,8 @@ def _outdated(case: Case) -> Condition:
 
 
 def _suspended(case: Case, decision: Decision) -> Condition:
-    if decision.reason == idle.REASON and not decision.delete:
-        return Condition("Suspended", "True", idle.REASON, decision.message)
+    if decision.reason in idle.REASONS and not decision.delete:
+        return Condition("Suspended", "True", decision.reason, decision.message)
     asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
     stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import subprocess
 import threading
 import time
 import uuid
@@ -72,6 +73,7 @@ class Hand(Protocol):
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str: ...
     def exists(self, name: str) -> bool: ...
     def remove_network(self, name: str) -> None: ...
+    def open_root(self, name: str) -> None: ...
 
 
 class DockerHand:
@@ -134,6 +136,10 @@ class DockerHand:
         except docker.errors.NotFound:
             return False
         return True
+
+    def open_root(self, name: str) -> None:
+        pid = str(self.inspect(name)["State"]["Pid"])
+        subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
 
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)

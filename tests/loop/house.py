@@ -18,6 +18,7 @@ from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
+from controller.loop.leap import Leap
 from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -103,16 +104,18 @@ class House:
         self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
         self.engine.open(lambda: None)
+        self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
         self.wake: Callable[[], None] = lambda: None
         self._workers: Workers | None = None
         self.daemon()
 
-    def _services(self) -> Services:
+    def services_over(self, store: Any) -> Services:
+        """The doors' use-cases over this store, or one that fails."""
         return make_services(
             registry=discover(),
-            store=self.store,
+            store=store,
             engine=self.engine,
             streams=self.engine,
             admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
@@ -137,7 +140,7 @@ class House:
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
-        self.services = self._services()
+        self.services = self.services_over(self.store)
         self.turn = Turn(
             store=store,
             engine=engine,
@@ -148,6 +151,7 @@ class House:
             policy=self.policy,
             activity=self.activity,
             usage=self.engine,
+            leapt=Leap(self.clock, ticks=self.ticks).noticed,
         )
 
     def close(self) -> None:
