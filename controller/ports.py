@@ -12,6 +12,7 @@ from typing import Protocol
 from controller.kinds.access import Token
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.audit import AuditEntry, ChainReport
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
@@ -233,12 +234,16 @@ class Transaction(Protocol):
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
 
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
+        ...
+
 
 class Tokens(Protocol):
     """The bearer tokens. Every method may raise StoreError."""
 
-    def add(self, token: Token) -> None:
-        """Keep a new one. Conflict when one that is not revoked has its name."""
+    def add(self, token: Token, entry: AuditEntry) -> None:
+        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
         ...
 
     def by_id(self, id_: str) -> Token | None: ...
@@ -246,8 +251,28 @@ class Tokens(Protocol):
         """Every token, revoked ones too, in the order in which they were made."""
         ...
 
-    def revoke(self, name: str, at: float) -> Token | None:
-        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+    def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
+        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
+
+        None when no token of that name is left to revoke.
+        """
+        ...
+
+
+class Audit(Protocol):
+    """The audit log: entries in the order of their commits, each chained to the one before by its hash."""
+
+    def append(self, entries: Sequence[AuditEntry]) -> None: ...
+    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
+        """The `limit` newest at or after `since` (Unix seconds), newest last."""
+        ...
+
+    def verify(self) -> ChainReport:
+        """Compute every hash anew."""
+        ...
+
+    def prune(self, *, before: float, keep: int) -> int:
+        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
         ...
 
 
@@ -256,6 +281,8 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens: ...
+    @property
+    def audit(self) -> Audit: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""

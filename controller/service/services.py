@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.audit import Recorder, auditing
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.objects import Objects
@@ -37,6 +38,8 @@ class Services:
     watches: Watches
     why: Why
     tokens: TokenAdmin
+    audit: Audit
+    recorder: Recorder
 
 
 def make_services(
@@ -61,7 +64,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = announcing(store, watches.notify)
+    store = auditing(announcing(store, watches.notify), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -99,4 +102,6 @@ def make_services(
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
+        audit=store.audit,
+        recorder=Recorder(store.audit, clock),
     )
