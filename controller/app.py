@@ -17,6 +17,7 @@ from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.server import SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -26,6 +27,7 @@ from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.lineage import Lineage
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -42,6 +44,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
+from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -123,6 +126,7 @@ class Daemon:
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
+        gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
             store=announced,
             engine=engine,
@@ -135,6 +139,7 @@ class Daemon:
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
             turn=turn,
@@ -182,6 +187,13 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            files=engine.files,
+            transfers=TransferLimits(
+                total=settings.transfers,
+                per_sandbox=settings.transfers_per_sandbox,
+                max_bytes=settings.transfer_max_bytes,
+                stall_seconds=settings.transfer_stall_seconds,
+            ),
         )
         doors = Doors(
             _door_rules(settings),

@@ -7,18 +7,22 @@ The contract suites in tests/contract say what an implementation must hold to.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from controller.kinds.access import Token
+from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
-from controller.kinds.audit import AuditEntry, ChainReport
+from controller.kinds.audit import Audit as Audit  # a port as well
+from controller.kinds.audit import AuditEntry
+from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
+from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -86,6 +90,12 @@ class Probes(Protocol):
         ...
 
 
+class HostGauge(Protocol):
+    def read(self, root_dir: str) -> HostUse:
+        """What the engine's machine has left, read now; what can't be read is left out. Never raises."""
+        ...
+
+
 class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Usage by container id, read now. A container that can't be read whole is left out."""
@@ -133,6 +143,36 @@ class Streams(Protocol):
         timeout_seconds: float | None = None,
     ) -> ChunkStream:
         """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        ...
+
+
+class FileWork(Protocol):
+    """One file operation under way. Its methods may block; `close`, from any thread, ends each of them."""
+
+    def send(self, data: bytes) -> None:
+        """A piece of input; waits while the box is behind. Raises FileError."""
+        ...
+
+    def end(self) -> None:
+        """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
+        ...
+
+    def receive(self) -> bytes:
+        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
+        ...
+
+    def result(self) -> Mapping[str, Any]:
+        """What it says: before its output (read, pack), and once it is done. Raises FileError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A box's files, as its user sees them; see kinds/files.py."""
+
+    def begin(self, container: Container, ask: FileAsk) -> FileWork:
+        """Start an operation in a container that runs. Raises FileError."""
         ...
 
 
@@ -222,6 +262,14 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def held(self) -> Mapping[str, Amount]:
+        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        ...
+
+    def held_by_pool(self, uid: str) -> Amount:
+        """What the members of that pool and the sandboxes that came of it reserve."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...
@@ -236,43 +284,6 @@ class Transaction(Protocol):
 
     def audit(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
-        ...
-
-
-class Tokens(Protocol):
-    """The bearer tokens. Every method may raise StoreError."""
-
-    def add(self, token: Token, entry: AuditEntry) -> None:
-        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
-        ...
-
-    def by_id(self, id_: str) -> Token | None: ...
-    def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
-        ...
-
-    def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
-        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
-
-        None when no token of that name is left to revoke.
-        """
-        ...
-
-
-class Audit(Protocol):
-    """The audit log: entries in the order of their commits, each chained to the one before by its hash."""
-
-    def append(self, entries: Sequence[AuditEntry]) -> None: ...
-    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """The `limit` newest at or after `since` (Unix seconds), newest last."""
-        ...
-
-    def verify(self) -> ChainReport:
-        """Compute every hash anew."""
-        ...
-
-    def prune(self, *, before: float, keep: int) -> int:
-        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
         ...
 
 

@@ -17,17 +17,18 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
-from controller.plan import probes
+from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
 from controller.plan.claim import EXHAUSTED
+from controller.plan.claim import REASON as CLAIMING
 from controller.plan.draft import Asking, Draft
 from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
 from controller.plan.orphans import sweep
-from controller.plan.quota import Room, claim, scheduled, turn_of, without_room
+from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
 from controller.plan.status import status
@@ -45,11 +46,12 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
     draft = Draft()
+    refill.hold_back(draft, snapshot, members)
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
-    for each in snapshot.pools.values():
+    for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
@@ -85,10 +87,10 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     going = sum(each.role == pools.RETIRED for each in own)
     held = len(own) - len(members) - going
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
-    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now)
-    crowded = draft.room is not None and not draft.room.crowded.isdisjoint({pool.obj.namespace, ""})
-    if crowded:
-        made = pools.give_way(made, members)
+    lacks = snapshot.pressure.words()
+    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
+    draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
+    made = room_for_others.give_way(draft, snapshot, pool, made, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
@@ -111,7 +113,7 @@ def _unsettled(
     """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
-    blind = (snapshot.observed.blind, snapshot.observed.lost)
+    blind = (snapshot.observed.blind, snapshot.observed.lost, snapshot.pressure.critical)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -153,9 +155,11 @@ def _consider(
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = case_with(snapshot, sandbox, policy, memo, memory)
-    decision = decide(case)
+    decision = preload.single_flight(draft, snapshot, case, decide(case))
     if any(isinstance(each, CreateContainer) for each in decision.actions):
-        decision = _launched(draft, snapshot, sandbox, decision, memory)
+        if result is None and not refill.may_start(draft, instance):
+            return
+        decision = _launched(draft, snapshot, sandbox, decision, memory, policy)
     asked = Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
     if asked.claim.asks:
         draft.asking.append(asked)
@@ -170,13 +174,14 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         return
     room = draft.room = _room(draft, snapshot)
     for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
-        words = room.ask(each.case, each.claim)
+        paused = pressure.pauses(snapshot.pressure, each.claim)
+        words = paused or room.ask(each.case, each.claim, each.decision.memory.pool)
         if not words:
             _conclude(draft, snapshot, memo, each, each.decision, each.claim.whole)
             continue
         if each.case.obj.kind != "Sandbox":
             draft.short[each.case.obj.uid] = words
-        told = without_room(each.case, each.claim, words)
+        told = without_room(each.case, each.claim, words, pressure.REASON if paused else WAITS)
         # Not settled: it is decided anew in every pass, for room may be made by anything.
         reserves = each.claim.base if each.claim.seated else None
         _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
@@ -186,7 +191,7 @@ def _room(draft: Draft, snapshot: Snapshot) -> Room:
     gone = {ref.uid for ref in draft.finalized}
     instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
-    return Room(kept, snapshot.quotas, snapshot.observed.facts)
+    return Room(kept, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
 
 
 def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
@@ -218,7 +223,8 @@ def _conclude(
         draft.probes.append(Probing(sandbox.ref, watches))
     _time(draft, case, decision, memo)
     if decision.actions:
-        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions))
+        urgent = decision.reason == CLAIMING
+        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions, urgent))
     elif decision.reason and not decision.finalize:
         draft.deferrals.append(Deferral(sandbox.ref, decision.reason, decision.message, decision.until))
     elif decision.deferred:
@@ -227,12 +233,13 @@ def _conclude(
         draft.wakes.append(decision.until)
 
 
-def _launched(draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+def _launched(
+    draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy
+) -> Decision:
     """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
     required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
     if not required or before.launch:
-        launch = f"Cold: {pools.cold(snapshot, sandbox)}"
-        return replace(decision, memory=replace(decision.memory, launch=launch))
+        return warm.launched_cold(snapshot, sandbox, decision, before, policy)
     pool, missing = pools.place(snapshot, sandbox, draft.granted)
     if missing:
         draft.queued[pool] += 1
