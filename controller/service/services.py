@@ -10,6 +10,7 @@ from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NoLoop, 
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
@@ -39,6 +40,7 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    attest: Attest
     tokens: TokenAdmin
     audit: Audit
     recorder: Recorder
@@ -109,6 +111,7 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
