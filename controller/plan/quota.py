@@ -62,6 +62,9 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     whole = _each(max, used, wanted or NO_LIMITS)
     shares = wanted.cpu_shares if wanted else 0
     base = replace(_each(max, used, kept), cpu_shares=shares)
+    whole, base = _with_disk(case, whole, base, held, seated)
+    if base.pids:  # devices stay with what runs, whatever its spec asks for by now
+        base, whole = (replace(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
     return Claim(base, replace(whole, cpu_shares=shares), seated, case.rendered is not None and not case.deleting)
 
 
@@ -73,6 +76,15 @@ def _wanted(case: Case, decision: Decision) -> Limits | None:
     if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
         return None
     return case.rendered.config.limits
+
+
+def _with_disk(case: Case, whole: Limits, base: Limits, held: Limits, seated: bool) -> tuple[Limits, Limits]:
+    """Disk goes with the seat, not with running: what is stopped keeps its files."""
+    wanted = held.disk_bytes
+    if case.rendered is not None and not case.deleting:
+        wanted = case.rendered.config.limits.disk_bytes
+    kept = min(wanted, held.disk_bytes) if seated else 0
+    return replace(whole, disk_bytes=wanted), replace(base, disk_bytes=kept)
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
@@ -95,6 +107,8 @@ def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
         of(one.memory_bytes, other.memory_bytes),
         of(one.pids, other.pids),
         one.cpu_shares,
+        of(one.disk_bytes, other.disk_bytes),
+        of(one.gpus, other.gpus),
     )
 
 
@@ -156,14 +170,16 @@ class Room:
 
 def held(instances: Iterable[Instance]) -> dict[str, Amount]:
     """What instances hold, by namespace, and all of them on the host ("")."""
-    sums: dict[str, list[int]] = {HOST: [0, 0, 0, 0]}
+    sums: dict[str, list[int]] = {HOST: [0] * len(RESOURCES)}
     for each in instances:
         limits = each.reserves
-        for total in (sums[HOST], sums.setdefault(each.namespace, [0, 0, 0, 0])):
+        for total in (sums[HOST], sums.setdefault(each.namespace, [0] * len(RESOURCES))):
             total[0] += limits.cpu_millicores
             total[1] += limits.memory_bytes
             total[2] += limits.pids
             total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
+            total[4] += limits.disk_bytes
+            total[5] += limits.gpus
     return {namespace: Amount(*total) for namespace, total in sums.items()}
 
 
@@ -223,6 +239,8 @@ def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> D
     assert case.spec is not None
     config = case.rendered.config
     limits = replace(_each(min, config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
+    if limits.pids and limits.gpus < config.limits.gpus:
+        return Decision(case.memory, deferred=words)  # it would have to be made anew, with devices that are not there
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
         within = replace(case.rendered, config=replace(config, limits=limits))
         return replace(decide(replace(case, rendered=within)), deferred=words)

@@ -15,6 +15,10 @@ from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
+_DISK_RESERVED = (
+    "its disk is counted in the quotas, but this version sets no bound to what it writes; what it can write to is in "
+    "memory, and bounded by that"
+)
 _NOT_ATTESTED = (
     "this version renders and applies its level but does not read it back from inside; "
     "seccomp is the engine's default profile"
@@ -68,11 +72,13 @@ def _termination(end: Termination) -> dict[str, Any]:
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
     """Limits as a spec would write them."""
-    return {
+    made: dict[str, Any] = {
         "cpu": format_cpu(limits.cpu_millicores),
         "memory": format_bytes(limits.memory_bytes),
         "pids": limits.pids,
     }
+    made |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
+    return made | ({"gpus": limits.gpus} if limits.gpus else {})
 
 
 def rfc3339(seconds: float) -> str:
@@ -100,6 +106,8 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
+    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
+        yield Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
     yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
     yield _outdated(case)
     yield _suspended(case, decision)
