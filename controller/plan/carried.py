@@ -29,6 +29,7 @@ CONDITIONS = frozenset(
         "Provisioned",
         "Resized",
         "DiskQuotaEnforced",
+        "NetworkReady",
         "Secured",
         "Outdated",
         "Suspended",
