@@ -66,6 +66,8 @@ class ContainerConfig:
     log_files: int = 2
     runtime: str = ""
     gpus: int = field(default=0, metadata=_ADDED)
+    seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""

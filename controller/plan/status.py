@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, idle, probes
+from controller.plan import attest, byhand, claim, drift, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -18,10 +18,6 @@ _LAST_SIGNAL = 64
 _DISK_RESERVED = (
     "its disk is counted in the quotas, but this version sets no bound to what it writes; what it can write to is in "
     "memory, and bounded by that"
-)
-_NOT_ATTESTED = (
-    "this version renders and applies its level but does not read it back from inside; "
-    "seccomp is the engine's default profile"
 )
 
 
@@ -108,7 +104,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _resized(case, decision)
     if case.rendered is not None and case.rendered.config.limits.disk_bytes:
         yield Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
-    yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
+    yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
@@ -141,7 +137,7 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 def _interrupts(decision: Decision) -> bool:
     """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON, attest.REASON)
 
 
 def _accepted(case: Case) -> Condition:
