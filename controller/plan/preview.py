@@ -77,7 +77,8 @@ def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping
         _note(found, decided, whose)
         world = _after(world, decided, ids)
         moving = any(each.ref.uid in whose for each in decided.groups)
-        if not moving and not any(each.parent_uid in asked for each in decided.writes.instances):
+        written = (*decided.writes.instances, *decided.writes.retired)
+        if not moving and not any(each.parent_uid in asked for each in written):
             break
     return found, world
 
