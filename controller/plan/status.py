@@ -102,8 +102,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
-    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
-        yield Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
+    yield _disk(case)
     yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
@@ -174,6 +173,12 @@ def _resized(case: Case, decision: Decision) -> Condition:
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
+
+
+def _disk(case: Case) -> Condition:
+    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
+        return Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
+    return Condition("DiskQuotaEnforced", "Unknown", "NotAsked", "its limits say nothing of disk")
 
 
 def _outdated(case: Case) -> Condition:

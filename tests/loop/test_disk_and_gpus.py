@@ -103,7 +103,7 @@ def test_disk_is_said_to_be_reserved_only(house: House) -> None:
     box(house, "a", disk="1Gi")
     box(house, "b")
     assert house.condition("a", "DiskQuotaEnforced") == "False ReservedOnly"
-    assert house.condition("b", "DiskQuotaEnforced") == ""
+    assert house.condition("b", "DiskQuotaEnforced") == "Unknown NotAsked"
     box(house, "a", disk="2Gi")
     [row] = [each for each in house.store.instances() if each.parent_name == "a"]
     assert row.reserves.disk_bytes == 2 << 30
