@@ -216,6 +216,20 @@ def larger(one: Limits, other: Limits) -> Limits:
     return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
 
 
+def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
+    """Whether a member may become a sandbox's that reserves so much, by all quotas, as the snapshot has them."""
+    whole, part = amount_of(reserves, 1), amount_of(member.reserves)
+    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **of_pools([pool])}
+    rows = list(snapshot.instances.values())
+    used = held(rows) | held_by_pools(rows, found)
+    concerned = (of_pool(pool.obj.uid), pool.obj.namespace, HOST)
+    return all(
+        judge(each, used.get(each.namespace, Amount()), whole, part).admitted
+        for key in concerned
+        for each in found.get(key, ())
+    )
+
+
 def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
     """Whether a new sandbox comes after one that waits for room: by its priority, for all of them are older.
 
