@@ -40,7 +40,7 @@ class DockerEngine:
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
-        self._looker = Looker(instance_id, self._client, self._view, cgroups)
+        self._looker = Looker(instance_id, self._client, self._view, cgroups, meter)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))

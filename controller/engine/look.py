@@ -20,6 +20,7 @@ from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
+from controller.ports import Meter, NullMeter
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,10 @@ class Foreign(Exception):
 class Looker:
     """Reads the engine into the view, in whatever thread calls. Only `read` and `look` talk to the engine."""
 
-    def __init__(self, instance_id: str, client: Client, view: View, cgroups: Cgroups) -> None:
-        self._instance_id = instance_id
+    def __init__(
+        self, instance_id: str, client: Client, view: View, cgroups: Cgroups, meter: Meter | None = None
+    ) -> None:
+        self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
         self._cgroups = cgroups
@@ -78,7 +81,7 @@ class Looker:
         """
         with self._one_at_a_time:
             full = full or bool(self._view.now.blind)
-            self._patience = _TIMEOUTS_A_LOOK
+            self._patience, began = _TIMEOUTS_A_LOOK, time.perf_counter()
             ticket = self._view.ticket()
             life = life_of(self._client.base_url)
             try:
@@ -89,6 +92,7 @@ class Looker:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:

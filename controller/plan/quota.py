@@ -16,6 +16,7 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, HostFacts, State
+from controller.kinds.plan import Shortage
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
 from controller.kinds.snapshot import Snapshot
 from controller.plan.case import Case, Decision
@@ -106,6 +107,7 @@ class Room:
         self.crowded: set[str] = (
             set()
         )  # namespaces (or the host) in which a sandbox waits that warm members give way to
+        self.shortages: list[Shortage] = []
 
     def used(self, namespace: str) -> Amount:
         """What is held in the namespace; "" is the host."""
@@ -125,6 +127,7 @@ class Room:
             if not found.admitted:
                 lacking.append(bound)
                 never = never or found.never
+                self._note(case, bound, found.lacking)
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
@@ -135,6 +138,11 @@ class Room:
             self._used[each] = self.used(each) + whole - base
             self._given.add(each)
         return ""
+
+    def _note(self, case: Case, bound: Bound, resources: Iterable[str]) -> None:
+        if case.obj.kind == "Sandbox":
+            scope = "namespace" if bound.namespace else "host"
+            self.shortages += [Shortage(case.obj.uid, scope, each) for each in resources]
 
     def ceilings(self) -> tuple[Ceiling, ...]:
         """What was reckoned with where room was given: the store must not come to hold more."""

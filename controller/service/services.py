@@ -73,6 +73,7 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        meter=meter,
     )
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
