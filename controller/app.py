@@ -17,6 +17,7 @@ import structlog
 from controller.api.app import create_app
 from controller.api.server import ApiServer, SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.fallback import FallbackUsage
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -158,7 +159,9 @@ class Daemon:
         longest = "paddock_workqueue_longest_running_processor_seconds"
         meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        usage = CgroupUsage()
+        files = CgroupUsage()
+        undo.callback(files.close)
+        usage = FallbackUsage(files, engine.stats)
         undo.callback(usage.close)
         for collector in (
             ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),

@@ -71,12 +71,29 @@ start_postgres() {
     export PADDOCK_TEST_POSTGRES="postgresql+psycopg://postgres@/postgres?host=$scratch"
 }
 
+# Prometheus and promtool, for the tests of rules and dashboards: taken out of Debian's package without installing it,
+# which would start a server and have it started at every boot.
+find_prometheus() {
+    local folder=$ROOT/.cache/prometheus
+    if have promtool && have prometheus; then return 0; fi
+    if [ ! -x "$folder/usr/bin/promtool" ] && on_debian; then
+        step "Fetching Debian's prometheus for the tests"
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        apt_update
+        (cd "$folder" && progress "fetching prometheus" apt-get -q download -o APT::Sandbox::User=root prometheus && dpkg-deb -x ./*.deb . && rm -f ./*.deb) ||
+            warn "Debian's prometheus could not be fetched; the tests that need it are left out"
+    fi
+    PATH=$PATH:$folder/usr/bin
+}
+
 cd "$ROOT"
 if engine_answers; then engine_was_up=yes; fi
 deploy/engine.sh start
 deploy/venv.sh --dev
 images/build.sh tiny python
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
+find_prometheus
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 step "Running the tests"
 "$PADDOCK_VENV/bin/python" -m pytest "${selection[@]}" "$@"

@@ -1,6 +1,7 @@
 """DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
 
 import threading
+from typing import Any
 
 from controller.engine.act import Actor
 from controller.engine.cgroups import Cgroups
@@ -110,6 +111,13 @@ class DockerEngine:
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)
+
+    def stats(self, container_id: str) -> dict[str, Any]:
+        """The engine's own figures of a container, at one instant. Raises Fault."""
+        found: dict[str, Any] = self._client.call(
+            "containers.stats", lambda api: api.stats(container_id, stream=False, one_shot=True)
+        )
+        return found
 
     def ping(self) -> str:
         try:

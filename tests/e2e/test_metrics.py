@@ -45,6 +45,8 @@ SOMETIMES = {
     "paddock_sandbox_labels",
     "paddock_pool_max_containers",
     "paddock_container_pids_peak",
+    "paddock_container_fs_reads_bytes_total",
+    "paddock_container_fs_writes_bytes_total",
     "paddock_container_pids_limit_hits_total",
 }
 # One series for each value that comes up; which ones may is said by the code that counts them.
