@@ -1,5 +1,6 @@
 """Around every request: how large it may be, and what is counted of it."""
 
+import re
 import time
 from collections import Counter
 from http import HTTPStatus
@@ -9,23 +10,28 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.paths import PREFIX
 from controller.ports import Meter
 from controller.service import wire
 
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
+STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
 
 
 class BodyLimit:
-    """Refuses bodies over the limit, by what they announce or by what has come."""
+    """Refuses bodies over the limit, by what they announce or by what has come.
+
+    What is streamed into a box is left alone: it has limits of its own (file_routes.py).
+    """
 
     def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
         self._app, self._limit_bytes = app, limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "0")
@@ -113,4 +119,6 @@ def _stream(scope: Scope) -> str:
         return "exec"
     if route.endswith("/logs") and query.get("follow") in _TRUE:
         return "logs"
+    if STREAMED.fullmatch(str(scope.get("path", ""))):
+        return "cp"
     return "watch" if query.get("watch") in _TRUE else ""

@@ -17,9 +17,9 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_api_requests_in_flight", "Requests in progress.", at_start=0),
     gauge(
         "paddock_api_streams",
-        "Open streams (logs, exec, watch).",
+        "Open streams (logs, exec, cp, watch).",
         ("kind",),
-        values={"kind": ("logs", "exec", "watch")},
+        values={"kind": ("logs", "exec", "cp", "watch")},
         at_start=0,
     ),
     counter(
