@@ -65,6 +65,7 @@ class Container:
     networks: tuple[str, ...] = ()
     error: str = ""
     by_hand: ByHand = ByHand()
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A sandbox that waits for room in a quota. `scope` is `namespace` or `host`, `resource` what is short."""
+    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short."""
 
     uid: str
     scope: str

@@ -13,7 +13,7 @@ from controller.kinds.quota import RESOURCES
 from controller.kinds.snapshot import Snapshot
 from controller.ports import Meter
 
-_SCOPES = ("namespace", "host")
+_SCOPES = ("namespace", "pool", "host")
 
 
 class Figures:

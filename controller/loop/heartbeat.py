@@ -6,6 +6,7 @@ import time
 import structlog
 
 from controller.loop.alarm import Alarm
+from controller.loop.pressure import LOOK_SECONDS
 from controller.loop.store_figures import STORE_SECONDS, tell_store
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -48,6 +49,7 @@ class Heartbeat:
         """Start watching the engine, the schedule and the thread."""
         self._engine.open(self._alarm.wake)
         self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
+        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._alarm.wake)
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
         self._due.add("store-figures")
@@ -87,6 +89,8 @@ class Heartbeat:
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
             self._housekeeping()
             wait = self._one_turn()
+            # Never for longer: a clock that was set makes no event, and the schedule goes by it.
+            wait = self._resync_seconds if wait is None else min(wait, self._resync_seconds)
 
     def _housekeeping(self) -> None:
         if "resync" in self._due:

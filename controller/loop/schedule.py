@@ -2,6 +2,7 @@
 late runs by default, and must never be what a reconciliation depends on."""
 
 import time
+from datetime import UTC, datetime
 
 from apscheduler.events import (
     EVENT_JOB_ERROR,
@@ -49,6 +50,11 @@ class Schedule:
             replace_existing=True,
         )
         self._meter.gauge("paddock_scheduler_job_interval_seconds", seconds, job_id=job_id)
+
+    def reset(self) -> None:
+        """Everything is due now: the clock was set, and the times that were worked out by the old one mean nothing."""
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
 
     def start(self) -> None:
         self._scheduler.start()

@@ -159,6 +159,7 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
         generation=case.obj.generation,
         config_hash=rendered.config_hash,
         template_hash=rendered.template_hash,
+        revision=case.obj.resource_version,
     )
     actions: list[Action] = list(first)
     failure = memory.failure

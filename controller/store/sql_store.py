@@ -19,6 +19,7 @@ from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS, StoreLease
 from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.tokens import SqlTokens
 from controller.store.transaction import SqlTransaction
 
 _Foreign = tuple[type[Exception], ...]
@@ -222,6 +223,19 @@ class SqlStore:
         """The pool of connections now; no I/O, and all 0 while the store is not open."""
         opened = self._opened
         return opened.connections() if opened is not None else Connections(0, 0, 0, 0)
+
+    @property
+    def tokens(self) -> SqlTokens:
+        """The bearer tokens."""
+        return SqlTokens(self._reading, self._changing)
+
+    @contextmanager
+    def _changing(self, operation: str) -> Iterator[Connection]:
+        """A write of something that is no object and moves no revision, by the acting daemon alone."""
+        with self._writing(operation) as connection:
+            connection.execute(_TAKE_META).one()
+            self._fence(connection)
+            yield connection
 
     def _begin(self, connection: Connection) -> SqlTransaction:
         transaction = SqlTransaction(connection)

@@ -121,6 +121,7 @@ class Box:
             networks=self.networks,
             error=self.error,
             by_hand=self.by_hand,
+            revision=int(self.labels.get(own.REVISION, "0")),
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 

@@ -4,7 +4,7 @@ from controller.metrics.catalogue.family import OTHER, Family, counter, gauge, h
 
 SHORT = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-JOB = {"job_id": ("resync", "prune", "store-figures")}
+JOB = {"job_id": ("resync", "prune", "pressure", "store-figures")}
 QUEUE = {"queue": ("sandbox",)}
 CONTROLLER = {"controller": ("sandbox",)}
 ACTION = {
@@ -155,9 +155,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_reaped_total",
-        "Sandboxes or containers removed (idle, ttl, deleted, orphan, quota, failed).",
+        "Sandboxes or containers removed (idle, ttl, deleted, orphan, quota, failed, pressure).",
         ("reason",),
-        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed")},
+        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed", "pressure")},
     ),
     gauge("paddock_orphan_containers", "Managed containers with no object in the store."),
     gauge("paddock_leader", "1 when this process holds the lease and acts."),

@@ -1,11 +1,11 @@
-"""Section D: what may be promised, what is promised, and who waits. `scope` is host or namespace."""
+"""Section D: what may be promised, what is promised, and who waits. `scope` is host or namespace, for who waits also pool."""
 
 from controller.metrics.catalogue.family import Family, counter, gauge
 
 BOUND = ("scope", "namespace")
 SCOPES = ("host", "namespace")
 RESOURCES = ("cpu", "memory", "pids", "sandboxes")
-_SHORT = {"scope": SCOPES, "resource": RESOURCES}
+_SHORT = {"scope": (*SCOPES, "pool"), "resource": RESOURCES}
 
 FAMILIES: tuple[Family, ...] = (
     gauge("paddock_quota_cpu_limit_cores", "Total CPU that may be promised.", BOUND, unit="cores"),
