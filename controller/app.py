@@ -145,7 +145,7 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(),
+            policy=Policy(report_only=settings.attestation == "report"),
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,

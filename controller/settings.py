@@ -77,6 +77,9 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    attestation: Literal["enforce", "report"] = Field(
+        default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
+    )
     pressure_scale: float = Field(
         default=1.0,
         ge=0.0,

@@ -14,6 +14,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.store_figures import Connections, StoreFigures
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, rows
+from controller.store.audit import SqlAudit
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
@@ -228,6 +229,11 @@ class SqlStore:
     def tokens(self) -> SqlTokens:
         """The bearer tokens."""
         return SqlTokens(self._reading, self._changing)
+
+    @property
+    def audit(self) -> SqlAudit:
+        """Who asked for what."""
+        return SqlAudit(self._reading, self._changing)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:

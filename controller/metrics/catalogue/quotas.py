@@ -1,4 +1,4 @@
-"""Section D: what may be promised, what is promised, and who waits. `scope` is host or namespace, for who waits also pool."""
+"""Section D: what may be promised, what is promised, and who waits. `scope` is host or namespace; pool for waits."""
 
 from controller.metrics.catalogue.family import Family, counter, gauge
 
