@@ -87,6 +87,14 @@ class Engine(Protocol):
         ...
 
 
+class Firewall(Protocol):
+    """The host's packet filter, as far as Paddock reads it."""
+
+    def unguarded(self) -> str:
+        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
+        ...
+
+
 class Probes(Protocol):
     """Asks boxes how they are."""
 

@@ -97,9 +97,12 @@ class FusedStore:
 class House:
     """A store and an engine that outlive daemons, and the daemon of the moment."""
 
-    def __init__(self, store: SqlStore, *, threads: int = 1, meter: Meter | None = None) -> None:
+    def __init__(
+        self, store: SqlStore, *, threads: int = 1, meter: Meter | None = None, policy: Policy | None = None
+    ) -> None:
         """`store` is open, and the caller's to close. `meter` is told what the loop counts."""
         self._meter = meter or NullMeter()
+        self.policy = policy or Policy()
         self.clock = HandClock()
         self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
@@ -118,7 +121,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
-            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
+            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
             clock=self.clock,
             wake=lambda: self.wake(),
             new_uid=self._new_uid,
@@ -148,7 +151,7 @@ class House:
             prober=self.prober,
             clock=self.clock,
             meter=self._meter,
-            policy=Policy(),
+            policy=self.policy,
             activity=self.activity,
             usage=self.engine,
             leapt=Leap(self.clock, ticks=self.ticks).noticed,

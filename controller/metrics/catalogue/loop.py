@@ -26,6 +26,8 @@ ACTION = {
         "remove",
         "claim",
         "adopt",
+        "make-network",
+        "remove-network",
     )
 }
 REASONS = ("not_found", "conflict", "timeout", "no_space", "image", "docker_down", OTHER)
@@ -36,10 +38,13 @@ OUTCOMES = {
     "ContainerGone": "not_found",
     "EngineUnreachable": "docker_down",
     "ForeignContainer": "conflict",
+    "EgressImageMissing": "image",
     "ImageMissing": "image",
     "ImagePullFailed": "image",
     "ImageRefused": "image",
     "NameConflict": "conflict",
+    "NetworkInUse": "conflict",
+    "SubnetTaken": "conflict",
 }
 DRIFT = (
     "missing",
@@ -54,6 +59,7 @@ DRIFT = (
     "pids",
     "image",
     "network",
+    "egress",
     "mounts",
     "security",
     "labels",
