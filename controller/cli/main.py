@@ -1,8 +1,12 @@
 """The root of the command line. Commands are loaded when they are called, so that `paddock version` is quick."""
 
 import importlib
+from typing import Any
 
 import click
+
+from controller.cli.errors import in_words
+from controller.client.errors import ClientError
 
 # Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
@@ -41,6 +45,12 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"controller.cli.commands.{cmd_name}")
         command: click.Command = getattr(module, f"{cmd_name}_")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClientError as error:
+            raise in_words(error) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -40,13 +40,11 @@ def exec_(
         raise Misused("a terminal (-t) is not served yet; leave -t out: stdin (-i), stdout and stderr work")
     if any("=" not in each for each in env):
         raise click.UsageError("--env takes NAME=VALUE")
-    from controller.cli.exec_stream import run
-    from controller.cli.server import locate
+    from controller.cli.carrying import carry
+    from controller.cli.client import connect
+    from controller.client.sandbox import Sandbox
 
-    query: list[tuple[str, str]] = [("command", each) for each in command]
-    query += [("env", each) for each in env]
-    query += [("stdin", "true")] if with_stdin else []
-    query += [("workingDir", workdir)] if workdir else []
-    query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
-    place = namespace or DEFAULT_NAMESPACE
-    ctx.exit(run(locate(ctx.obj), place, sandbox_name(name), query, with_stdin=with_stdin))
+    box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
+    variables = dict(each.split("=", 1) for each in env)
+    with box.start(command, stdin=with_stdin, env=variables, working_dir=workdir, timeout_seconds=timeout) as running:
+        ctx.exit(carry(running, with_stdin=with_stdin))
