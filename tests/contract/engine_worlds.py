@@ -76,8 +76,8 @@ class Hand(Protocol):
 class DockerHand:
     """The same with docker-py, past the code that is tested. Removes what it made."""
 
-    def __init__(self) -> None:
-        self._api = docker.APIClient(base_url=SOCKET, version="1.41")
+    def __init__(self, base_url: str = SOCKET) -> None:
+        self._api = docker.APIClient(base_url=base_url, version="1.41")
         self._foreign: list[str] = []
 
     def kill(self, name: str, signal: str = "KILL") -> None:
@@ -261,9 +261,9 @@ def fake_world() -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def docker_world(base_url: str = SOCKET, **options: Any) -> Iterator[World]:
+def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **options: Any) -> Iterator[World]:
     instance_id = new_instance_id()
-    hand = DockerHand()
+    hand = hand or DockerHand()
     engine = DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
     try:
         yield World(instance_id, engine, engine.streams, hand)

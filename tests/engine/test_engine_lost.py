@@ -1,0 +1,92 @@
+"""What an engine that is stopped, killed and started again does to its containers, on an engine of the test's own."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from controller.engine.engine import DockerEngine
+from controller.kinds.instance import Memory
+from controller.plan.deaths import end_of
+from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world
+from tests.lab.engine import PrivateEngine, private_engine
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
+
+
+@contextmanager
+def lab(*options: str) -> Iterator[tuple[PrivateEngine, World]]:
+    with private_engine(*options) as private:
+        hand = DockerHand(private.base_url)
+        options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": 3}
+        with docker_world(private.base_url, hand=hand, **options) as world:
+            yield private, world.settled()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_ended_with_its_engine_is_known_as_such(number: signal.Signals) -> None:
+    with lab() as (private, world):
+        uid = world.new_uid()
+        world.running(uid)
+        private.end(number)
+        world.until(lambda: world.engine.observe().blind)
+        private.start()
+        world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
+        assert end_of(world.only(uid), Memory(), world.engine.observe().lost).reason == "EngineLost"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_outlives_its_engine_is_not_lost(number: signal.Signals) -> None:
+    with lab("--live-restore") as (private, world):
+        world.until(lambda: world.engine.observe().facts.live_restore)
+        uid = world.new_uid()
+        before, lost = world.running(uid), world.engine.observe().lost
+        private.end(number)
+        world.until(lambda: world.engine.observe().blind)
+        private.start()
+        world.until(lambda: not world.engine.observe().blind, 60)
+        assert (world.only(uid).pid, world.state(uid)) == (before.pid, "running")
+        assert world.engine.observe().lost == lost
+
+
+def test_what_went_down_with_the_host_is_known_as_such() -> None:
+    with lab() as (private, world):
+        uid = world.new_uid()
+        world.running(uid)
+        private.crash_host()
+        world.until(lambda: world.engine.observe().blind)
+        private.start()
+        world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
+        assert end_of(world.only(uid), Memory(), world.engine.observe().lost).reason == "EngineLost"
+
+
+def test_a_daemon_that_comes_after_the_engine_knows_it_too() -> None:
+    with lab() as (private, world):
+        uid = world.new_uid()
+        world.running(uid)
+        world.engine.close()
+        private.end()
+        private.start()
+        later = DockerEngine(world.instance_id, base_url=private.base_url, clock=WallClock())
+        again = World(world.instance_id, later, later.streams, world.hand)
+        try:
+            again.settled()
+            assert end_of(again.only(uid), Memory(), later.observe().lost).reason == "EngineLost"
+        finally:
+            later.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_engine_that_answers_nothing_is_unknown_not_empty(number: signal.Signals) -> None:
+    with lab() as (private, world):
+        uid = world.new_uid()
+        world.running(uid)
+        before = world.engine.observe().containers
+        private.freeze() if number == signal.SIGSTOP else private.end(number)
+        world.engine.request_look()
+        world.until(lambda: world.engine.observe().blind, 60)
+        assert world.engine.observe().containers.keys() == before.keys()
+        private.thaw() if number == signal.SIGSTOP else private.start()
+        world.until(lambda: not world.engine.observe().blind, 60)
+        assert world.view(uid)

@@ -1,0 +1,1 @@
+"""Laboratories: engines and networks of the tests' own, which may be broken at will."""

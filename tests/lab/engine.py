@@ -1,0 +1,219 @@
+"""A Docker Engine of the test's own, which may be stopped, killed, frozen and started again.
+
+It lives in a network and a mount namespace of its own (two engines in one network namespace take each other's bridge
+and rules), with its own data, state, cgroup and socket. The namespaces are held by a process that does nothing, so
+that they outlive the engine: what live-restore keeps running stays mounted and connected. Needs root.
+
+    with private_engine("--live-restore") as engine:
+        engine.load("paddock/test-tiny:1")
+        engine.end(signal.SIGKILL); engine.start()
+"""
+
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.daemon import wait_for
+
+UP_SECONDS = 90.0
+_CALL_SECONDS = 5.0
+_CONTAINERD = re.compile(r"(\S*/)?containerd ")
+
+
+class Namespaces:
+    """A network and a mount namespace, there as long as the process `pid` that holds them."""
+
+    def __init__(self) -> None:
+        # Slave: what the host mounts is seen in here, what is mounted in here is not seen by the host.
+        held = "ip link set lo up && echo held && exec sleep infinity"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--propagation", "slave", "sh", "-c", held], stdout=subprocess.PIPE
+        )
+        assert self._holder.stdout is not None
+        with self._holder.stdout as said:
+            assert said.readline() == b"held\n", "the namespaces could not be made: are you root?"
+        self.pid = self._holder.pid
+
+    def enter(self, *command: str) -> tuple[str, ...]:
+        """The command line that runs `command` in there."""
+        return ("nsenter", f"--target={self.pid}", "--net", "--mount", "--", *command)
+
+    def run(self, *command: str) -> str:
+        """Run a command in there; its output. AssertionError with what it said if it fails."""
+        done = subprocess.run(self.enter(*command), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+        return done.stdout
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait(10)
+
+
+class PrivateEngine:
+    """One engine over one data folder. `folder`'s path is short: a socket's path has little room."""
+
+    def __init__(self, folder: Path, *options: str, namespaces: Namespaces | None = None) -> None:
+        """`options` are dockerd's; `namespaces` are the caller's to close, made here when not given."""
+        self.folder, self.options = folder, options
+        self._cgroup = f"paddock-lab-{uuid.uuid4().hex[:8]}"
+        self._own_namespaces = namespaces is None
+        self.namespaces = namespaces or Namespaces()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.base_url = f"unix://{folder}/engine.sock"
+
+    @property
+    def pid(self) -> int:
+        """dockerd's own."""
+        assert self._process is not None
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
+        self._end_left_behind()
+        with (self.folder / "engine.log").open("ab") as log:
+            self._process = subprocess.Popen(self.namespaces.enter(*self._command()), stdout=log, stderr=log)
+
+    def start(self) -> "PrivateEngine":
+        """Start it, and wait until it answers."""
+        self.launch()
+        self.wait_until_up()
+        return self
+
+    def wait_until_up(self) -> None:
+        wait_for("the engine answers", lambda: self.answers() or self._over(), UP_SECONDS)
+        assert not self._over(), f"the engine ended:\n{self.log()}"
+
+    def log(self) -> str:
+        """Its last lines."""
+        return "\n".join((self.folder / "engine.log").read_text().splitlines()[-30:])
+
+    def answers(self) -> bool:
+        """Whether it answers a ping."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as link:
+            link.settimeout(_CALL_SECONDS)
+            try:
+                link.connect(str(self.folder / "engine.sock"))
+                link.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+                answer = http.client.HTTPResponse(link)
+                with contextlib.closing(answer):
+                    answer.begin()
+                    return answer.status == 200
+            except (OSError, http.client.HTTPException):
+                return False
+
+    def docker(self, *arguments: str, check: bool = True) -> str:
+        """The docker command on this engine; its output."""
+        command = ["docker", "-H", self.base_url, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
+        return done.stdout.strip()
+
+    def load(self, *images: str) -> None:
+        """Give it images of the host's engine."""
+        saved = self.folder / "images.tar"
+        subprocess.run(["docker", "save", "-o", str(saved), *images], check=True, timeout=300)
+        self.docker("load", "-q", "-i", str(saved))
+        saved.unlink()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End dockerd by this signal, and wait until it is gone; what it leaves behind is left."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(UP_SECONDS)
+
+    def freeze(self) -> None:
+        """It hangs: its socket takes connections, and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def crash_host(self) -> None:
+        """All of it at once, as by a power cut: dockerd, containerd, every container. What is in /run is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for("all are gone", lambda: not self._processes())
+        mounted = f"cut -d' ' -f2 /proc/mounts | grep '^{self.folder}/' | sort -r"
+        self.namespaces.run("sh", "-c", f"{mounted} | xargs -r umount -l")
+        shutil.rmtree(self.folder / "exec", ignore_errors=True)
+        for name in ("engine.pid", "engine.sock"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End it with all that it runs, and remove what it has written, except `folder` itself."""
+        if self._process is not None:
+            self.crash_host()
+        if self._own_namespaces:
+            self.namespaces.close()
+        for found in self._cgroups():
+            for each in sorted((*found.glob("**/"), found), key=lambda path: -len(path.parts)):
+                with contextlib.suppress(FileNotFoundError):
+                    each.rmdir()
+
+    def _command(self) -> tuple[str, ...]:
+        folder = self.folder
+        return (
+            *("dockerd", "-H", self.base_url, "--pidfile", f"{folder}/engine.pid"),
+            *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"),
+            *("--cgroup-parent", f"/{self._cgroup}"),
+            *self.options,
+        )
+
+    def _over(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def _end_left_behind(self) -> None:
+        """The containerd of an engine that was killed: it dies with its parent, but not at once."""
+        for pid in self._processes(_CONTAINERD):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for("containerd is gone", lambda: not self._processes(_CONTAINERD))
+        # Where nobody has collected it yet, dockerd takes what is left of it for one that runs, and waits for it.
+        (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
+
+    def _processes(self, like: re.Pattern[str] | None = None) -> list[int]:
+        """What runs in the engine's cgroups, and what was started with a path below its folder."""
+        if like is None:
+            listed = [each.read_text().split() for found in self._cgroups() for each in found.rglob("cgroup.procs")]
+            inside = {int(pid) for pids in listed for pid in pids}
+        else:
+            inside = set()
+        for found in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                line = found.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if f"{self.folder}/exec" in line and not line.startswith("dockerd") and (not like or like.match(line)):
+                    inside.add(int(found.parent.name))
+        return sorted(inside)
+
+    def _cgroups(self) -> list[Path]:
+        root = Path("/sys/fs/cgroup")
+        return [found for found in (root / self._cgroup, *root.glob(f"*/{self._cgroup}")) if found.is_dir()]
+
+
+@contextmanager
+def private_engine(*options: str, images: tuple[str, ...] = ("paddock/test-tiny:1",)) -> Iterator[PrivateEngine]:
+    """An engine that is up and has these images, and that is gone with everything at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="pdk-"))
+    engine = PrivateEngine(folder, *options)
+    try:
+        engine.start()
+        if images:
+            engine.load(*images)
+        yield engine
+    finally:
+        engine.close()
+        shutil.rmtree(folder)
