@@ -41,6 +41,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
+from controller.service.exec_rules import ExecRules
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -180,6 +181,7 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)

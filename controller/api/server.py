@@ -39,6 +39,7 @@ class ApiServer:
             lifespan="off",
             ws="websockets-sansio",
             ws_max_size=1 << 20,
+            ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
             server_header=False,
             timeout_graceful_shutdown=grace_seconds,
         )

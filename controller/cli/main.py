@@ -26,6 +26,7 @@ COMMANDS = {
     "why": "Show why a sandbox is as it is, and what it waits for.",
     "logs": "Show the log of a sandbox.",
     "exec": "Run a command in a sandbox.",
+    "shell": "Open a shell in a sandbox.",
     "explain": "Show what the fields of a kind mean.",
     "completion": "Print the script that completes words in your shell.",
     "serve": "Run the daemon.",

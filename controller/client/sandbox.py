@@ -1,12 +1,11 @@
 """One sandbox from a program's side."""
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from controller.client import exec as exec_
 from controller.client.connection import Connection, segment
-from controller.client.exec import PIECE_BYTES, Completed, Running
+from controller.client.exec import Completed, Running
 
 
 class Sandbox:
@@ -25,19 +24,22 @@ class Sandbox:
         command: Sequence[str],
         *,
         stdin: bool = False,
+        tty: bool = False,
         env: Mapping[str, str] | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> Running:
-        """Start a command, to read its output as it comes. One that idleness suspended is woken for it.
+        """Start a command, to read its output as it comes. A box that idleness suspended is woken for it.
 
-        Past `timeout_seconds` the command is killed, and its exit code is 124.
+        Past `timeout_seconds` the command is killed, and its exit code is 124; without it the daemon's own limit
+        holds, but for a terminal (`tty`); 0 is none.
         """
         return exec_.start(
             self.connection,
             self.path,
             command,
             stdin=stdin,
+            tty=tty,
             env=env,
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,
@@ -52,17 +54,19 @@ class Sandbox:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> Completed:
-        """Run a command to its end, and gather what it wrote."""
-        gathered: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        options = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
-        with self.start(command, stdin=bool(stdin), **options) as running:  # type: ignore[arg-type]
-            pieces = (stdin[at : at + PIECE_BYTES] for at in range(0, len(stdin), PIECE_BYTES))
-            if stdin:
-                threading.Thread(target=running.feed, args=(pieces,), name="stdin", daemon=True).start()
-            for each in running:
-                gathered[each.stream].append(each.data)
-        assert running.exit_code is not None  # the iteration has ended
-        return Completed(running.exit_code, b"".join(gathered["stdout"]), b"".join(gathered["stderr"]))
+        """Run a command to its end, and gather what it wrote. `timeout_seconds` as for `start`.
+
+        For more than a few MiB of input or output use `start`.
+        """
+        return exec_.run(
+            self.connection,
+            self.path,
+            command,
+            stdin=stdin,
+            env=env,
+            working_dir=working_dir,
+            timeout_seconds=timeout_seconds,
+        )
 
     @contextmanager
     def logs(

@@ -11,6 +11,8 @@ from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.escapes import Escapes
+from controller.service.exec_rules import ExecRules
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
@@ -50,6 +52,7 @@ def make_services(
     watches: Watches | None = None,
     meter: Meter | None = None,
     in_use: InUse | None = None,
+    exec_rules: ExecRules | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -80,7 +83,14 @@ def make_services(
         registry=registry,
         apply=apply,
         objects=objects,
-        into_box=IntoBox(objects=objects, engine=engine, streams=streams, used=used),
+        into_box=IntoBox(
+            objects=objects,
+            engine=engine,
+            streams=streams,
+            used=used,
+            rules=exec_rules or ExecRules(),
+            escapes=Escapes(store=store, engine=engine, clock=clock),
+        ),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
