@@ -45,7 +45,7 @@ def raw(resized: Callable[[], None]) -> Iterator[None]:
     earlier[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: resized())
     atexit.register(restore)
     try:
-        tty.setraw(handle)
+        tty.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is for the command
         yield
     finally:
         restore()
