@@ -82,7 +82,7 @@ def make_services(
         objects=objects,
         into_box=IntoBox(objects=objects, engine=engine, streams=streams, used=used),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
-        patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
+        patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
             store=store,
             registry=registry,
