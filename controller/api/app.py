@@ -9,6 +9,7 @@ from controller.api import (
     box_routes,
     diff_routes,
     errors,
+    file_routes,
     health_routes,
     kind_routes,
     openapi,
@@ -45,6 +46,7 @@ def create_app(
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
