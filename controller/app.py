@@ -42,6 +42,7 @@ from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
+from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -182,6 +183,13 @@ class Daemon:
             meter=meter,
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            files=engine.files,
+            transfers=TransferLimits(
+                total=settings.transfers,
+                per_sandbox=settings.transfers_per_sandbox,
+                max_bytes=settings.transfer_max_bytes,
+                stall_seconds=settings.transfer_stall_seconds,
+            ),
         )
         api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)

@@ -7,16 +7,18 @@ The contract suites in tests/contract say what an implementation must hold to.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
 from controller.kinds.probe import ProbeResult, Watch
+from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -156,6 +158,36 @@ class Streams(Protocol):
         ...
 
 
+class FileWork(Protocol):
+    """One file operation under way. Its methods may block; `close`, from any thread, ends each of them."""
+
+    def send(self, data: bytes) -> None:
+        """A piece of input; waits while the box is behind. Raises FileError."""
+        ...
+
+    def end(self) -> None:
+        """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
+        ...
+
+    def receive(self) -> bytes:
+        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
+        ...
+
+    def result(self) -> Mapping[str, Any]:
+        """What it says: before its output (read, pack), and once it is done. Raises FileError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A box's files, as its user sees them; see kinds/files.py."""
+
+    def begin(self, container: Container, ask: FileAsk) -> FileWork:
+        """Start an operation in a container that runs. Raises FileError."""
+        ...
+
+
 class InUse(Protocol):
     """Who uses which box now: the doors tell it, each turn heeds it. See loop/activity.py."""
 
@@ -242,6 +274,10 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
+    def held(self) -> Mapping[str, Amount]:
+        """What the stored instances reserve, by namespace, and all of them on the host ("")."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...

@@ -65,6 +65,12 @@ class Settings(BaseSettings):
     exec_output_bytes: int = Field(
         default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
     )
+    transfers: int = Field(default=32, ge=1, le=1024, description="file operations in boxes at a time")
+    transfers_per_sandbox: int = Field(default=8, ge=1, le=1024)
+    transfer_max_bytes: int = Field(default=16 << 30, ge=1, description="of one file, or one archive, in or out")
+    transfer_stall_seconds: float = Field(
+        default=30.0, gt=0, le=3600.0, description="a client that takes or sends nothing for so long is cut off"
+    )
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -71,10 +71,20 @@ start_postgres() {
     export PADDOCK_TEST_POSTGRES="postgresql+psycopg://postgres@/postgres?host=$scratch"
 }
 
+# Programs that some tests drive; where they cannot be had, those tests say that they were skipped.
+install_witnesses() {
+    local missing=()
+    for found in zsh fish; do have "$found" || missing+=("$found"); done
+    if [ ${#missing[@]} -eq 0 ] || ! on_debian || ! is_root; then return 0; fi
+    step "Installing what some tests drive"
+    apt_install "${missing[@]}"
+}
+
 cd "$ROOT"
 if engine_answers; then engine_was_up=yes; fi
 deploy/engine.sh start
 deploy/venv.sh --dev
+install_witnesses
 images/build.sh tiny python
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip

@@ -16,10 +16,12 @@ from controller.kinds.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
 from controller.ports import Chunk
 from controller.service.apply import Source
+from controller.service.files import TransferLimits
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
+from tests.fakes.files import FakeFiles
 
 QUICKSTART = """\
 apiVersion: paddock/v1alpha1
@@ -133,6 +135,7 @@ class World:
     woken: list[int] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
     refusals: list[tuple[str, str]] = field(default_factory=list)
+    files: FakeFiles = field(default_factory=FakeFiles)
 
     @property
     def app(self) -> Any:
@@ -178,12 +181,17 @@ class World:
         return [each.result for each in self.services.apply.apply([Source("spec.yaml", text)], **options)]
 
 
-def make_world(folder: Path, registry: Registry | None = None, engine: FakeEngine | None = None) -> World:
+def make_world(
+    folder: Path,
+    registry: Registry | None = None,
+    engine: FakeEngine | None = None,
+    transfers: TransferLimits | None = None,
+) -> World:
     """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
     store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
-    numbers = itertools.count(1)
+    numbers, files = itertools.count(1), FakeFiles()
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
         return refusals
@@ -193,9 +201,11 @@ def make_world(folder: Path, registry: Registry | None = None, engine: FakeEngin
         store=store,
         engine=engine or view,
         streams=engine or streams,
+        files=engine.files if engine else files,
         admit=admit,
+        transfers=transfers,
         clock=clock,
         wake=lambda: woken.append(1),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
-    return World(folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals)
+    return World(folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals, files=files)

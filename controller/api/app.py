@@ -10,6 +10,7 @@ from controller.api import (
     diff_routes,
     errors,
     exec_routes,
+    file_routes,
     health_routes,
     kind_routes,
     openapi,
@@ -47,6 +48,7 @@ def create_app(
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
+            app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.

@@ -1,5 +1,6 @@
 """Around every request: how large it may be, and what is counted of it."""
 
+import re
 import time
 
 from starlette.datastructures import Headers
@@ -7,21 +8,26 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.paths import PREFIX
 from controller.ports import Meter
 from controller.service import wire
 
 MAX_BODY_BYTES = 12 << 20
+STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
 
 
 class BodyLimit:
-    """Refuses bodies over the limit, by what they announce or by what has come."""
+    """Refuses bodies over the limit, by what they announce or by what has come.
+
+    What is streamed into a box is left alone: it has limits of its own (file_routes.py).
+    """
 
     def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
         self._app, self._limit_bytes = app, limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "0")

@@ -23,8 +23,12 @@ class SocketTaken(Exception):
 
 
 def _not_the_denial(record: logging.LogRecord) -> bool:
-    """uvicorn calls it an error when a WebSocket is answered with an HTTP response, which is how we refuse one."""
-    return "without completing handshake" not in record.getMessage()
+    """uvicorn calls it an error when a WebSocket is answered with an HTTP response, which is how we refuse one.
+
+    And when a response is not finished, which is how the client of a transfer learns that it broke off (transfer.py).
+    """
+    words = record.getMessage()
+    return "without completing handshake" not in words and "without completing response" not in words
 
 
 class ApiServer:

@@ -11,10 +11,13 @@ from controller.kinds.text_file import MAX_BYTES, decode
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read(names: Sequence[str]) -> list[dict[str, str]]:
-    """The texts, as the API takes them. CliError with everything that can't be read."""
+def read(names: Sequence[str], *, recursive: bool = False) -> list[dict[str, str]]:
+    """The texts, as the API takes them. CliError with everything that can't be read.
+
+    `recursive`: with the folders below a folder.
+    """
     found, problems = [], []
-    for file, data in _bytes(names):
+    for file, data in _bytes(names, recursive):
         text = decode(file, data)
         if isinstance(text, Problem):
             problems.append(str(text))
@@ -25,12 +28,12 @@ def read(names: Sequence[str]) -> list[dict[str, str]]:
     return found
 
 
-def _bytes(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]:
     for name in names:
         if name == "-":
             yield "stdin", sys.stdin.buffer.read(MAX_BYTES + 1)
             continue
-        for path in _paths(Path(name)):
+        for path in _paths(Path(name), recursive):
             try:
                 with path.open("rb") as file:
                     yield str(path), file.read(MAX_BYTES + 1)
@@ -38,10 +41,12 @@ def _bytes(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
                 raise CliError(f"can't read {path}: {error.strerror}") from error
 
 
-def _paths(path: Path) -> list[Path]:
+def _paths(path: Path, recursive: bool) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES and each.is_file())
+    inside = path.rglob("*") if recursive else path.iterdir()
+    found = sorted(each for each in inside if each.suffix in _SUFFIXES and each.is_file())
     if not found:
-        raise CliError(f"there is no {', '.join(_SUFFIXES)} file in {path}; name a file, or a folder that holds some")
+        hint = "name a file, or a folder that holds some" + ("" if recursive else " (-R: folders below it, too)")
+        raise CliError(f"there is no {', '.join(_SUFFIXES)} file in {path}; {hint}")
     return found

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import in_words
+from controller.cli.flags import plain
 from controller.client.errors import ClientError
 
 # Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
@@ -28,6 +29,7 @@ COMMANDS = {
     "exec": "Run a command in a sandbox.",
     "shell": "Open a shell in a sandbox.",
     "explain": "Show what the fields of a kind mean.",
+    "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the script that completes words in your shell.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",
@@ -43,8 +45,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"controller.cli.commands.{cmd_name}")
-        command: click.Command = getattr(module, f"{cmd_name}_")
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"controller.cli.commands.{name}")
+        command: click.Command = getattr(module, f"{name}_")
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -52,6 +55,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ClientError as error:
             raise in_words(error) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, plain(command, rest) if command else rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -49,7 +49,10 @@ def selector_option(command: F) -> F:
 
 
 def files_option(command: F) -> F:
-    """-f; may be given often."""
+    """-f, which may be given often, and -R."""
+    command = click.option("-R", "--recursive", is_flag=True, help="Also the folders below a folder named with -f.")(
+        command
+    )
     return click.option(
         "-f",
         "--filename",

@@ -18,8 +18,10 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def table(found: dict[str, Any], *, wide: bool = False, header: bool = True, namespaces: bool = False) -> str:
-    """A Table of the server as text."""
+def table(
+    found: dict[str, Any], *, wide: bool = False, header: bool = True, namespaces: bool = False, labels: bool = False
+) -> str:
+    """A Table of the server as text; `namespaces` and `labels` ask for a column of them."""
     shown = [at for at, each in enumerate(found["columnDefinitions"]) if wide or not each.get("priority")]
     rows = [[str(row["cells"][at]) for at in shown] for row in found["rows"]]
     titles = [str(found["columnDefinitions"][at]["name"]).upper() for at in shown]
@@ -27,6 +29,11 @@ def table(found: dict[str, Any], *, wide: bool = False, header: bool = True, nam
         titles.insert(0, "NAMESPACE")
         for cells, row in zip(rows, found["rows"], strict=True):
             cells.insert(0, str(row["object"]["metadata"].get("namespace", "")))
+    if labels:
+        titles.append("LABELS")
+        for cells, row in zip(rows, found["rows"], strict=True):
+            has = row["object"]["metadata"].get("labels") or {}
+            cells.append(",".join(f"{key}={value}" for key, value in sorted(has.items())) or "<none>")
     return columns([titles, *rows] if header else rows)
 
 

@@ -7,6 +7,7 @@ from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
+from controller.engine.files import DockerFiles
 from controller.engine.look import BackgroundLook, Looker
 from controller.engine.observe import View
 from controller.engine.probes import DockerProbes
@@ -14,7 +15,7 @@ from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Meter, NullMeter, Probes, Streams, Wake
+from controller.ports import Clock, Files, Meter, NullMeter, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -59,6 +60,7 @@ class DockerEngine:
         ]
         self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
+        self._files = DockerFiles()
         self._actor = Actor(
             instance_id,
             self._client,
@@ -75,6 +77,11 @@ class DockerEngine:
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def files(self) -> Files:
+        """The files of the boxes of this engine; closed with it."""
+        return self._files
 
     @property
     def probes(self) -> Probes:
@@ -95,6 +102,7 @@ class DockerEngine:
             self._inspector.stop()
             self._background.stop()
             self._streams.close()
+            self._files.close()
             self._client.close()
 
     def observe(self) -> Observation:

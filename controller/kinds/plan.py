@@ -19,12 +19,16 @@ from controller.kinds.quota import Ceiling
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Actions of one object, carried out in order; the first that fails ends the group."""
+    """Actions of one object, carried out in order; the first that fails ends the group.
+
+    `urgent`: few and quick, and somebody waits for them; they do not queue up behind starts.
+    """
 
     ref: ObjectRef
     generation: int
     deleting: bool
     actions: tuple[Action, ...]
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ WORDS: Mapping[str, str] = {
     "Metadata.generation": "Counts the changes of the spec; only Paddock sets it.",
     "Metadata.creationTimestamp": "When it was made; only Paddock sets it.",
     "Metadata.deletionTimestamp": "When its deletion was asked for; only Paddock sets it.",
-    "Metadata.finalizers": "What has to be cleaned up before it goes; only Paddock sets it.",
+    "Metadata.finalizers": "What is to be done before it goes. Paddock has its own; a patch adds or takes off others.",
     "Metadata.ownerReferences": "The objects it goes with: once all of them are gone, it is deleted.",
     "OwnerReference.apiVersion": "The version that the owner is written for.",
     "OwnerReference.kind": "The owner's kind.",

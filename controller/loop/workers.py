@@ -19,16 +19,21 @@ from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
+_FOR_URGENT = 2  # threads beside the others: claims take some milliseconds, starts tenths of seconds
 
 
 class Workers:
-    """A fixed number of threads. An object is in flight from `start` until its result was taken by `settle`."""
+    """A fixed number of threads, and a few for what is urgent.
+
+    An object is in flight from `start` until its result was taken by `settle`.
+    """
 
     def __init__(
         self, engine: Engine, meter: Meter, *, threads: int, wake: Wake, may_act: Callable[[], bool] = lambda: True
     ) -> None:
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
+        self._express = ThreadPoolExecutor(_FOR_URGENT, thread_name_prefix="express")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
@@ -55,7 +60,7 @@ class Workers:
             if self._stopping:
                 return
             self._running[group.ref.uid] = time.perf_counter()
-            self._pool.submit(self._carry_out, group)
+            (self._express if group.urgent else self._pool).submit(self._carry_out, group)
         self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
         self._publish()
 
@@ -72,6 +77,7 @@ class Workers:
         """
         with self._lock:
             self._stopping = True
+        self._express.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def ages_seconds(self) -> tuple[float, ...]:

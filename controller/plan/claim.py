@@ -1,7 +1,11 @@
-"""A claimed box on its way to being the sandbox's: it is not Ready before its limits and its name are as asked."""
+"""A claimed box on its way to being the sandbox's: it is not Ready before its limits are as asked.
+
+Its name is not waited for: everything goes by ids, and a rename is one more engine call. It is put right after that.
+"""
 
 from dataclasses import replace
 
+from controller.kinds.action import RenameContainer
 from controller.plan.case import Decision
 
 REASON = "Claiming"
@@ -9,11 +13,14 @@ EXHAUSTED = "PoolExhausted"
 
 
 def settle(decision: Decision) -> Decision:
-    """The decision, held at Claiming while anything is still to be done in the container that was taken over."""
+    """The decision, held at Claiming while anything but the name is to be done in the container taken over."""
     if not decision.memory.claiming:
         return decision
-    if decision.actions and not decision.reason:
-        return replace(decision, reason=REASON, message="taking a warm box over: " + ", ".join(decision.drift))
+    first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
+    if first and not decision.reason:
+        drift = tuple(each for each in decision.drift if each != "name")
+        words = "taking a warm box over: " + ", ".join(drift)
+        return replace(decision, actions=first, drift=drift, reason=REASON, message=words)
     if decision.reason == "EngineUnreachable":
         return decision
     return replace(decision, memory=replace(decision.memory, claiming=False))

@@ -76,6 +76,7 @@ class Draft:
     short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
+    starts: int | None = None  # how many members of pools may still be started in this pass; None: any number
     orphans: Sweep = field(default_factory=Sweep)
     deletions: list[Deletion] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)

@@ -17,11 +17,12 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
-from controller.plan import probes
+from controller.plan import probes, refill, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
 from controller.plan.claim import EXHAUSTED
+from controller.plan.claim import REASON as CLAIMING
 from controller.plan.draft import Asking, Draft
 from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
@@ -45,6 +46,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
     draft = Draft()
+    refill.hold_back(draft, snapshot, members)
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
@@ -155,7 +157,9 @@ def _consider(
     case = case_with(snapshot, sandbox, policy, memo, memory)
     decision = decide(case)
     if any(isinstance(each, CreateContainer) for each in decision.actions):
-        decision = _launched(draft, snapshot, sandbox, decision, memory)
+        if result is None and not refill.may_start(draft, instance):
+            return
+        decision = _launched(draft, snapshot, sandbox, decision, memory, policy)
     asked = Asking(case, decision, claim(case, decision, instance), instance, key, quiet=result is None)
     if asked.claim.asks:
         draft.asking.append(asked)
@@ -218,7 +222,8 @@ def _conclude(
         draft.probes.append(Probing(sandbox.ref, watches))
     _time(draft, case, decision, memo)
     if decision.actions:
-        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions))
+        urgent = decision.reason == CLAIMING
+        draft.groups.append(Group(sandbox.ref, sandbox.generation, case.deleting, decision.actions, urgent))
     elif decision.reason and not decision.finalize:
         draft.deferrals.append(Deferral(sandbox.ref, decision.reason, decision.message, decision.until))
     elif decision.deferred:
@@ -227,12 +232,13 @@ def _conclude(
         draft.wakes.append(decision.until)
 
 
-def _launched(draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory) -> Decision:
+def _launched(
+    draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy
+) -> Decision:
     """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
     required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
     if not required or before.launch:
-        launch = f"Cold: {pools.cold(snapshot, sandbox)}"
-        return replace(decision, memory=replace(decision.memory, launch=launch))
+        return warm.launched_cold(snapshot, sandbox, decision, before, policy)
     pool, missing = pools.place(snapshot, sandbox, draft.granted)
     if missing:
         draft.queued[pool] += 1

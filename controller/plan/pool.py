@@ -1,4 +1,4 @@
-"""SandboxPool: how many members to add, which to retire, what to say of it; and which boxes a new sandbox may claim.
+"""SandboxPool: how many members to add, which to retire, and what to say of it. Who may claim one is in warm.py.
 
 A member is planned as a sandbox of its own that nobody has asked for yet: `as_sandbox` makes it look like one to the
 planner. A claim makes that true: the new Sandbox takes over the member's uid, and with it container, record and name.
@@ -19,8 +19,7 @@ from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import probes
 from controller.plan.backoff import waits
 from controller.plan.status import dated
-from controller.policy.levels import Policy
-from controller.policy.sandbox import Rendered, render
+from controller.policy.sandbox import Rendered
 
 WARM, RETIRED = "warm", "retired"
 _LAST = -1_000_000  # what is warm comes after what is wanted
@@ -47,15 +46,19 @@ class Turnover:
     until: float | None
 
 
+def member_spec(pool: Pool) -> SandboxSpec | None:
+    """What a member is asked to be: a sandbox of the template that says nothing of its own. None: unreadable."""
+    if pool.spec is None:
+        return None
+    lifecycle = Lifecycle(
+        shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
+        startup_deadline_seconds=pool.spec.startup_deadline_seconds,
+    )
+    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=_LAST)
+
+
 def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
     """A member as the planner plans it. One that is to go looks like a sandbox that is being deleted."""
-    spec = None
-    if pool.spec is not None:
-        lifecycle = Lifecycle(
-            shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
-            startup_deadline_seconds=pool.spec.startup_deadline_seconds,
-        )
-        spec = SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=_LAST)
     obj = StoredObject(
         kind="SandboxPool",
         namespace=instance.namespace,
@@ -66,7 +69,7 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
         created_at=instance.created_at,
         deleted_at=instance.created_at if instance.role == RETIRED else None,
     )
-    return Sandbox(obj, spec, pool.template, pool.broken)
+    return Sandbox(obj, member_spec(pool), pool.template, pool.broken)
 
 
 def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
@@ -230,66 +233,6 @@ def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int) 
         yield Condition("Degraded", "True", "MembersFail", trouble)
     else:
         yield Condition("Degraded", "False", "AsExpected")
-
-
-def claimed_memory(memory: Memory) -> Memory:
-    """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
-    return replace(memory, launch="Warm", claiming=True, restarts=0, crashes=0, last_end=None)
-
-
-def claimable(
-    snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec, policy: Policy
-) -> Iterator[tuple[Pool, Instance]]:
-    """The members that this new sandbox may take over, oldest first, each with its pool.
-
-    Those whose container is just what the sandbox would get, but for what is changed in place (limits, the name).
-    """
-    if spec.template_ref is None or spec.pool_policy == "Never" or spec.run_state != "Running":
-        return
-    pools = {
-        uid: each
-        for uid, each in snapshot.pools.items()
-        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
-    }
-    members = [each for each in snapshot.instances.values() if each.role == WARM and each.parent_uid in pools]
-    for each in sorted(members, key=lambda member: (member.created_at, member.uid)):
-        if each.uid not in snapshot.in_flight and _fits(snapshot, pools[each.parent_uid], each, spec, policy):
-            yield pools[each.parent_uid], each
-
-
-def _fits(snapshot: Snapshot, pool: Pool, instance: Instance, spec: SandboxSpec, policy: Policy) -> bool:
-    seen = snapshot.observed.containers.get(instance.uid, ())
-    own = [each for each in seen if each.id == instance.memory.container]
-    if snapshot.observed.blind or len(own) != 1 or pool.template is None or pool.obj.deleted_at is not None:
-        return False
-    name = instance.memory.hostname
-    wanted = render(spec, pool.template, name=name, uid=instance.uid, policy=policy)
-    same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
-    return same and is_ready(instance, own[0], wanted)
-
-
-def names_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[str]:
-    """The pools that could have a member for this sandbox, by name."""
-    if spec.template_ref is None or spec.pool_policy == "Never":
-        return []
-    return sorted(
-        each.obj.name
-        for each in snapshot.pools.values()
-        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
-    )
-
-
-def cold(snapshot: Snapshot, sandbox: Sandbox) -> str:
-    """Why a sandbox was started without a pool, for its status."""
-    spec = sandbox.spec
-    if spec is None or spec.template_ref is None:
-        return "its template is its own; pools have boxes of a SandboxTemplate"
-    if spec.pool_policy == "Never":
-        return "poolPolicy is Never"
-    names = names_for(snapshot, sandbox.obj, spec)
-    if not names:
-        return f"there is no SandboxPool of template `{spec.template_ref.name}`"
-    return f"pool {', '.join(f'`{name}`' for name in names)} had no member ready of its template as it is now"
 
 
 def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:

@@ -14,16 +14,18 @@ from typing import Any
 
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
-from controller.kinds.meta import Condition
+from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, HostFacts, State
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
+from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Snapshot
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
 from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
-from controller.policy.ledger import HOST, Bound, bounds, judge
+from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
+from controller.policy.sandbox import effective_limits
 
 NO_LIMITS = Limits(0, 0, 0)
 WAITS = "QuotaExceeded"
@@ -154,6 +156,28 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
     return {namespace: Amount(*total) for namespace, total in sums.items()}
 
 
+def larger(one: Limits, other: Limits) -> Limits:
+    """The more of both, of each; the CPU shares are the second one's."""
+    return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
+
+
+def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
+    """Whether a new sandbox comes after one that waits for room: by its priority, for all of them are older.
+
+    What waits in vain for more than a quota could ever give holds up nobody.
+    """
+    found = bounds(snapshot.quotas.values(), snapshot.observed.facts)
+    shared = (*found.get(obj.namespace, ()), *found[HOST])
+    for each in snapshot.sandboxes.values():
+        words = "" if each.spec is None or each.spec.priority < spec.priority else _waits_for(each.obj)
+        if each.spec is None or not any(f"{bound}: " in words for bound in shared):
+            continue
+        limits = effective_limits(each.spec.resources, each.template, NO_LIMITS) if each.template else NO_LIMITS
+        if not any(never_fits(shared, amount_of(limits, 1))):
+            return True
+    return False
+
+
 def turn_of(case: Case) -> tuple[int, float, str, str, str]:
     """What the order of asking goes by: the highest priority first, then the oldest."""
     obj = case.obj
@@ -177,7 +201,7 @@ def without_room(case: Case, asked: Claim, words: str) -> Decision:
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
-    silent = _waited(case) or case.obj.kind != "Sandbox"
+    silent = bool(_waits_for(case.obj)) or case.obj.kind != "Sandbox"
     events = () if silent else (case.event(WAITS, words, warning=True),)
     return replace(
         resting,
@@ -188,9 +212,10 @@ def without_room(case: Case, asked: Claim, words: str) -> Decision:
     )
 
 
-def _waited(case: Case) -> bool:
-    found = case.obj.status.get("conditions", ())
-    return any(each["type"] == "Scheduled" and each["reason"] == WAITS for each in found)
+def _waits_for(obj: StoredObject) -> str:
+    """For what room its status tells that it waits; empty when it does not."""
+    found = obj.status.get("conditions", ())
+    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == WAITS), "")
 
 
 def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:
@@ -199,7 +224,7 @@ def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
     if not asked.seated and not asked.wants_seat:
         return Condition("Scheduled", "False", decision.reason or "NotAccepted", decision.message)
-    if case.blind and _waited(case):
+    if case.blind and _waits_for(case.obj):
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
     return Condition("Scheduled", "True", "Assigned", "to this host")
 

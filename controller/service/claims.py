@@ -1,23 +1,29 @@
 """Claims: a new Sandbox takes over a ready member of a pool, in the transaction that creates it.
 
 Which members are ready is read from the loop's last snapshot; whether one still is a member, from the store: two
-claims of one member are two writers of one row, and the second sees that it is taken.
+claims of one member are two writers of one row, and the second sees that it is taken. What the sandbox wants beyond
+what the member holds is reserved in the same transaction; without room for it, or behind others that wait for room,
+nothing is claimed: the planner lets it wait in its turn.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pydantic import ValidationError
 
+from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.labels import container_name
-from controller.kinds.meta import StoredObject
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.quota import amount_of
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan import pool as pools
+from controller.plan import quota, warm
 from controller.policy.levels import Policy
-from controller.ports import Meter, Transaction
-from controller.service.quota import Facts, has_seat
+from controller.policy.sandbox import effective_limits
+from controller.ports import Clock, Meter, Transaction
+from controller.service.quota import Facts, has_room
 
 _IN_ONE_GO = 32
 
@@ -25,8 +31,8 @@ _IN_ONE_GO = 32
 class Claims:
     """`snapshot` gives what the loop planned on last, None while there is nothing yet; `facts` are the host's."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], meter: Meter, facts: Facts) -> None:
-        self._snapshot, self._meter, self._facts = snapshot, meter, facts
+    def __init__(self, snapshot: Callable[[], Snapshot | None], meter: Meter, facts: Facts, clock: Clock) -> None:
+        self._snapshot, self._meter, self._facts, self._clock = snapshot, meter, facts, clock
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
         """The new object, with the uid of the member it takes over; the object as it is where there is none to take.
@@ -44,31 +50,51 @@ class Claims:
         self._count(last, obj, spec, found)
         if found is None:
             return obj
-        claimed = replace(obj, uid=found.uid)
-        transaction.put_instance(_handed_over(found, claimed))
+        member, reserves = found
+        claimed = replace(obj, uid=member.uid)
+        transaction.put_instance(_handed_over(member, claimed, reserves))
+        words = f"took over {member.memory.hostname}, a warm box of pool {member.parent_name}"
+        transaction.add_event(Event(claimed.ref, "Normal", "Claimed", words, self._clock.now()))
         return claimed
 
-    def _count(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec, found: Instance | None) -> None:
+    def _count(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec, found: object) -> None:
         """One claim, or one miss of each pool that could have had a member for it."""
-        if found is not None:
-            self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found.parent_name)
+        if isinstance(found, tuple):
+            self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found[0].parent_name)
             return
-        for name in pools.names_for(last, obj, spec):
-            self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=name)
+        for pool in warm.pools_for(last, obj, spec):
+            self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=pool.obj.name)
 
-    def _take(self, transaction: Transaction, last: Snapshot, obj: StoredObject, spec: SandboxSpec) -> Instance | None:
-        """The first member that is still there to be taken, and whose pool and template are still those of the look."""
-        candidates = list(pools.claimable(last, obj, spec, Policy()))
-        if not candidates or not has_seat(transaction, obj.namespace, self._facts()):
+    def _take(
+        self, transaction: Transaction, last: Snapshot, obj: StoredObject, spec: SandboxSpec
+    ) -> tuple[Instance, Limits] | None:
+        """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
+        facts = self._facts()
+        policy = Policy(host_cpus=facts.cpus)
+        if quota.is_behind(last, obj, spec):
             return None
-        for start in range(0, len(candidates), _IN_ONE_GO):
-            some = candidates[start : start + _IN_ONE_GO]
-            stored = transaction.instances_of([member.uid for _, member in some])
-            for pool, member in some:
-                now = stored.get(member.uid)
-                if now is not None and now.role == pools.WARM and _unmoved(transaction, pool):
-                    return now
+        for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):
+            if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
+                continue
+            level = policy.levels[pool.template.security_level]
+            wanted = effective_limits(spec.resources, pool.template, level.limits)
+            reserves = quota.larger(member.reserves, wanted)
+            whole, held = amount_of(reserves, 1), amount_of(member.reserves)
+            return (member, reserves) if has_room(transaction, obj.namespace, facts, whole, held) else None
         return None
+
+
+def _still_members(
+    transaction: Transaction, candidates: list[tuple[Pool, Instance]]
+) -> Iterator[tuple[Pool, Instance]]:
+    """Those that nobody has taken since the look, as they are stored, of pools and templates that did not change."""
+    for start in range(0, len(candidates), _IN_ONE_GO):
+        some = candidates[start : start + _IN_ONE_GO]
+        stored = transaction.instances_of([member.uid for _, member in some])
+        for pool, member in some:
+            now = stored.get(member.uid)
+            if now is not None and now.role == pools.WARM and _unmoved(transaction, pool):
+                yield pool, now
 
 
 def _unmoved(transaction: Transaction, pool: Pool) -> bool:
@@ -82,7 +108,7 @@ def _unmoved(transaction: Transaction, pool: Pool) -> bool:
     return template is not None and template.generation == pool.template_generation
 
 
-def _handed_over(member: Instance, obj: StoredObject) -> Instance:
+def _handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instance:
     """The member's row as the sandbox's."""
     return replace(
         member,
@@ -91,6 +117,7 @@ def _handed_over(member: Instance, obj: StoredObject) -> Instance:
         parent_kind=obj.kind,
         parent_name=obj.name,
         role="sandbox",
-        memory=pools.claimed_memory(member.memory),
+        reserves=reserves,
+        memory=warm.claimed_memory(member.memory),
         member_uid="",
     )

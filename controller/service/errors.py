@@ -54,6 +54,12 @@ class Gone(ServiceError):
     reason, code = "Expired", 410
 
 
+class TooLarge(ServiceError):
+    """More than one transfer may have."""
+
+    reason, code = "RequestEntityTooLarge", 413
+
+
 class Invalid(ServiceError):
     reason, code = "Invalid", 422
 
@@ -68,6 +74,12 @@ class ServiceUnavailable(ServiceError):
     """The store or the engine can't be used now."""
 
     reason, code = "ServiceUnavailable", 503
+
+
+class NoSpace(ServiceError):
+    """The box has no room for it."""
+
+    reason, code = "InsufficientStorage", 507
 
 
 def cause(problem: Problem) -> dict[str, Any]:

@@ -6,17 +6,31 @@ through others: a deletion could never end.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from controller.kinds.document import Document
 from controller.kinds.meta import StoredObject
 from controller.kinds.owner import owner_key
-from controller.kinds.problem import Problem
-from controller.kinds.registry import Registry
+from controller.kinds.problem import Path, Problem
+from controller.kinds.registry import Kind, Registry
 from controller.ports import Transaction
 
 Key = tuple[str, str, str]
 _PATH = ("metadata", "ownerReferences")
+
+
+class Referring(Protocol):
+    """What names its owners: a document, or an object that is patched."""
+
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def key(self) -> Key: ...
+    @property
+    def owner_references(self) -> Sequence[Mapping[str, Any]]: ...
+    def problem(self, path: Path, message: str) -> Problem: ...
 
 
 def sent_references(document: Document) -> list[dict[str, Any]]:
@@ -41,13 +55,13 @@ class Owners:
         kept = {key: each for key, each in stored.items() if key in given or key not in last}
         return self._with(document, kept)
 
-    def replaced(self, document: Document, current: StoredObject | None) -> StoredObject:
+    def replaced(self, document: Referring, current: StoredObject | None) -> StoredObject:
         """The object with the references of its document, and no others."""
         given = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
         return self._with(document, {key: each for key, each in stored.items() if key in given})
 
-    def _with(self, document: Document, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
+    def _with(self, document: Referring, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
         references = dict(kept)
         for at, each in enumerate(document.owner_references):
             found = self._resolved(document, each)
@@ -63,7 +77,7 @@ class Owners:
         self._wanted[document.key] = obj
         return obj
 
-    def _resolved(self, document: Document, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    def _resolved(self, document: Referring, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The reference with its owner's uid, or what speaks against it."""
         key = owner_key(given, document.namespace, self._registry)
         if key is None:
@@ -85,7 +99,7 @@ class Owners:
             return f"{word} was deleted and created anew since; leave `uid` out to mean the new one"
         return {**given, "uid": owner.uid}
 
-    def check_cycles(self, documents: Sequence[Document]) -> None:
+    def check_cycles(self, documents: Sequence[Referring]) -> None:
         """Note a problem for each document whose object would own itself through others. Call it last."""
         for each in documents:
             if each.owner_references:
@@ -93,7 +107,7 @@ class Owners:
                 if way:
                     self._say(each, None, f"it would own itself: {' is owned by '.join(way)}; break the circle")
 
-    def _way_back(self, document: Document) -> list[str]:
+    def _way_back(self, document: Referring) -> list[str]:
         """The chain of owners from the document's object to itself; empty when there is none."""
         seen: set[Key] = set()
         rest: list[tuple[Key, list[str]]] = [(document.key, [_word(document.key)])]
@@ -112,7 +126,7 @@ class Owners:
     def _at(self, key: Key) -> StoredObject | None:
         return self._wanted.get(key) or self._transaction.get(*key)
 
-    def _say(self, document: Document, at: int | None, message: str) -> None:
+    def _say(self, document: Referring, at: int | None, message: str) -> None:
         self.problems.append(document.problem(_PATH if at is None else (*_PATH, at), message))
 
 

@@ -1,4 +1,4 @@
-"""Patching one object: its spec, labels and annotations, checked and admitted as apply does it.
+"""Patching one object: its spec, and what of its metadata is the users', checked and admitted as apply does it.
 
 What a file applied stays remembered as it was: the next apply of that file keeps what a patch set beside it.
 """
@@ -8,21 +8,21 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import structlog
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from controller.kinds.document import without_nulls
-from controller.kinds.envelope import Metadata
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
 from controller.kinds.problem import Problem, field_text
-from controller.kinds.registry import Kind
-from controller.kinds.wording import faults
-from controller.ports import Clock, Store, Wake
-from controller.service import errors, wire
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Transaction, Wake
+from controller.service import errors, patch_metadata, wire
 from controller.service.apply import Admit
 from controller.service.json_patch import BadPatch, Mismatch, json_patch, merge_patch
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
+from controller.service.owners import Owners
+from controller.service.patch_metadata import model_problems
 from controller.service.quota import Facts, Fitting
 
 PatchType = Literal["merge", "json"]
@@ -32,8 +32,17 @@ _log = structlog.get_logger("paddock.patch")
 class Patch:
     """The use-case; `wake` is called after each commit that changed something."""
 
-    def __init__(self, *, store: Store, admit: Admit, wake: Wake, clock: Clock, facts: Facts = HostFacts) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        admit: Admit,
+        wake: Wake,
+        clock: Clock,
+        facts: Facts = HostFacts,
+    ) -> None:
+        self._registry, self._facts = registry, facts
         self._store, self._admit, self._wake, self._clock = store, admit, wake, clock
 
     def patch(
@@ -56,23 +65,29 @@ class Patch:
             current = transaction.get(kind.name, namespace, name)
             if current is None:
                 raise not_found(kind, namespace, name)
-            wanted = self._patched(kind, current, body, type_)
+            wanted = self._patched(transaction, kind, current, body, type_)
             unfitting = list(Fitting(transaction, [wanted], self._facts()).refusals(wanted))
             if unfitting:
                 raise errors.invalid([Problem("", 0, 0, field, message) for field, message in unfitting])
             if dry_run or wanted == current:
                 return wanted
-            wanted = transaction.put(wanted)
+            if wanted.deleted_at is not None and not wanted.finalizers:
+                transaction.remove(current)
+            else:
+                wanted = transaction.put(wanted)
         self._wake()
         _log.info("patched", object=str(wanted.ref), generation=wanted.generation, by=patched_by)
         return wanted
 
-    def _patched(self, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> StoredObject:
+    def _patched(
+        self, transaction: Transaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType
+    ) -> StoredObject:
         before = wire.obj(current)
         after = _carried_out(before, body, type_)
         _check(current, before, after)
         metadata, spec = after["metadata"], without_nulls(_plain(after["spec"]))
-        problems = _metadata_problems(metadata)
+        finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
+        problems += patch_metadata.problems_of(metadata)
         normal, wrong = _read(kind, current, spec)
         problems += wrong
         if normal is not None:
@@ -81,13 +96,27 @@ class Patch:
         if problems or normal is None:
             raise errors.invalid(problems)
         unmoved = same(kind, current.spec, normal)
-        return replace(
-            current,
+        patched = replace(
+            patch_metadata.laid_over(current, metadata),
             spec=current.spec if unmoved else normal.stored,
             generation=current.generation + (not unmoved),
-            labels=without_nulls(metadata.get("labels") or {}),
-            annotations=without_nulls(metadata.get("annotations") or {}),
+            finalizers=finalizers,
         )
+        return self._owned(transaction, kind, patched, _plain(metadata.get("ownerReferences") or ()))
+
+    def _owned(
+        self, transaction: Transaction, kind: Kind, obj: StoredObject, references: list[dict[str, Any]]
+    ) -> StoredObject:
+        """The object with these owners, each of them looked up where the patch has changed anything about them."""
+        if references == _plain(obj.owner_references):
+            return obj
+        referrer = patch_metadata.Referrer(kind, obj.namespace, obj.name, tuple(references))
+        owners = Owners(transaction, self._registry, {referrer.key: obj})
+        owned = owners.replaced(referrer, obj)
+        owners.check_cycles([referrer])
+        if owners.problems:
+            raise errors.invalid(owners.problems)
+        return owned
 
 
 def _plain(value: Any) -> Any:
@@ -104,8 +133,8 @@ def _carried_out(before: wire.Json, body: Any, type_: PatchType) -> Any:
         if not isinstance(body, Mapping):
             raise errors.BadRequest('a merge patch is a mapping, such as {"spec": {"runState": "Suspended"}}')
         return merge_patch(target, body)
-    for name in ("labels", "annotations"):
-        target["metadata"].setdefault(name, {})
+    for name, empty in (("labels", {}), ("annotations", {}), ("finalizers", []), ("ownerReferences", [])):
+        target["metadata"].setdefault(name, empty)
     try:
         return json_patch(target, body)
     except Mismatch as error:
@@ -125,13 +154,15 @@ def _check(current: StoredObject, before: wire.Json, after: Any) -> None:
         raise errors.Conflict(f"{word} was deleted and created anew since; read it again")
     if metadata.get("resourceVersion", str(current.resource_version)) != str(current.resource_version):
         raise errors.Conflict(f"{word} was changed since (it is at {current.resource_version}); read it again")
-    if current.deleted_at is not None:
-        raise errors.Conflict(f"{word} is being deleted; wait until it is gone, then create it anew")
-    free = ("labels", "annotations", "resourceVersion", "uid")
-    fixed = _differing("metadata", before["metadata"], metadata, free)
-    fixed += _differing("", before, after, ("metadata", "spec"))
+    leaving = current.deleted_at is not None
+    free = ("finalizers",) if leaving else patch_metadata.PATCHABLE
+    fixed = _differing("metadata", before["metadata"], metadata, (*free, "resourceVersion", "uid"))
+    fixed += _differing("", before, after, ("metadata",) if leaving else ("metadata", "spec"))
+    if leaving and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
+        text = f"{word} is being deleted; wait until it is gone, then create it anew"
+        raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
-        words = "can't be patched: only spec, metadata.labels and metadata.annotations can"
+        words = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
         raise errors.invalid([Problem("", 0, 0, field, words, "FieldValueForbidden") for field in fixed])
 
 
@@ -140,23 +171,13 @@ def _differing(around: str, before: Mapping[str, Any], after: Mapping[str, Any],
     return [f"{around}.{name}" if around else str(name) for name in names]
 
 
-def _metadata_problems(metadata: Mapping[str, Any]) -> list[Problem]:
-    kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
-    read = {"name": metadata["name"], **without_nulls(kept)}
-    try:
-        Metadata.model_validate(read, by_alias=True, by_name=False)
-    except ValidationError as error:
-        return _problems(Metadata, error, "metadata", read)
-    return []
-
-
 def _read(kind: Kind, current: StoredObject, spec: Mapping[str, Any]) -> tuple[Normal | None, list[Problem]]:
     """The spec as it would be stored. Fields that are not known are let through only where they are stored already."""
     known = _unknown(kind, current.spec)
     try:
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = _problems(kind.spec, error, "spec", spec)
+        found = model_problems(kind.spec, error, "spec", spec)
         stored = {field_text(("spec", *path)) for path in known}
         wrong = [each for each in found if each.field not in stored]
         if wrong:
@@ -170,17 +191,3 @@ def _unknown(kind: Kind, spec: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
     except ValidationError as error:
         return {tuple(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"}
     return set()
-
-
-def _problems(model: type[BaseModel], error: ValidationError, part: str, value: Any) -> list[Problem]:
-    def written(path: tuple[str | int, ...]) -> str:
-        found = value
-        for step in path[1:]:
-            try:
-                found = found[step]
-            except (KeyError, IndexError, TypeError):
-                return ""
-        return found if isinstance(found, str) else ""
-
-    found = faults(model, error, (part,), written)
-    return [Problem("", 0, 0, field_text(each.path), each.message, each.reason) for each in found]

@@ -15,7 +15,6 @@ from controller.kinds.observed import HostFacts
 from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.plan.quota import held
 from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
 from controller.policy.levels import Policy
 from controller.policy.sandbox import NO_LIMITS, effective_limits
@@ -80,12 +79,8 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
         return None
 
 
-def has_seat(transaction: Transaction, namespace: str, facts: HostFacts) -> bool:
-    """Whether every quota has a place for one more sandbox of the namespace, its resources aside."""
-    of = Fitting(transaction, (), facts).of(namespace)
-    counted = [each for each in of if each.hard is None or each.hard.sandboxes is not None]
-    if not counted:
-        return True
-    used = held(transaction.instances())
-    one = Amount(sandboxes=1)
-    return all(judge(each, used.get(each.namespace, Amount()), one, Amount()).admitted for each in counted)
+def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount) -> bool:
+    """Whether every quota lets one sandbox of the namespace come to hold `whole`; `held` of it is counted."""
+    used = transaction.held()
+    found = Fitting(transaction, (), facts).of(namespace)
+    return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
+from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
@@ -31,6 +32,7 @@ class Services:
     apply: Apply
     objects: Objects
     into_box: IntoBox
+    files: BoxFiles
     diff: Diff
     patch: Patch
     write: Write
@@ -53,11 +55,14 @@ def make_services(
     meter: Meter | None = None,
     in_use: InUse | None = None,
     exec_rules: ExecRules | None = None,
+    files: Files | None = None,
+    transfers: TransferLimits | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop.
+    `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches = watches or Watches(store, clock)
@@ -66,7 +71,7 @@ def make_services(
     def facts() -> HostFacts:
         return engine.observe().facts
 
-    claims = Claims(snapshot, meter or NullMeter(), facts)
+    claims = Claims(snapshot, meter or NullMeter(), facts, clock)
     apply = Apply(
         store=store,
         registry=registry,
@@ -79,20 +84,22 @@ def make_services(
     )
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
+    into_box = IntoBox(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        used=used,
+        rules=exec_rules or ExecRules(),
+        escapes=Escapes(store=store, engine=engine, clock=clock),
+    )
     return Services(
         registry=registry,
         apply=apply,
         objects=objects,
-        into_box=IntoBox(
-            objects=objects,
-            engine=engine,
-            streams=streams,
-            used=used,
-            rules=exec_rules or ExecRules(),
-            escapes=Escapes(store=store, engine=engine, clock=clock),
-        ),
+        into_box=into_box,
+        files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
-        patch=Patch(store=store, admit=admit, wake=wake, clock=clock, facts=facts),
+        patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
             store=store,
             registry=registry,

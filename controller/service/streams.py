@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from controller.kinds.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.kinds.registry import Kind
-from controller.ports import Chunk, Engine, Streams
+from controller.ports import Chunk, Engine, StreamError, Streams
 from controller.service import errors
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules, Places
 from controller.service.objects import Objects
 from controller.service.use import WAIT_SECONDS, Used, UsedStream, is_coming, words
 
+T = TypeVar("T")
 Opener = Callable[[], Iterator[Chunk]]
 
 
@@ -105,6 +107,32 @@ class IntoBox:
                 raise
 
         return partial(self._used.stream, obj.uid, open_, asks=True)
+
+    def enter(
+        self, kind: Kind, namespace: str, name: str, do: Callable[[Container], T], *, frozen: bool = False
+    ) -> tuple[T, Callable[[], None]]:
+        """Do something with the running box; it is in use until the second result is called. One that sleeps is woken.
+
+        `frozen`: a paused box will do. May block for as long as a box takes to start. Raises ServiceError.
+        """
+        obj = self._objects.get(kind, namespace, name)
+        states = (State.RUNNING, State.PAUSED) if frozen else (State.RUNNING,)
+        if not is_coming(obj):
+            container = self._container(obj)
+            if container.state not in states:
+                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
+        over = self._used.begin(obj.uid)
+        try:
+            found = self._found(obj)
+            if not frozen or found is None or found.state is not State.PAUSED:
+                found = self._used.running(partial(self._same, kind, obj), WAIT_SECONDS)
+            return do(found), over
+        except StreamError as error:
+            over()
+            raise errors.Conflict(str(error)) from error
+        except BaseException:
+            over()
+            raise
 
     def _container(self, obj: StoredObject) -> Container:
         """The container that is this sandbox now. Raises ServiceUnavailable or Conflict when there is none."""

@@ -68,6 +68,18 @@ class Used:
             raise
         return UsedStream(chunks, lambda: self._over(uid, asks))
 
+    def begin(self, uid: str) -> Callable[[], None]:
+        """The box is in use, and woken if it sleeps, until what is returned is called (from any thread, and again)."""
+        self._in_use.begin(uid, asks=True)
+        self._wake()
+        left = [uid]
+
+        def end() -> None:
+            with suppress(IndexError):  # popping is atomic: it ends once
+                self._over(left.pop(), True)
+
+        return end
+
     def _over(self, uid: str, asks: bool) -> None:
         self._in_use.end(uid, asks=asks)
         self._wake()

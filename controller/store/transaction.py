@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
-from controller.kinds.quota import Amount, Ceiling
+from controller.kinds.quota import Amount, Ceiling, amount_of
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.rows import Row
@@ -118,8 +118,28 @@ class SqlTransaction:
         found = self._connection.execute(select(instances).order_by(instances.c.name)).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
 
+    def held(self) -> Mapping[str, Amount]:
+        """What instances reserve, by namespace, and all of them on the host (""); with what is written here."""
+        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
+        moved = self._moved_instances()
+        before = self._stored_instances(moved)
+        for sign, rows_ in ((-1, before.values()), (1, moved.values())):
+            for each in rows_:
+                mine = amount_of(each.reserves, int(each.role == "sandbox"))
+                now = held.get(each.namespace, Amount())
+                held[each.namespace] = now + mine if sign > 0 else now - mine
+        return {**held, "": sum(held.values(), Amount())}
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
-        """Those of these uids that are there, by uid."""
+        """Those of these uids that are there, by uid; with what is written here."""
+        asked = list(uids)
+        moved = self._moved_instances()
+        return {**self._stored_instances(asked), **{uid: moved[uid] for uid in asked if uid in moved}}
+
+    def _moved_instances(self) -> Mapping[str, Instance]:
+        return {each.uid: each for each in self._instances}
+
+    def _stored_instances(self, uids: Iterable[str]) -> dict[str, Instance]:
         found: dict[str, Instance] = {}
         for some in _batches(uids):
             query = select(instances).where(instances.c.uid.in_(some))
@@ -128,7 +148,7 @@ class SqlTransaction:
         return found
 
     def put_instance(self, instance: Instance) -> None:
-        """Write an instance at the end of the transaction: compare-and-set on `version`; Conflict."""
+        """Write an instance at the end of the transaction, once: compare-and-set on `version`; Conflict."""
         self._instances.append(instance)
 
     def add_event(self, event: Event) -> None:
@@ -199,8 +219,7 @@ class SqlTransaction:
         """Call after `write_instances`. Conflict if the instances now hold more than was reckoned with."""
         if not ceilings:
             return
-        held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
-        held[""] = sum(held.values(), Amount())
+        held = self.held()
         for each in ceilings:
             if not held.get(each.namespace, Amount()).within(each.amount):
                 where = f"namespace {each.namespace}" if each.namespace else "the host"

@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
+from tests.contract.claim_worlds import Claimant
 from tests.contract.store_worlds import box, insert
 
 
@@ -98,11 +99,20 @@ def lead(store: SqlStore, seconds: float) -> None:
     say(lease.renew())
 
 
-COMMANDS = {each.__name__: each for each in (identify, write, claim, hold, unprivileged, lead)}
+def claim_all(store: SqlStore, writer: str, rounds: int) -> None:
+    """In each round, when told to, take all the warm members that are to be had; say which."""
+    store.open()
+    for number in range(rounds):
+        say("ready")
+        wait()
+        say(Claimant(store, f"{writer}-{number}").claim_all("128Mi"))
+
+
+COMMANDS = {each.__name__: each for each in (identify, write, claim, claim_all, hold, unprivileged, lead)}
 
 
 def main(command: str, url: str, schema: str | None, *arguments: Any) -> None:
-    store = SqlStore(url, schema=schema)
+    store = SqlStore(url, schema=schema, wait_seconds=60)
     try:
         COMMANDS[command](store, *arguments)
     finally:

@@ -15,6 +15,7 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Failure, Memory, Termination
 from controller.kinds.meta import StoredObject
 from controller.kinds.plan import Deletion, StatusWrite, Writes
+from controller.kinds.quota import Amount
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
@@ -714,3 +715,17 @@ def test_many_threads_share_one_store(store: SqlStore) -> None:
         thread.join()
     assert failed == []
     assert (len(store.list("Sandbox")[0]), store.revision()) == (200, 200)
+
+
+def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
+    one, other = insert(store, box("one"), box("other"))
+    store.record(Writes(instances=(instance(one), instance(other, role="warm"))))
+    with store.transaction() as transaction:
+        assert transaction.held() == {"default": transaction.held()[""], "": Amount(1000, 1 << 30, 128, 1)}
+        (kept,) = transaction.instances_of([other.uid, "none"]).values()
+        transaction.put_instance(replace(kept, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
+        third = instance(box("third", "else"), member_uid="third-uid")
+        transaction.put_instance(replace(third, parent_uid=one.uid))
+        assert transaction.instances_of([other.uid])[other.uid].role == "sandbox"
+        assert transaction.held()["default"] == Amount(1200, 4 << 29, 128, 2)
+        assert transaction.held()[""] == Amount(1700, 5 << 29, 192, 3)

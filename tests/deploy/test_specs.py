@@ -22,9 +22,9 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", SANDBOXES, ids=lambda path: path.name)
 def test_is_a_valid_sandbox(path: Path) -> None:
-    document = read(path)
-    assert (document["apiVersion"], document["kind"]) == ("paddock/v1alpha1", "Sandbox")
-    SandboxSpec.model_validate(document["spec"])
+    for document in yaml.safe_load_all(path.read_text()):
+        assert (document["apiVersion"], document["kind"]) == ("paddock/v1alpha1", "Sandbox")
+        SandboxSpec.model_validate(document["spec"])
 
 
 def unset(value: BaseModel, at: str = "spec") -> list[str]:

@@ -1,14 +1,16 @@
 """A warm pool on the real engine: filled, claimed as it runs, refilled, given up."""
 
 import json
+import re
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, running
+from tests.daemon import RunningDaemon, running, wait_for
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
 POOL = """\
 apiVersion: paddock/v1alpha1
@@ -51,3 +53,29 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
         daemon.paddock("delete", "sandbox/a", "sandboxpool/p", "--timeout=60s")
         assert "no " in daemon.paddock("get", "sandboxpools").stderr.lower()
+
+
+def test_twenty_are_drained_at_once_and_refilled(tmp_path: Path) -> None:
+    """By one file of twenty claims; the metrics tell both."""
+    with running(tmp_path) as daemon:
+        small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
+        daemon.apply(POOL.replace("command: [sleep, infinity]", small).replace("warmReplicas: 2", "warmReplicas: 20"))
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", "sandboxpool/p")
+        assert samples(daemon, "paddock_pool_containers")["ready"] == 20
+        claim = CLAIM.replace("  resources: {limits: {memory: 128Mi}}\n", "")
+        daemon.apply("---\n".join(claim.replace("name: a", f"name: box-{index}") for index in range(20)))
+        names = [f"sandbox/box-{index}" for index in range(20)]
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
+        assert {read(daemon, name)["status"]["launchType"] for name in names[::6]} == {"Warm"}
+        assert samples(daemon, "paddock_pool_claims_total") == {"": 20}
+        assert samples(daemon, "paddock_pool_claim_misses_total") == {}
+        wait_for("refilled", lambda: samples(daemon, "paddock_pool_containers")["ready"] == 20, seconds=110)
+        assert read(daemon, "sandboxpool/p")["status"]["claimedReplicas"] == 20
+
+
+def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
+    """The values of a metric of the pool by state ("" where it has none)."""
+    with urllib.request.urlopen(daemon.metrics_url(), timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
+    return {each[1] or "": float(each[2]) for each in found if each}

@@ -47,6 +47,7 @@ from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
+from tests.fakes.files import FakeFiles
 from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
@@ -174,6 +175,7 @@ class FakeEngine:
         self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
         self.before_act: Callable[[Action], None] | None = None
+        self._files = FakeFiles()
         self._clock = clock
         self._facts = facts
         self._lock = threading.RLock()
@@ -213,6 +215,10 @@ class FakeEngine:
     def probes(self) -> "FakeEngine":
         return self
 
+    @property
+    def files(self) -> FakeFiles:
+        return self._files
+
     def open(self, wake: Wake) -> None:
         self._wake = wake
         self.look(full=True)
@@ -220,6 +226,7 @@ class FakeEngine:
     def close(self) -> None:
         for stream in list(self.open_streams):
             stream.close()
+        self._files.close()
 
     def observe(self) -> Observation:
         return self._now

@@ -108,10 +108,11 @@ class House:
         self._workers: Workers | None = None
         self.daemon()
 
-    def _services(self) -> Services:
+    def services_over(self, store: Any) -> Services:
+        """The doors' use-cases over this store, or one that fails."""
         return make_services(
             registry=discover(),
-            store=self.store,
+            store=store,
             engine=self.engine,
             streams=self.engine,
             admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
@@ -136,7 +137,7 @@ class House:
         self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
-        self.services = self._services()
+        self.services = self.services_over(self.store)
         self.turn = Turn(
             store=store,
             engine=engine,

@@ -94,7 +94,6 @@ def test_preconditions(world: World) -> None:
     [
         ({"metadata": {"name": "other"}}, "metadata.name: can't be patched"),
         ({"metadata": {"generation": 7}}, "metadata.generation: can't be patched"),
-        ({"metadata": {"finalizers": None}}, "metadata.finalizers: can't be patched"),
         ({"status": {"restartCount": 0}}, "status: can't be patched"),
         ({"kind": "Pool"}, "kind: can't be patched"),
         ({"colour": "red"}, "colour: can't be patched"),

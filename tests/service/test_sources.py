@@ -21,6 +21,7 @@ from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
 from controller.store.sql_store import SqlStore
 from tests.loop.house import House
+from tests.loop.test_pools import filled
 
 
 @pytest.fixture
@@ -67,6 +68,13 @@ def test_an_instance_is_the_record_with_what_is_seen_of_its_container(house: Hou
     with pytest.raises(errors.NotFound):
         house.services.objects.get(kind_of("Instance"), "team", name)
     assert shown(house, "Instance", namespace="team") == []
+
+
+def test_a_warm_member_of_a_pool_shows_its_own_container(house: House) -> None:
+    filled(house, 1)
+    (found,) = shown(house, "Instance", namespace="default")
+    assert (found["spec"]["parent"]["kind"], found["spec"]["role"]) == ("SandboxPool", "warm")
+    assert found["status"]["state"] == "Running"
 
 
 def test_an_instance_tells_how_its_last_run_ended_and_what_fails(house: House) -> None:

@@ -25,13 +25,20 @@ from controller.cli.set_options import set_fields, set_options
 @click.option("--plan", is_flag=True, help="With --dry-run=server: also the engine calls that would follow.")
 @click.pass_context
 def apply_(
-    ctx: click.Context, /, files_: Sequence[str], namespace: str | None, dry_run: str, plan: bool, **as_set: Any
+    ctx: click.Context,
+    /,
+    files_: Sequence[str],
+    recursive: bool,
+    namespace: str | None,
+    dry_run: str,
+    plan: bool,
+    **as_set: Any,
 ) -> None:
     """Create or change objects as spec files say: all of them, or none and every reason.
 
     \b
     paddock apply -f specs/quickstart.yaml
-    paddock apply -f specs/ --dry-run=server
+    paddock apply -f specs/ -R --dry-run=server
     paddock apply -f specs/ --applyset web --prune
     """
     if not files_:
@@ -39,7 +46,7 @@ def apply_(
     if plan and dry_run != "server":
         raise click.UsageError("--plan writes nothing: say --dry-run=server with it, or use `paddock diff --plan`")
     fields = set_fields(**as_set)
-    documents = files.read(files_)
+    documents = files.read(files_, recursive=recursive)
     if dry_run == "client":
         _check(documents, namespace)
         if as_set["prune"]:

@@ -49,6 +49,7 @@ def delete_(
     ctx: click.Context,
     what: Sequence[str],
     files_: Sequence[str],
+    recursive: bool,
     namespace: str | None,
     selector: str,
     everything: bool,
@@ -70,7 +71,8 @@ def delete_(
     doomed: list[_Doomed] = []
     missing: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
-    pairs = _in_files(kinds, files_, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
+    texts = files.read(files_, recursive=recursive)
+    pairs = _in_files(kinds, texts, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
     for target, _ in pairs:
         _check(target, selector, everything)
     for target, where in pairs:
@@ -100,14 +102,14 @@ def _check(target: Target, selector: str, everything: bool) -> None:
         raise click.UsageError(f"name the {target.resource.plural} to delete, or say --all or -l")
 
 
-def _in_files(kinds: Kinds, names: Sequence[str], namespace: str | None) -> list[tuple[Target, str]]:
+def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str | None) -> list[tuple[Target, str]]:
     """The objects that spec files describe."""
     from controller.kinds.document import parse
     from controller.kinds.registry import discover
 
     found: list[tuple[Target, str]] = []
     problems: list[str] = []
-    for each in files.read(names):
+    for each in texts:
         documents, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
         problems += map(str, wrong)
         found += [(Target(kinds.resource(one.kind.plural), (one.name,)), one.namespace) for one in documents]

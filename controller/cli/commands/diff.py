@@ -22,7 +22,14 @@ from controller.client.errors import ClientError
 @click.option("--delete", "deletion", is_flag=True, help="What deleting these objects would do, instead.")
 @click.pass_context
 def diff_(
-    ctx: click.Context, /, files_: Sequence[str], namespace: str | None, plan: bool, deletion: bool, **as_set: Any
+    ctx: click.Context,
+    /,
+    files_: Sequence[str],
+    recursive: bool,
+    namespace: str | None,
+    plan: bool,
+    deletion: bool,
+    **as_set: Any,
 ) -> None:
     """Show what applying spec files would change: exit code 0 nothing, 1 something, 2 or more an error.
 
@@ -34,7 +41,7 @@ def diff_(
         raise click.UsageError("name what to compare with -f FILE, -f FOLDER or -f -")
     fields = set_fields(**as_set)
     try:
-        items = _ask(ctx, files_, namespace, plan=plan, delete=deletion, **fields)
+        items = _ask(ctx, files.read(files_, recursive=recursive), namespace, plan=plan, delete=deletion, **fields)
     except (CliError, ClientError) as error:
         raise Misused(error.message) from error  # 1 means that something differs
     for each in items:
@@ -47,8 +54,7 @@ def diff_(
     ctx.exit(1 if any(each["before"] != each["after"] for each in items) else 0)
 
 
-def _ask(ctx: click.Context, names: Sequence[str], namespace: str | None, **options: Any) -> list[dict[str, Any]]:
-    documents = files.read(names)
+def _ask(ctx: click.Context, documents: Any, namespace: str | None, **options: Any) -> list[dict[str, Any]]:
     from controller.cli.client import connect
 
     body = {"documents": documents, "namespace": namespace, **options}

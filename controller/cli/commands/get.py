@@ -29,6 +29,7 @@ class Asked:
     output: str | None
     header: bool
     sort: Callable[[Any], Any] | None
+    labels: bool = False
     refused: list[Refused] = field(default_factory=list)
 
     @property
@@ -53,6 +54,8 @@ class Asked:
 )
 @click.option("-o", "--output", metavar="FORM", help=f"Another form than a table: {FORMS}.")
 @click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("--show-labels", is_flag=True, help="A column of the objects' labels.")
+@click.option("--ignore-not-found", is_flag=True, help="It is no error if a named object is not there.")
 @click.option("--sort-by", metavar="JSONPATH", help="The order of the rows, such as .metadata.creationTimestamp.")
 @click.option("-w", "--watch", is_flag=True, help="Go on showing objects as they change.")
 @click.option("--watch-only", is_flag=True, help="The same, without those that are there already.")
@@ -66,6 +69,8 @@ def get_(
     fields: str,
     output: str | None,
     no_headers: bool,
+    show_labels: bool,
+    ignore_not_found: bool,
     sort_by: str | None,
     watch: bool,
     watch_only: bool,
@@ -84,13 +89,15 @@ def get_(
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
-    asked = Asked(client, targets, place, selector, fields, output, not no_headers, sort)
+    asked = Asked(client, targets, place, selector, fields, output, not no_headers, sort, show_labels)
     if not asked.of_all and (everywhere or selector or fields):
         raise click.UsageError("a name can't be combined with -A, -l or --field-selector; leave one of them out")
     if watch or watch_only:
         _watch(ctx, asked, only=watch_only)
         return
     (_objects if reads(output) else _tables)(asked)
+    if ignore_not_found:
+        asked.refused.clear()
     for error in asked.refused:
         in_words(error).show()
     ctx.exit(1 if asked.refused else 0)
@@ -130,8 +137,12 @@ def _tables(asked: Asked) -> None:
 
 def _text(asked: Asked, kind: Resource, found: dict[str, Any], *, header: bool) -> str:
     return table(
-        found, wide=asked.output == "wide", header=header, namespaces=asked.place is None and kind.namespaced
-    )  # fmt: skip
+        found,
+        wide=asked.output == "wide",
+        header=header,
+        namespaces=asked.place is None and kind.namespaced,
+        labels=asked.labels,
+    )
 
 
 def _nothing(asked: Asked) -> None:

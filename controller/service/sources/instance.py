@@ -73,7 +73,7 @@ def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
 
 def _container(instance: Instance, observed: Observation) -> Container | None:
     """The container made last for the record: the one of its id, else the one of its name."""
-    seen = observed.containers.get(instance.parent_uid, ())
+    seen = observed.containers.get(instance.uid, ())
     known = [each for each in seen if each.id == instance.memory.container]
     return next(iter(known or [each for each in seen if each.name == instance.name]), None)
 

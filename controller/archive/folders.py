@@ -1,0 +1,65 @@
+"""Folders held open one below the other, so that no name is ever looked up through a link that somebody slips in."""
+
+import os
+
+from controller.archive.names import Parts, Unsafe, shown
+
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def open_folder(name: bytes, parent: int) -> int:
+    """The folder of that name, not through a link. Raises OSError (ENOTDIR or ELOOP for anything else)."""
+    return os.open(name, OPEN_FOLDER, dir_fd=parent)
+
+
+class Folders:
+    """The way from a folder down to the one in use. Close it."""
+
+    def __init__(self, top: int) -> None:
+        """`top` stays the caller's."""
+        self._top = top
+        self._open: list[tuple[bytes, int]] = []
+
+    def at(self, parts: Parts) -> int:
+        """The folder of those parts below the top; made (0755) where missing. Raises Unsafe, OSError."""
+        held = tuple(name for name, _ in self._open)
+        same = next(
+            (i for i, (a, b) in enumerate(zip(held, parts, strict=False)) if a != b), min(len(held), len(parts))
+        )
+        self._close(same)
+        for depth, name in enumerate(parts[same:], same + 1):
+            self._open.append((name, self._down(name, parts[:depth])))
+        return self._here
+
+    def close(self) -> None:
+        """Let go of all but the top."""
+        self._close(0)
+
+    @property
+    def _here(self) -> int:
+        return self._open[-1][1] if self._open else self._top
+
+    def _close(self, kept: int) -> None:
+        while len(self._open) > kept:
+            os.close(self._open.pop()[1])
+
+    def _down(self, name: bytes, way: Parts) -> int:
+        try:
+            return open_folder(name, self._here)
+        except FileNotFoundError:
+            os.mkdir(name, 0o755, dir_fd=self._here)
+            return open_folder(name, self._here)
+        except OSError as error:
+            if is_link(name, self._here):
+                where = shown(b"/".join(way))
+                raise Unsafe(f"{where} is a symlink there: nothing is written through it; remove it first") from error
+            raise
+
+
+def is_link(name: bytes, parent: int) -> bool:
+    """Whether that name is a symlink now."""
+    try:
+        os.readlink(name, dir_fd=parent)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""Packs a file, a link or a tree as a tar stream, in constant memory, without following a symlink.
+
+What is neither file, folder nor symlink is left out, and told in the stream. A file that shrinks meanwhile is filled
+up with zeros, and told.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from controller.archive.folders import open_folder
+from controller.archive.names import DEPTH
+from controller.archive.tar import CHANGED, END, FAILED, PIECE_BYTES, SKIPPED, Entry, header, note, padding
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_GONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
+
+
+def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] = lambda _fd: "") -> Iterator[bytes]:
+    """The stream of what is called `name` in the folder `parent`, as `top` in the archive.
+
+    `.` as top: the entries of the folder itself. `leave_out` says of an open folder why it is not packed, or nothing.
+    Problems on the way are told as the stream's last entry; before it, OSError.
+    """
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    packer = _Packer(leave_out)
+    try:
+        yield from packer.entry(parent, name, top, found)
+    except OSError as error:
+        where = os.fsencode(error.filename) if error.filename else top
+        yield note(FAILED, where + b": " + (error.strerror or str(error)).encode())
+        return
+    yield END
+
+
+def pack_file(fd: int, name: bytes) -> Iterator[bytes]:
+    """The stream of one open regular file."""
+    yield from _file(fd, name, os.fstat(fd))
+    yield END
+
+
+class _Packer:
+    def __init__(self, leave_out: Callable[[int], str]) -> None:
+        self._leave_out = leave_out
+
+    def entry(self, parent: int, name: bytes, shown: bytes, found: os.stat_result) -> Iterator[bytes]:
+        if stat.S_ISLNK(found.st_mode):
+            with suppress(FileNotFoundError):
+                target = os.readlink(name, dir_fd=parent)
+                yield header(Entry(shown, "link", mode=0o777, mtime=int(found.st_mtime), target=target))
+        elif stat.S_ISDIR(found.st_mode):
+            yield from self._tree(parent, name, shown)
+        elif stat.S_ISREG(found.st_mode):
+            yield from self._opened(parent, name, shown)
+        else:
+            yield note(SKIPPED, shown + b"\0it is a socket, a FIFO or a device")
+
+    def _opened(self, parent: int, name: bytes, shown: bytes) -> Iterator[bytes]:
+        try:
+            fd = os.open(name, _READ, dir_fd=parent)
+        except OSError as error:
+            yield from _unread(error, shown)
+            return
+        try:
+            yield from _file(fd, shown, os.fstat(fd))
+        finally:
+            os.close(fd)
+
+    def _tree(self, parent: int, name: bytes, shown: bytes) -> Iterator[bytes]:
+        """A folder and all below it, depth first; two descriptors for each step down."""
+        walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]] = []
+        try:
+            yield from self._enter(parent, name, shown, walks)
+            while walks:
+                folder, names, path = walks[-1]
+                each = next(names, None)
+                if each is None:
+                    _leave(walks)
+                    continue
+                child = os.fsencode(each.name)
+                way = child if path == b"." else path + b"/" + child
+                try:
+                    found = os.stat(child, dir_fd=folder, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # it went while we were walking
+                if stat.S_ISDIR(found.st_mode):
+                    yield from self._enter(folder, child, way, walks)
+                else:
+                    yield from self.entry(folder, child, way, found)
+        finally:
+            while walks:
+                _leave(walks)
+
+    def _enter(
+        self, parent: int, name: bytes, shown: bytes, walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]
+    ) -> Iterator[bytes]:
+        try:
+            fd = open_folder(name, parent)
+        except OSError as error:
+            yield from _unread(error, shown)
+            return
+        why = self._leave_out(fd)
+        if len(walks) >= DEPTH:
+            why = f"it is nested deeper than {DEPTH} folders"
+        if why:
+            os.close(fd)
+            yield note(SKIPPED, shown + b"\0" + why.encode())
+            return
+        walks.append((fd, os.scandir(fd), shown))
+        found = os.fstat(fd)
+        if shown != b".":
+            yield header(Entry(shown, "folder", mode=stat.S_IMODE(found.st_mode), mtime=int(found.st_mtime)))
+
+
+def _leave(walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]) -> None:
+    fd, names, _ = walks.pop()
+    names.close()  # type: ignore[attr-defined]
+    os.close(fd)
+
+
+def _unread(error: OSError, shown: bytes) -> Iterator[bytes]:
+    """What went meanwhile is nothing; what may not be read is told, and the rest goes on."""
+    if error.errno == errno.EACCES:
+        yield note(SKIPPED, shown + b"\0permission denied")
+    elif error.errno not in _GONE:
+        raise OSError(error.errno, error.strerror, shown) from error
+
+
+def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[bytes]:
+    if not stat.S_ISREG(found.st_mode):
+        yield note(SKIPPED, shown + b"\0it is no file any more")
+        return
+    size = found.st_size
+    yield header(Entry(shown, "file", size, stat.S_IMODE(found.st_mode), int(found.st_mtime)))
+    left = size
+    while left:
+        piece = os.read(fd, min(left, PIECE_BYTES))
+        if not piece:
+            break
+        left -= len(piece)
+        yield piece
+    changed = left > 0
+    while left:
+        zeros = bytes(min(left, PIECE_BYTES))
+        left -= len(zeros)
+        yield zeros
+    yield padding(size)
+    if changed:
+        yield note(CHANGED, shown)

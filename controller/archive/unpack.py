@@ -1,0 +1,223 @@
+"""Unpacks a tar stream below an open folder, and nowhere else, whatever the archive says and whoever writes beside us.
+
+Every folder is opened from its parent and never through a symlink. A file is written under another name and takes its
+own when it is whole. Permission bits of the owner, group and others are kept, and files' times; owners, setuid and
+setgid are not.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from controller.archive.folders import Folders, open_folder
+from controller.archive.names import Parts, Unsafe, leads_out, parts_of, shown
+from controller.archive.tar import CHANGED, FAILED, Entry, Reader, TarError
+
+_LATER = 10_000  # folders whose final mode forbids writing into them: it is set in the end
+_NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class TooMuch(Exception):
+    """The archive holds more than is allowed."""
+
+
+class Unpacked:
+    """What came of it. `left_out` are entries that were not unpacked, with the reason, as far as room is."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.left_out_count = 0
+        self.left_out: list[str] = []
+
+    def leave_out(self, words: str) -> None:
+        """Count what is not unpacked; the first hundred are told."""
+        self.left_out_count += 1
+        if self.left_out_count <= 100:
+            self.left_out.append(words)
+
+
+class Rules(NamedTuple):
+    """`links_inside`: symlinks that may lead out of the folder are left out. `as_name` replaces each first part."""
+
+    links_inside: bool = True
+    as_name: bytes | None = None
+    max_bytes: int | None = None
+    max_entries: int = 1_000_000
+    progress: Callable[[int], None] = lambda _count: None
+
+
+def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
+    """Unpack all of it below the folder `top`. Raises Unsafe at the first entry that no honest packer writes,
+    TarError, TooMuch, and OSError with the entry's name as `filename`; what came before stays.
+    """
+    folders, done, later = Folders(top), Unpacked(), list[tuple[Parts, int]]()
+    try:
+        for count, entry in enumerate(reader):
+            if count >= rules.max_entries:
+                raise TooMuch(f"the archive has more than {rules.max_entries} entries")
+            if entry.type == "note":
+                _heed(entry, done)
+                continue
+            parts = _renamed(parts_of(entry.name), rules)
+            try:
+                _one(reader, folders, _Step(entry, parts, rules, done, later))
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, shown(b"/".join(parts))) from error
+        for parts, mode in reversed(later):
+            os.chmod(folders.at(parts), mode)
+    finally:
+        folders.close()
+    return done
+
+
+class _Step(NamedTuple):
+    entry: Entry
+    parts: Parts
+    rules: Rules
+    done: Unpacked
+    later: list[tuple[Parts, int]]
+
+
+def _heed(note: Entry, done: Unpacked) -> None:
+    """What the packer tells: it failed, or something is not as it was."""
+    if note.name == FAILED:
+        raise TarError(shown(note.target))
+    verb = "changed while it was read" if note.name == CHANGED else "was left out"
+    name, _, why = note.target.partition(b"\0")
+    done.leave_out(f"{shown(name)} {verb}" + (f": {shown(why)}" if why else ""))
+
+
+def _renamed(parts: Parts, rules: Rules) -> Parts:
+    if rules.as_name is None or not parts:
+        return parts
+    return (*(() if rules.as_name == b"." else (rules.as_name,)), *parts[1:])
+
+
+def _one(reader: Reader, folders: Folders, step: _Step) -> None:
+    entry, parts = step.entry, step.parts
+    if entry.type in ("hardlink", "special"):
+        what = (
+            "a hard link; write the archive with --hard-dereference" if entry.type == "hardlink" else "a device or FIFO"
+        )
+        raise Unsafe(f"{shown(entry.name)} is {what}: it is not unpacked")
+    if entry.type == "folder":
+        _folder(folders, step)
+        return
+    if not parts:
+        raise Unsafe("a file without a name is not unpacked")
+    parent = folders.at(parts[:-1])
+    if entry.type == "link":
+        _link(parent, step)
+    else:
+        _file(reader, parent, step)
+    step.done.files += 1
+
+
+def _folder(folders: Folders, step: _Step) -> None:
+    parts, mode = step.parts, step.entry.mode & 0o777
+    if not parts:
+        return
+    parent = folders.at(parts[:-1])
+    try:
+        os.mkdir(parts[-1], mode | 0o700, dir_fd=parent)
+    except FileExistsError:
+        folders.at(parts)  # a folder, and no link
+        return
+    made = open_folder(parts[-1], parent)
+    try:
+        os.chmod(made, mode | 0o700)
+    finally:
+        os.close(made)
+    if mode & 0o700 != 0o700 and len(step.later) < _LATER:
+        step.later.append((parts, mode))
+
+
+def _link(parent: int, step: _Step) -> None:
+    entry, name = step.entry, step.parts[-1]
+    if step.rules.links_inside and leads_out(step.parts, entry.target):
+        step.done.leave_out(
+            f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of the folder"
+        )
+        return
+    spare = _spare()
+    os.symlink(entry.target, spare, dir_fd=parent)
+    try:
+        os.rename(spare, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(spare, dir_fd=parent)
+        raise
+
+
+def _file(reader: Reader, parent: int, step: _Step) -> None:
+    entry, rules, done = step.entry, step.rules, step.done
+    if rules.max_bytes is not None and done.bytes + entry.size > rules.max_bytes:
+        raise TooMuch(f"the archive holds more than {rules.max_bytes} bytes")
+    with Replacing(step.parts[-1], parent) as new:
+        for piece in reader.pieces():
+            new.write(piece)
+            done.bytes += len(piece)
+            rules.progress(len(piece))
+        new.become(entry.mode & 0o777, entry.mtime)
+
+
+class Replacing:
+    """A file that takes its name in the folder `parent` once `become` is called; until then it has none.
+
+    So nothing is left of one that is not finished, whatever ends us (where the file system knows O_TMPFILE).
+    """
+
+    def __init__(self, name: bytes, parent: int) -> None:
+        self._name, self._parent = name, parent
+        self._spare = b""
+        try:
+            self._fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+                raise
+            self._spare = _spare()
+            self._fd = os.open(self._spare, _NEW, 0o600, dir_fd=parent)
+
+    def __enter__(self) -> "Replacing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+        if self._spare:
+            with suppress(OSError):
+                os.unlink(self._spare, dir_fd=self._parent)
+
+    def write(self, data: bytes) -> None:
+        """Add to it. Raises OSError."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def become(self, mode: int, mtime: int | None = None) -> None:
+        """It is whole: give it its mode, time and name. Raises OSError."""
+        os.fchmod(self._fd, mode)
+        if mtime is not None:
+            with suppress(OverflowError, OSError):  # a time that this file system does not know
+                os.utime(self._fd, (mtime, mtime))
+        if not self._spare:
+            if self._linked(self._name):
+                return
+            spare = _spare()
+            self._linked(spare)
+            self._spare = spare
+        os.rename(self._spare, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        self._spare = b""
+
+    def _linked(self, name: bytes) -> bool:
+        """Give the nameless file that name; False if it is taken."""
+        try:
+            os.link(f"/proc/self/fd/{self._fd}", name, dst_dir_fd=self._parent, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _spare() -> bytes:
+    return b".paddock-" + os.urandom(8).hex().encode()

@@ -1,0 +1,32 @@
+"""`paddock api-resources`."""
+
+import click
+
+from controller.cli.client import PREFIX, connect
+from controller.cli.output import columns, say
+from controller.version import API_VERSION
+
+
+@click.command("api-resources")
+@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("-o", "--output", type=click.Choice(["wide", "name"]), help="With the verbs, or the names alone.")
+@click.pass_context
+def api_resources_(ctx: click.Context, no_headers: bool, output: str | None) -> None:
+    """Show the kinds that the daemon serves, and what each may be called."""
+    found = sorted(connect(ctx).get(PREFIX).get("resources", []), key=lambda each: each["name"])
+    if output == "name":
+        say("\n".join(each["name"] for each in found))
+        return
+    rows = [
+        [
+            each["name"],
+            ",".join(each["shortNames"]),
+            API_VERSION,
+            str(each["namespaced"]).lower(),
+            each["kind"],
+            *([",".join(each["verbs"])] if output == "wide" else []),
+        ]
+        for each in found
+    ]
+    titles = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", *(["VERBS"] if output == "wide" else [])]
+    say(columns(rows if no_headers else [titles, *rows]))

@@ -1,0 +1,205 @@
+"""A box's files over HTTP: what comes through, how it is refused, and that a client that leaves frees everything."""
+
+import io
+import os
+import socket
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.kinds.observed import State
+from controller.service.files import TransferLimits
+from tests.daemon import wait_for
+from tests.helpers_api import World, make_world
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/files"
+MIB = 1 << 20
+
+
+class Files:
+    """The served world, its files, and a client."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.apply()
+        self.root = world.files.root(world.view.show(world.sandbox()).id)
+        self.http = httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock")
+
+    def ask(self, method: str, path: str, at: str = "", content: Any = None, **query: Any) -> httpx.Response:
+        return self.http.request(method, f"{BASE}{at}", params={"path": path, **query}, content=content, timeout=30)
+
+    def freed(self) -> None:
+        wait_for("all is freed", lambda: not self.world.services.files.slots.taken and not self.world.files.open)
+
+    def raw(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.connect(str(self.world.socket))
+        return made
+
+
+@pytest.fixture
+def files(tmp_path: Path, quiet: None) -> Iterator[Files]:
+    limits = TransferLimits(total=5, per_sandbox=3, max_bytes=200 * MIB, stall_seconds=3.0)
+    world = make_world(tmp_path, transfers=limits)
+    server = world.server()
+    server.start()
+    made = Files(world)
+    try:
+        yield made
+    finally:
+        made.http.close()
+        server.stop()
+        world.files.close()
+        world.store.close()
+
+
+def test_a_file_is_written_read_and_removed(files: Files) -> None:
+    wrote = files.ask("PUT", "/tmp/a b", content=b"\x00\xff", mode="0640")
+    assert (wrote.status_code, wrote.json()["size"], wrote.json()["mode"]) == (200, 2, "0640")
+    read = files.ask("GET", "/tmp/a b")
+    assert (read.content, read.headers["content-length"], read.headers["x-paddock-mode"]) == (b"\x00\xff", "2", "0640")
+    assert read.headers["content-type"] == "application/octet-stream"
+    assert files.ask("GET", "/tmp/a b", "/stat").json()["type"] == "file"
+    assert files.ask("GET", "/tmp", "/list").json()["items"][0]["name"] == "a b"
+    assert files.ask("DELETE", "/tmp/a b").json() == {}
+    assert files.ask("GET", "/tmp/a b", "/stat").status_code == 404
+    files.freed()
+
+
+def test_folders_and_archives(files: Files) -> None:
+    assert files.ask("POST", "/workspace/d/e", "/folder", parents=True).json()["type"] == "folder"
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as made:
+        info = tarfile.TarInfo("f")
+        info.size = 3
+        made.addfile(info, io.BytesIO(b"abc"))
+    done = files.ask("PUT", "/workspace/d/e", "/archive", content=out.getvalue())
+    assert done.json() == {"files": 1, "bytes": 3, "leftOut": [], "leftOutCount": 0}
+    back = files.ask("GET", "/workspace/d", "/archive", top="x")
+    assert back.headers["content-type"] == "application/x-tar"
+    with tarfile.open(fileobj=io.BytesIO(back.content)) as read:
+        assert sorted(read.getnames()) == ["x", "x/e", "x/e/f"]
+    assert files.ask("DELETE", "/workspace/d", recursive=True).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "at", "path", "code", "kind"),
+    [
+        ("GET", "", "/none", 404, "NotFound"),
+        ("GET", "", "/tmp", 409, "IsAFolder"),
+        ("GET", "/list", "/none", 404, "NotFound"),
+        ("DELETE", "", "/", 400, "BadPath"),
+        ("POST", "/folder", "/tmp", 409, "Exists"),
+        ("PUT", "", "/none/x", 404, "NotFound"),
+        ("PUT", "/archive", "/tmp", 400, "BadArchive"),
+    ],
+)
+def test_a_refusal_is_a_status_with_the_kind(
+    files: Files, method: str, at: str, path: str, code: int, kind: str
+) -> None:
+    answer = files.ask(method, path, at, content=b"x" * 1000 if method == "PUT" else None)
+    assert answer.status_code == code
+    assert answer.json()["kind"] == "Status"
+    assert answer.json()["details"]["causes"][0]["reason"] == kind
+    assert answer.json()["message"].startswith(f"sandbox `quickstart`: {path}: ")
+    files.freed()
+
+
+def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:
+    files.world.view.show(files.world.sandbox(), State.EXITED)
+    assert files.ask("GET", "/tmp", "/list").status_code == 409
+    files.world.view.show(files.world.sandbox(), State.PAUSED)
+    assert files.ask("GET", "/tmp", "/list").status_code == 200
+    assert files.ask("PUT", "/tmp/x", content=b"").status_code == 409
+    other = BASE.replace("quickstart", "none")
+    assert files.http.get(other, params={"path": "/"}).status_code == 404
+    assert files.http.get(BASE).status_code == 400
+
+
+def test_a_hundred_mebibytes_each_way_are_the_same(files: Files) -> None:
+    piece = os.urandom(MIB)
+    files.ask("PUT", "/tmp/large", content=(piece for _ in range(100)))
+    assert (files.root / "tmp/large").stat().st_size == 100 * MIB
+    with files.http.stream("GET", BASE, params={"path": "/tmp/large"}) as answer:
+        rest = b""
+        for data in answer.iter_raw():
+            rest += data
+            while len(rest) >= MIB:
+                assert rest[:MIB] == piece
+                rest = rest[MIB:]
+    assert rest == b""
+
+
+def test_what_is_too_large_is_refused_before_and_on_the_way(files: Files) -> None:
+    with files.raw() as link:
+        head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: {201 * MIB}\r\n\r\n"
+        link.sendall(head.encode())
+        assert b" 413 " in link.recv(1000)
+    piece = b"x" * MIB
+    answer = files.ask("PUT", "/tmp/x", content=(piece for _ in range(201)))
+    assert (answer.status_code, "transfer_max_bytes" in answer.json()["message"]) == (413, True)
+    assert not (files.root / "tmp/x").exists()
+    files.freed()
+
+
+def downloads(files: Files, held: ExitStack, count: int) -> list[socket.socket]:
+    """So many downloads whose clients have read nothing but the head."""
+    (files.root / "tmp/much").write_bytes(b"x" * (32 * MIB))
+    opened = []
+    for _ in range(count):
+        link = held.enter_context(files.raw())
+        link.sendall(f"GET {BASE}?path=/tmp/much HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        assert b" 200 " in link.recv(100)
+        opened.append(link)
+    return opened
+
+
+def to_the_end(link: socket.socket) -> bytes:
+    found = b""
+    while data := link.recv(1 << 20):
+        found += data
+    return found
+
+
+def test_so_many_at_a_time_and_a_client_that_leaves_frees_its_place(files: Files) -> None:
+    with ExitStack() as held:
+        downloads(files, held, 3)
+        refused = files.ask("GET", "/tmp", "/list")
+        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+        assert "transfers_per_sandbox" in refused.json()["message"]
+    files.freed()
+    assert files.ask("GET", "/tmp", "/list").status_code == 200
+
+
+def test_a_client_that_reads_nothing_is_cut_off(files: Files) -> None:
+    with ExitStack() as held:
+        (stalled,) = downloads(files, held, 1)
+        files.freed()
+        assert len(to_the_end(stalled)) < 32 * MIB
+
+
+def test_an_upload_that_stalls_or_breaks_off_leaves_nothing(files: Files) -> None:
+    head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: 1000\r\n\r\nbegin"
+    with files.raw() as stalls, files.raw() as leaves:
+        stalls.sendall(head.encode())
+        leaves.sendall(head.encode())
+        wait_for("both are under way", lambda: len(files.world.files.open) == 2)
+        leaves.close()
+        found = b""
+        while b"transfer_stall_seconds" not in found:
+            piece = stalls.recv(2000)
+            assert piece, found
+            found += piece
+    files.freed()
+    assert not (files.root / "tmp/x").exists()
+
+
+def test_use_is_told_for_as_long_as_it_lasts(files: Files) -> None:
+    woken = len(files.world.woken)
+    files.ask("GET", "/tmp", "/list")
+    assert len(files.world.woken) == woken + 2  # it began, and it ended

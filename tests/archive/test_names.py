@@ -1,0 +1,82 @@
+"""Which names and links are let through."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.archive.names import Unsafe, leads_out, parts_of, shown
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [(b"a", (b"a",)), (b"./a//b/.", (b"a", b"b")), (b".", ()), (b"..a/b..", (b"..a", b"b..")), (b"\xff", (b"\xff",))],
+)
+def test_names_below_the_folder(name: bytes, parts: tuple[bytes, ...]) -> None:
+    assert parts_of(name) == parts
+
+
+@pytest.mark.parametrize(
+    "name", [b"/etc/passwd", b"..", b"a/../../b", b"a/..", b"a\0b", b"x" * 5000, b"x" * 256, b"a/" * 200]
+)
+def test_names_that_are_refused(name: bytes) -> None:
+    with pytest.raises(Unsafe):
+        parts_of(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "out"),
+    [
+        (b"a", b"b", False),
+        (b"d/a", b"../b", False),
+        (b"a", b"./b/c", False),
+        (b"a", b"/etc/passwd", True),
+        (b"a", b"../b", True),
+        (b"d/a", b"../../b", True),
+        (b"d/a", b"x/../../b", True),
+        (b"a", b"x/..", True),  # after a link, `..` is relative to where that leads
+    ],
+)
+def test_links_that_lead_out(name: bytes, target: bytes, out: bool) -> None:
+    assert leads_out(parts_of(name), target) is out
+
+
+STEP = st.sampled_from([b"a", b"b", b"c", b"..", b"."])
+LINKS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=3), st.lists(STEP, min_size=1, max_size=4)
+    ),
+    max_size=8,
+)
+
+
+@given(links=LINKS)
+def test_no_set_of_links_that_are_let_through_leads_out(
+    links: list[tuple[list[bytes], list[bytes]]],
+) -> None:
+    """Made in a folder in a folder, wherever they can be: each of them resolves below it, or to nothing."""
+    with tempfile.TemporaryDirectory() as outer:
+        top = Path(outer) / "x" / "y" / "top"
+        top.mkdir(parents=True)
+        made = []
+        for way, steps in links:
+            name, target = b"/".join(way), b"/".join(steps)
+            here = top / os.fsdecode(name)
+            if leads_out(parts_of(name), target) or any(each.is_symlink() for each in (here, *here.parents)):
+                continue  # nothing is ever made through a link
+            try:
+                here.parent.mkdir(parents=True, exist_ok=True)
+                here.symlink_to(os.fsdecode(target))
+            except OSError:
+                continue
+            made.append(here)
+        for each in made:
+            assert Path(os.path.realpath(each)).is_relative_to(top), (each, os.readlink(each))
+
+
+def test_what_is_shown_steers_no_terminal() -> None:
+    assert shown(b"a\x1b[31m\n\xff") == "a?[31m?\ufffd"
+    assert len(shown(b"x" * 1000)) < 210

@@ -1,0 +1,157 @@
+"""The tar codec: what it writes others read, what others write it reads, and what is damaged is refused in bounds."""
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.archive.tar import BLOCK, END, FAILED, Entry, Reader, TarError, header, note, padding
+
+PART = st.binary(min_size=1, max_size=255).filter(lambda each: not set(each) & {0, 47} and each not in (b".", b".."))
+NAMES = st.lists(PART, min_size=1, max_size=12).map(b"/".join)
+ENTRIES = st.lists(
+    st.tuples(
+        NAMES,
+        st.binary(max_size=3000),
+        st.integers(0, 0o7777),
+        st.integers(-(10**10), 10**11),
+    ),
+    max_size=6,
+)
+
+
+def pieces_of(data: bytes, size: int) -> Reader:
+    """A reader whose source gives at most `size` bytes at a time."""
+    source = io.BytesIO(data)
+    return Reader(lambda count: source.read(min(count, size)))
+
+
+def everything(reader: Reader) -> list[tuple[Entry, bytes]]:
+    return [(each, b"".join(reader.pieces())) for each in reader]
+
+
+def written(entries: Iterable[tuple[bytes, bytes, int, int]]) -> bytes:
+    found = b"".join(
+        header(Entry(name, "file", len(data), mode, mtime)) + data + padding(len(data))
+        for name, data, mode, mtime in entries
+    )
+    return found + END
+
+
+@given(entries=ENTRIES, size=st.integers(1, 2000))
+def test_what_is_written_is_read_again(entries: list[tuple[bytes, bytes, int, int]], size: int) -> None:
+    read = everything(pieces_of(written(entries), size))
+    assert [(each.name, data, each.mode, each.mtime) for each, data in read] == entries
+
+
+@given(entries=ENTRIES)
+def test_others_read_what_is_written(entries: list[tuple[bytes, bytes, int, int]]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(written(entries)), mode="r|") as others:
+        for (name, data, mode, mtime), each in zip(entries, others, strict=True):
+            opened = others.extractfile(each)
+            assert opened is not None
+            assert (each.name.encode("utf-8", "surrogateescape"), opened.read(), each.mode) == (name, data, mode)
+            assert int(each.mtime) == mtime
+
+
+@pytest.mark.parametrize("format_", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_what_others_write_is_read(tmp_path: Path, format_: int) -> None:
+    deep = "d" * 60 + "/" + "e" * 60 + "/f" if format_ == tarfile.USTAR_FORMAT else "d" * 180 + "/f" * 60
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=format_) as others:
+        for name, type_, data, link in (
+            ("folder", tarfile.DIRTYPE, b"", ""),
+            (deep, tarfile.REGTYPE, b"x" * 700, ""),
+            ("link", tarfile.SYMTYPE, b"", "some/where"),
+            ("hard", tarfile.LNKTYPE, b"", "folder"),
+            ("fifo", tarfile.FIFOTYPE, b"", ""),
+        ):
+            made = tarfile.TarInfo(name)
+            made.type, made.size, made.linkname = type_, len(data), link
+            others.addfile(made, io.BytesIO(data))
+    read = everything(pieces_of(out.getvalue(), 1000))
+    assert [each.name.rstrip(b"/").decode() for each, _ in read] == ["folder", deep, "link", "hard", "fifo"]
+    assert [each.type for each, _ in read] == ["folder", "file", "link", "hardlink", "special"]
+    assert read[1][1] == b"x" * 700
+    assert read[2][0].target == b"some/where"
+
+
+def test_what_the_tar_command_writes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / ("n" * 200)).write_bytes(b"long")
+    (tmp_path / "in" / "to").symlink_to("x" * 150)
+    made = subprocess.run(["tar", "-cf", "-", "-C", tmp_path, "in"], capture_output=True, check=True).stdout
+    read = {each.name: (each, data) for each, data in everything(pieces_of(made, 10_000))}
+    assert read[b"in/" + b"n" * 200][1] == b"long"
+    assert read[b"in/to"][0].target == b"x" * 150
+
+
+def test_numbers_too_large_for_octal_digits() -> None:
+    for size in (0o77777777777, 0o100000000000, 1 << 40):
+        source = io.BytesIO(header(Entry(b"big", size=size)))
+        assert next(iter(Reader(source.read))).size == size
+    gnu = bytearray(header(Entry(b"big")))
+    gnu[124:136] = b"\x80" + (1 << 40).to_bytes(11, "big")
+    gnu[148:156] = b"%06o\0 " % (sum(gnu[:148]) + 256 + sum(gnu[156:512]))
+    assert next(iter(Reader(io.BytesIO(bytes(gnu)).read))).size == 1 << 40
+
+
+@given(cut=st.integers(0, 3 * BLOCK - 1))
+def test_a_stream_that_is_cut_off_is_never_taken_for_whole(cut: int) -> None:
+    whole = written([(b"name", b"x" * 600, 0o644, 0)])
+    with pytest.raises(TarError, match="ends"):
+        everything(pieces_of(whole[:cut], 100))
+
+
+@given(data=st.binary(max_size=2000))
+def test_noise_is_refused(data: bytes) -> None:
+    with pytest.raises(TarError):
+        everything(pieces_of(b"noise" + data + bytes(BLOCK), 100))
+
+
+def extended(data: bytes, flag: bytes = b"x", size: int | None = None) -> bytes:
+    made = bytearray(header(Entry(b"pax", size=len(data) if size is None else size))[-BLOCK:])
+    made[156:157] = flag
+    made[148:156] = b"%06o\0 " % (sum(made[:148]) + 256 + sum(made[156:512]))
+    return bytes(made) + data + padding(len(data))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        extended(b"", size=1 << 33),
+        extended(b"99 path=x\n"),
+        extended(b"path=x\n"),
+        extended(b"0 path=x\n"),
+        extended(b"12 size=-99\n") + header(Entry(b"a")),
+        extended(b"13 size=none\n") + header(Entry(b"a")),
+        extended(b"21 GNU.sparse.major=1\n"[:21] + b"\n") + header(Entry(b"a")),
+        extended(b"x", flag=b"S"),
+        header(Entry(b"a", size=5000)),
+    ],
+)
+def test_a_hostile_header_is_refused_within_bounds(hostile: bytes) -> None:
+    asked: list[int] = []
+    source = io.BytesIO(hostile)
+
+    def read(count: int) -> bytes:
+        asked.append(count)
+        return source.read(count)
+
+    with pytest.raises(TarError):
+        everything(Reader(read))
+    assert max(asked) <= 1 << 18
+
+
+def test_notes_come_through_and_others_pass_over_them() -> None:
+    stream = note(FAILED, b"it went wrong") + written([(b"a", b"1", 0o600, 0)])
+    first, second = everything(pieces_of(stream, 64))
+    assert (first[0].type, first[0].name, first[0].target) == ("note", FAILED, b"it went wrong")
+    assert second[1] == b"1"
+    with tarfile.open(fileobj=io.BytesIO(stream), mode="r|") as others:
+        assert [each.name for each in others] == ["a"]

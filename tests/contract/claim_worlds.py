@@ -1,0 +1,128 @@
+"""A pool of ready members in a store, and what a process sees of it that claims them: no loop and no engine."""
+
+from controller.kinds.container import Limits
+from controller.kinds.instance import Instance, Memory
+from controller.kinds.labels import container_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.kinds.snapshot import Pool, Snapshot
+from controller.policy.levels import Policy
+from controller.policy.sandbox import render
+from controller.ports import NullMeter
+from controller.service.claims import Claims
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.contract.store_worlds import insert
+
+SPEC = {"templateRef": {"name": "t"}}
+HELD = Limits(100, 64 << 20, 16)
+_REFRESH_AFTER = 20
+
+
+def move_in(store: SqlStore, hard: dict[str, int]) -> None:
+    """A template, its pool, and a quota."""
+    insert(
+        store,
+        StoredObject("SandboxTemplate", "default", "t", "t-uid", spec={"image": "tiny"}),
+        StoredObject("SandboxPool", "default", "p", "p-uid", spec={**SPEC, "warmReplicas": 1000}),
+        StoredObject("Quota", "default", "q", "q-uid", spec={"hard": hard}),
+    )
+
+
+def fill(store: SqlStore, round_: int, count: int) -> None:
+    """So many new members, ready to be claimed."""
+    with store.transaction() as transaction:
+        for index in range(count):
+            uid = f"{round_:04}{index:04}-member"
+            memory = Memory(pool="p-uid", hostname=f"p-{uid[:8]}", container=f"c-{uid}")
+            name = container_name(memory.hostname, uid)
+            transaction.put_instance(
+                Instance(
+                    name, "p-uid", "SandboxPool", "default", "p", "warm", HELD, float(index), memory, member_uid=uid
+                )
+            )
+
+
+def snapshot_of(store: SqlStore) -> Snapshot:
+    """What a loop would have planned on: every member runs."""
+    instances = {each.uid: each for each in store.instances()}
+    template = SandboxTemplateSpec.model_validate({"image": "tiny"})
+    obj = store.get("SandboxPool", "default", "p")
+    assert obj is not None
+    containers = {uid: (_container(each, template),) for uid, each in instances.items() if each.role == "warm"}
+    return Snapshot(
+        now=0.0,
+        instance_id="claims",
+        sandboxes={},
+        observed=Observation(revision=1, blind="", containers=containers),
+        instances=instances,
+        pools={"p-uid": Pool(obj, SandboxPoolSpec.model_validate(obj.spec), template, 1)},
+    )
+
+
+def _container(member: Instance, template: SandboxTemplateSpec) -> Container:
+    spec = SandboxSpec.model_validate(SPEC)
+    made = render(spec, template, name=member.memory.hostname, uid=member.uid, policy=Policy())
+    return Container(
+        id=member.memory.container,
+        name=member.name,
+        uid=member.uid,
+        state=State.RUNNING,
+        config_hash=made.config_hash,
+        template_hash=made.template_hash,
+        limits=HELD,
+    )
+
+
+class _Missed(Exception):
+    """There was none to take: nothing is kept of it."""
+
+
+class Claimant:
+    """Claims as the API does, by one sandbox a transaction, until there is nothing more to have."""
+
+    def __init__(self, store: SqlStore, name: str) -> None:
+        self._store, self._name, self._number = store, name, 0
+        self._seen: Snapshot | None = None
+        self._claims = Claims(lambda: self._seen, NullMeter(), HostFacts, HandClock())
+
+    def claim_all(self, memory: str) -> list[str]:
+        """The uids of the members it got. A miss counts only if the picture was fresh."""
+        won: list[str] = []
+        while True:
+            self._seen = snapshot_of(self._store)
+            for made in range(_REFRESH_AFTER):
+                uid = self._claim(memory)
+                if not uid and not made:
+                    return won
+                if not uid:
+                    break
+                won.append(uid)
+
+    def _claim(self, memory: str) -> str:
+        self._number += 1
+        name = f"{self._name}-{self._number}"
+        obj = StoredObject(
+            "Sandbox", "default", name, f"new-{name}", spec={**SPEC, "resources": {"limits": {"memory": memory}}}
+        )
+        try:
+            with self._store.transaction() as transaction:
+                made = self._claims.claim(transaction, obj)
+                if made.uid == obj.uid:
+                    raise _Missed
+                transaction.put(made)
+        except _Missed:
+            return ""
+        return made.uid
+
+
+def move_out(store: SqlStore) -> None:
+    """No sandbox and no member is left."""
+    with store.transaction() as transaction:
+        for each in transaction.list("Sandbox"):
+            transaction.remove(each)
+    with store.transaction() as transaction:
+        transaction.delete_instances([each for each in store.instances() if each.role == "warm"])

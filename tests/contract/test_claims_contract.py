@@ -1,0 +1,61 @@
+"""Claims by eight processes at once: no member goes to two, and no quota gives one too many; on both stores.
+
+PADDOCK_TEST_CLAIMS says how many claims there are to be; by default few enough
+for every run; 10,000 take a minute or two a store.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.claim_worlds import HELD, fill, move_in, move_out
+from tests.contract.store_worlds import BACKENDS, World, make_world
+
+CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "1000"))
+# The machine may have other work: what is slow is not wrong.
+pytestmark = pytest.mark.timeout(1800)
+PROCESSES, A_ROUND, TOO_MANY = 8, 500, 9
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> None:
+    store = world.store(wait_seconds=60)
+    move_in(store, {"sandboxes": A_ROUND})
+    children = [world.child("claim_all", f"child{each}", CLAIMS // A_ROUND) for each in range(PROCESSES)]
+    for round_ in range(CLAIMS // A_ROUND):
+        fill(store, round_, A_ROUND + TOO_MANY)
+        for each in children:
+            assert each.says() == "ready"
+        for each in children:
+            each.go()
+        won = [uid for each in children for uid in each.says()]
+        assert len(won) == len(set(won)) == A_ROUND, "as many as the quota allows, each by one"
+        assert {each.uid for each in store.list("Sandbox")[0]} == set(won)
+        rows = store.instances()
+        assert sorted(each.role for each in rows) == ["sandbox"] * A_ROUND + ["warm"] * TOO_MANY
+        taken = [each for each in rows if each.role == "sandbox"]
+        assert {each.reserves.memory_bytes for each in taken} == {2 * HELD.memory_bytes}, "reserved along with it"
+        with store.transaction() as transaction:
+            assert transaction.held()["default"].sandboxes == A_ROUND
+        move_out(store)
+
+
+def test_the_memory_for_the_last_claim_is_given_once(world: World) -> None:
+    """Each claims a member and asks for as much again; there is memory for one of them to grow."""
+    store = world.store(wait_seconds=60)
+    move_in(store, {"memory": HELD.memory_bytes * (PROCESSES + 1)})
+    fill(store, 0, PROCESSES)
+    children = [world.child("claim_all", f"child{each}", 1) for each in range(PROCESSES)]
+    for each in children:
+        assert each.says() == "ready"
+    for each in children:
+        each.go()
+    assert sum(len(each.says()) for each in children) == 1
+    assert sorted(each.role for each in store.instances()) == ["sandbox"] + ["warm"] * (PROCESSES - 1)

@@ -1,0 +1,348 @@
+"""A box's files on the fake and on a real Docker Engine: read-only root, tmpfs, and whatever an enemy put there."""
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controller.archive.tar import Reader
+from controller.kinds.action import PauseContainer
+from controller.kinds.container import Limits, Tmpfs
+from controller.kinds.files import TAKES, FileAsk, FileError
+from controller.kinds.observed import Container
+from controller.ports import FileWork
+from tests.contract.engine_worlds import World, docker_world, fake_world, ok, read_all
+from tests.daemon import wait_for
+
+MIB = 1 << 20
+ROOMY = Limits(cpu_millicores=2000, memory_bytes=256 * MIB, pids=32)
+WORKSPACE = (Tmpfs("/workspace", 160 * MIB), Tmpfs("/tmp", 16 * MIB))
+NAME = st.text(min_size=1, max_size=60).filter(
+    lambda each: (
+        not set(each) & {"/", "\0"}
+        and each not in (".", "..")
+        and each.encode("utf-8", "ignore").decode() == each
+        and len(each.encode()) < 250
+    )
+)
+
+
+class Box:
+    """A running box and what is done with its files."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        uid = world.new_uid()
+        self.container: Container = world.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY)
+        self.real = not hasattr(world.engine.files, "root")
+
+    def begin(self, op: Any, path: str, **asked: Any) -> FileWork:
+        return self.world.engine.files.begin(self.container, FileAsk(op, path, **{"max_bytes": 1 << 33, **asked}))
+
+    def ask(self, op: Any, path: str, **asked: Any) -> dict[str, Any]:
+        with closing(self.begin(op, path, **asked)) as work:
+            return dict(work.result())
+
+    def send(self, op: Any, path: str, data: Iterable[bytes], **asked: Any) -> dict[str, Any]:
+        with closing(self.begin(op, path, **asked)) as work:
+            for each in data:
+                work.send(each)
+            work.end()
+            return dict(work.result())
+
+    def receive(self, op: Any, path: str, **asked: Any) -> bytes:
+        with closing(self.begin(op, path, **asked)) as work:
+            work.result()
+            found = []
+            while piece := work.receive():
+                found.append(piece)
+            work.result()
+            return b"".join(found)
+
+    def make(self, *command: str) -> None:
+        """Something in the box as its own user makes it; on the fake, at its folder."""
+        if self.real:
+            _, said, code = read_all(self.world.streams.exec(self.container.id, command))
+            assert code == b"0", said
+            return
+        root = self.world.engine.files.root(self.container.id)
+        if command[0] == "mkfifo":
+            os.mkfifo(f"{root}{command[1]}")
+        elif command[0] == "ln":
+            os.symlink(command[2], f"{root}{command[3]}")
+
+    def any(self, op: Any, path: str, **asked: Any) -> Any:
+        """One byte of input where it takes some."""
+        if op in TAKES:
+            return self.send(op, path, [b"x"], **asked)
+        return self.receive(op, path, **asked) if op in ("read", "pack") else self.ask(op, path, **asked)
+
+    def fails(self, kind: str, op: Any, path: str, **asked: Any) -> str:
+        with pytest.raises(FileError) as caught:
+            self.any(op, path, **asked)
+        assert caught.value.kind == kind, caught.value
+        return str(caught.value)
+
+
+@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield Box(made.settled())
+
+
+def test_what_is_written_is_read_again_and_belongs_to_the_boxes_user(box: Box) -> None:
+    told = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
+    assert (told["name"], told["type"], told["size"], told["mode"]) == ("file", "file", 6, "0751")
+    assert box.receive("read", "workspace/file") == b"onetwo"
+    seen = box.ask("stat", "/workspace/file")
+    assert (seen["size"], seen["mode"]) == (6, "0751")
+    if box.real:
+        assert (seen["uid"], seen["gid"]) == (20000, 20000)
+        read_back = box.world.streams.exec(box.container.id, ["cat", "/workspace/file"])
+        assert read_all(read_back)[0] == b"onetwo"
+    box.send("write", "/workspace/file", [])
+    assert box.ask("stat", "/workspace/file")["mode"] == "0751"  # kept
+    assert box.receive("read", "/workspace/file") == b""
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(name=NAME, pieces=st.lists(st.binary(max_size=70_000), max_size=4))
+def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> None:
+    path = f"/tmp/{name}"
+    box.send("write", path, pieces)
+    assert box.receive("read", path) == b"".join(pieces)
+    assert name in [each["name"] for each in box.ask("list", "/tmp", limit=10_000)["items"]]
+    box.ask("remove", path)
+    box.fails("NotFound", "stat", path)
+
+
+def test_folders(box: Box) -> None:
+    box.ask("mkdir", "/tmp/a/b/c", parents=True)
+    box.ask("mkdir", "/tmp/a/b/c", parents=True)
+    box.fails("Exists", "mkdir", "/tmp/a/b")
+    box.fails("NotFound", "mkdir", "/tmp/none/b")
+    box.send("write", "/tmp/a/file", [b"x"])
+    listed = box.ask("list", "/tmp/a")
+    assert [(each["name"], each["type"]) for each in listed["items"]] == [("b", "folder"), ("file", "file")]
+    assert listed["truncated"] is False
+    assert box.ask("list", "/tmp/a", limit=1)["truncated"] is True
+    box.fails("NotAFolder", "list", "/tmp/a/file")
+    box.fails("IsAFolder", "read", "/tmp/a")
+    box.fails("IsAFolder", "write", "/tmp/a")
+    box.fails("NotEmpty", "remove", "/tmp/a")
+    box.ask("remove", "/tmp/a", recursive=True)
+    box.fails("NotFound", "stat", "/tmp/a")
+
+
+def test_what_can_not_be_done_says_so(box: Box) -> None:
+    box.fails("NotFound", "read", "/workspace/none")
+    box.fails("BadPath", "remove", "/")
+    box.fails("BadPath", "remove", "/workspace/..")
+    box.fails("BadPath", "write", "/workspace/..")
+    box.fails("BadPath", "stat", "a\0b")
+    box.fails("BadPath", "stat", "/workspace/" + "x" * 300)
+    if box.real:
+        assert "read-only" in box.fails("ReadOnly", "write", "/etc/file")
+
+
+def test_paths_end_at_the_boxes_root_whatever_leads_where(box: Box) -> None:
+    secret = "/etc/hostname"
+    box.make("ln", "-s", "../../../../../../../../etc", "/workspace/up")
+    box.make("ln", "-s", "/etc/shadow", "/workspace/abs")
+    box.make("ln", "-s", "loop", "/workspace/loop")
+    with open(secret, "rb") as file:
+        ours = file.read()
+    for path in ("/../../../.." + secret, "/workspace/../../../.." + secret, "/workspace/up/hostname"):
+        with suppress(FileError):
+            assert box.receive("read", path) != ours
+    box.fails("BadPath", "read", "/workspace/loop")
+    assert box.ask("stat", "/workspace/abs", follow=False)["target"] == "/etc/shadow"
+    box.send("write", "/workspace/abs", [b"x"])  # the link is replaced, not followed
+    assert box.ask("stat", "/workspace/abs", follow=False)["type"] == "file"
+
+
+def test_what_blocks_is_never_opened(box: Box) -> None:
+    box.make("mkfifo", "/tmp/fifo")
+    assert box.ask("stat", "/tmp/fifo")["type"] == "other"
+    box.fails("NotAFile", "read", "/tmp/fifo")
+    entries = {each.name: each.type for each in Reader(io.BytesIO(box.receive("pack", "/tmp", top="t")).read)}
+    assert entries[b"PADDOCK.skipped"] == "note"
+    assert b"t/fifo" not in entries
+    if box.real:
+        for path in ("/dev/null", "/dev/zero", "/proc/kmsg", "/proc/1/mem", "/sys/kernel/profiling"):
+            with pytest.raises(FileError):
+                box.receive("read", path)
+        box.fails("NotAFile", "list", "/proc")
+    box.ask("remove", "/tmp/fifo")
+
+
+def tree() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as made:
+        for name, type_, data, link in (
+            ("d", tarfile.DIRTYPE, b"", ""),
+            ("d/run", tarfile.REGTYPE, b"#!", ""),
+            ("d/to", tarfile.SYMTYPE, b"", "/anywhere"),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode, info.size, info.linkname = type_, 0o755, len(data), link
+            info.uid = info.gid = 12345
+            made.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_a_tree_goes_in_and_comes_out(box: Box) -> None:
+    box.ask("mkdir", "/tmp/tree")
+    done = box.send("unpack", "/tmp/tree", [tree()])
+    assert (done["files"], done["leftOut"]) == (2, [])
+    out = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d", top="e")).read))
+    assert {each.name: (each.type, each.mode, each.target) for each in out} == {
+        b"e/": ("folder", 0o755, b""),
+        b"e/run": ("file", 0o755, b""),
+        b"e/to": ("link", 0o777, b"/anywhere"),
+    }
+    if box.real:
+        assert box.ask("stat", "/tmp/tree/d/run")["uid"] == 20000
+    one = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d/run", top="x")).read))
+    assert [(each.name, each.type) for each in one] == [(b"x", "file")]
+    box.ask("remove", "/tmp/tree", recursive=True)
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
+def test_an_archive_writes_nothing_outside_of_its_folder(box: Box, name: str) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as made:
+        made.addfile(tarfile.TarInfo(name))
+    box.ask("mkdir", "/tmp/into", parents=True)
+    with pytest.raises(FileError) as caught:
+        box.send("unpack", "/tmp/into", [out.getvalue()])
+    assert caught.value.kind == "Unsafe"
+    box.fails("NotFound", "stat", "/tmp/x")
+    box.fails("NotFound", "stat", "/x")
+
+
+def test_an_archive_is_not_written_through_a_link_in_the_box(box: Box) -> None:
+    box.ask("mkdir", "/tmp/links", parents=True)
+    box.make("ln", "-s", "/workspace", "/tmp/links/d")
+    with pytest.raises(FileError, match="symlink") as caught:
+        box.send("unpack", "/tmp/links", [tree()])
+    assert caught.value.kind == "Unsafe"
+    box.fails("NotFound", "stat", "/workspace/run")
+
+
+def test_sizes_are_bounded(box: Box) -> None:
+    with pytest.raises(FileError) as caught:
+        box.send("write", "/tmp/large", [b"x" * 600, b"x" * 600], max_bytes=1000)
+    assert caught.value.kind == "TooLarge"
+    box.fails("NotFound", "stat", "/tmp/large")
+    box.send("write", "/tmp/large", [b"x" * 1001])
+    box.fails("TooLarge", "read", "/tmp/large", max_bytes=1000)
+    box.fails("TooLarge", "pack", "/tmp/large", max_bytes=1000)
+    box.ask("remove", "/tmp/large")
+
+
+def test_an_upload_that_breaks_off_leaves_what_was_there(box: Box) -> None:
+    box.send("write", "/tmp/kept", [b"before"])
+    work = box.begin("write", "/tmp/kept")
+    work.send(b"x" * 300_000)
+    work.close()
+    with pytest.raises(FileError):
+        work.send(b"more")
+    assert box.receive("read", "/tmp/kept") == b"before"
+    assert [each["name"] for each in box.ask("list", "/tmp")["items"] if each["name"].startswith(".paddock")] == []
+    box.ask("remove", "/tmp/kept")
+
+
+def test_closing_lets_go_of_whoever_waits(box: Box) -> None:
+    """A transfer that nobody reads is ended by its close, at once, and its process is gone."""
+    box.send("write", "/workspace/much", [b"x" * MIB] * 8)
+    work = box.begin("read", "/workspace/much")
+    work.result()
+    work.close()
+    assert work.receive() == b""
+    work.close()
+    if box.real:
+        pid = work.pid  # type: ignore[attr-defined]
+        wait_for("the worker is gone", lambda: not os.path.exists(f"/proc/{pid}"))
+    box.ask("remove", "/workspace/much")
+
+
+def test_a_hundred_mebibytes_each_way_are_the_same(box: Box) -> None:
+    piece = os.urandom(MIB)
+    parts = [bytes([number]) + piece for number in range(100)]
+    box.send("write", "/workspace/large", parts)
+    wanted = hashlib.sha256(b"".join(parts)).hexdigest()
+    assert hashlib.sha256(box.receive("read", "/workspace/large")).hexdigest() == wanted
+    box.ask("remove", "/workspace/large")
+
+
+@pytest.mark.docker
+def test_a_write_counts_as_the_boxes_memory_and_ends_only_itself(docker_box: Box) -> None:
+    box = docker_box
+    box.send("write", "/workspace/fits", [b"x" * MIB] * 20)
+    with pytest.raises(FileError, match="memory limit") as caught:
+        box.send("write", "/workspace/much", [b"x" * MIB] * 60)
+    assert caught.value.kind == "NoSpace"
+    assert box.world.only(box.container.uid).state == "running"
+    assert not [each for each in box.ask("list", "/workspace")["items"] if each["name"].startswith(".paddock")]
+    _, _, code = read_all(box.world.streams.exec(box.container.id, ["true"]))
+    assert code == b"0"
+
+
+@pytest.fixture
+def docker_box() -> Iterator[Box]:
+    with docker_world() as made:
+        found = Box(made.settled())
+        uid = made.new_uid()
+        small = Limits(cpu_millicores=1000, memory_bytes=48 * MIB, pids=32)
+        found.container = made.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=small)
+        yield found
+
+
+@pytest.mark.docker
+def test_a_box_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
+    box = docker_box
+    work: Any = box.begin("write", "/workspace/file")
+    work.send(b"x")
+    box.world.hand.kill(box.container.name)
+    wait_for("the worker is gone", lambda: work._ended(0) is not None)
+    with pytest.raises(FileError) as caught:
+        work.send(b"x" * MIB)
+    assert caught.value.kind == "NotRunning"
+    work.close()
+    with pytest.raises(FileError) as caught:
+        box.begin("stat", "/")
+    assert caught.value.kind in ("NotRunning", "Failed")
+
+
+@pytest.mark.docker
+def test_a_paused_box_can_be_looked_at_and_not_written_to(docker_box: Box) -> None:
+    box = docker_box
+    box.send("write", "/tmp/file", [b"x"])
+    ok(box.world.engine.act(PauseContainer(box.container.uid, box.container.name, box.container.id, "a test")))
+    box.container = box.world.only(box.container.uid)
+    assert box.receive("read", "/tmp/file") == b"x"
+    assert "paused" in box.fails("NotRunning", "write", "/tmp/file")
+
+
+@pytest.mark.docker
+def test_the_worker_is_the_boxes_user_with_no_rights_left(docker_box: Box) -> None:
+    work: Any = docker_box.begin("write", "/tmp/file")
+    work.send(b"x")
+
+    def status() -> dict[str, str]:
+        with open(f"/proc/{work.pid}/status") as file:
+            return {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
+
+    seen = wait_for("it is the box's user", lambda: found if (found := status())["Uid"].startswith("20000") else None)
+    assert set(seen["Uid"].split()) | set(seen["Gid"].split()) == {"20000"}
+    assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
+    assert seen["NoNewPrivs"] == "1"
+    work.close()

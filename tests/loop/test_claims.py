@@ -1,0 +1,214 @@
+"""Claims through the real middle of the house: what is reserved when, what Ready waits for, who goes first."""
+
+import contextlib
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controller.kinds.action import CreateContainer, RenameContainer, UpdateLimits
+from controller.kinds.plan import Plan
+from controller.kinds.quota import Amount
+from controller.plan.quota import held
+from controller.service import errors
+from controller.service.apply import Source
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, Crash, House
+from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota
+
+__all__ = ["house"]
+
+
+def actions(decided: Plan, kind: type) -> list[Any]:
+    return [each for group in decided.groups for each in group.actions if isinstance(each, kind)]
+
+
+def events(house: House, name: str) -> dict[str, str]:
+    return {each.reason: each.message for each in house.store.events(kind="Sandbox", name=name)}
+
+
+def reserved(house: House, name: str) -> int:
+    [found] = [each for each in house.store.instances() if each.parent_name == name]
+    return found.reserves.memory_bytes
+
+
+def test_a_box_that_is_as_asked_is_ready_at_once_and_renamed_after(house: House) -> None:
+    filled(house, 1)
+    house.refer("a", "t")
+    first = house.turn.run()
+    assert house.condition("a", "Ready") == "True Running"
+    assert (len(actions(first, RenameContainer)), actions(first, UpdateLimits)) == (1, [])
+    house.settle()
+    assert house.container_name("a") in boxes(house)
+
+
+def test_limits_come_before_ready_and_the_name_after_it(house: House) -> None:
+    filled(house, 1)
+    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    first = house.one_turn()
+    assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
+    assert [each.urgent for each in first.groups] == [True]
+    assert house.condition("a", "Ready") == "False Claiming"
+    second = house.one_turn()
+    assert house.condition("a", "Ready") == "True Running"
+    assert len(actions(second, RenameContainer)) == 1
+
+
+def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
+    filled(house, 1)
+    house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
+    assert reserved(house, "a") == 768 << 20, "before any turn"
+    assert events(house, "a")["Claimed"].endswith("a warm box of pool warm")
+
+
+def test_one_file_of_several_claims(house: House) -> None:
+    """Each sees what those before it have taken: of the members, and of the quota."""
+    quota(house, memory="2Gi")
+    filled(house, 3)
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox"}
+    spec = {"templateRef": {"name": "t"}, "resources": {"limits": {"memory": "768Mi"}}}
+    text = "---".join(f"\n{json.dumps({**document, 'metadata': {'name': name}, 'spec': spec})}\n" for name in "abc")
+    house.services.apply.apply([Source("test", text)])
+    rows = {each.parent_name: each for each in house.store.instances()}
+    assert len({rows[name].uid for name in "ab"}) == 2
+    assert "c" not in rows, "768 twice, and 512 of a member: there is no room to grow for the third"
+    house.settle()
+    assert house.condition("c", "Scheduled") == "False QuotaExceeded"
+
+
+def test_a_claim_that_has_no_room_to_grow_waits_for_it(house: House) -> None:
+    quota(house, memory="1Gi")
+    filled(house, 2)
+    house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
+    house.settle()
+    assert launch(house, "a").startswith("Cold: "), "the members gave way to it"
+    assert house.condition("a", "Ready") == "True Running"
+    assert counts(house)[1] == 0
+
+
+def test_no_claim_goes_before_one_that_waits(house: House) -> None:
+    quota(house, memory="1Gi")
+    filled(house, 1)
+    house.apply("big", resources={"limits": {"memory": "1Gi"}})
+    house.one_turn()
+    assert house.condition("big", "Scheduled") == "False QuotaExceeded"
+    house.refer("small", "t")
+    house.settle()
+    assert house.condition("big", "Ready") == "True Running"
+    assert house.condition("small", "Scheduled") == "False QuotaExceeded"
+
+
+def test_what_waits_in_vain_holds_up_no_claim(house: House) -> None:
+    quota(house, memory="1Gi")
+    house.apply("other", resources={"limits": {"memory": "512Mi"}})
+    house.settle()
+    house.apply("big", resources={"limits": {"memory": "768Mi"}})
+    house.settle()
+    quota(house, memory="700Mi")  # big will never fit now
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"], resources={"limits": {"memory": "64Mi"}})
+    apply_pool(house, warmReplicas=1)
+    house.settle()
+    house.refer("a", "t")
+    house.settle()
+    assert house.condition("big", "Scheduled") == "False QuotaExceeded"
+    assert launch(house, "a") == "Warm: "
+
+
+def test_a_cold_start_is_told_in_an_event_where_a_pool_could_have_served(house: House) -> None:
+    filled(house, 1)
+    house.refer("a", "t")
+    house.refer("b", "t")
+    house.apply("own")
+    house.settle()
+    assert "ColdStart" not in events(house, "a")
+    assert events(house, "b")["ColdStart"] == "pool `warm` had no member ready of its template as it is now"
+    assert "ColdStart" not in events(house, "own")
+
+
+def test_the_refill_is_held_back_while_claims_come_in(house: House) -> None:
+    filled(house, 6)
+    for index in range(5):
+        house.refer(f"b{index}", "t", resources={"limits": {"memory": "768Mi"}})
+    for _ in range(3):
+        assert len(actions(house.one_turn(), CreateContainer)) <= 1
+    house.clock.advance(1)
+    started = sum(len(actions(house.one_turn(), CreateContainer)) for _ in range(2))
+    assert started > 1, "by all workers, once no claim has come for a while"
+    house.settle()
+    assert counts(house) == (6, 6, 5)
+
+
+HARD = Amount(1 << 40, 1536 << 20, 1 << 40, 3)
+STEPS = st.one_of(
+    st.tuples(st.just("claim"), st.sampled_from("abcd"), st.sampled_from(["256Mi", "512Mi", "768Mi"])),
+    st.tuples(st.just("claim"), st.sampled_from("abcd"), st.sampled_from(["512Mi", "1536Mi"])),
+    st.tuples(st.just("delete"), st.sampled_from("abcd")),
+    st.tuples(st.just("scale"), st.integers(0, 3)),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("crash"), st.integers(1, 6), st.booleans()),
+)
+
+
+def check(house: House) -> None:
+    """Of what is committed, and of what really runs."""
+    rows = house.store.instances()
+    total = held(rows)[""]
+    assert total.within(HARD), total
+    reserves = {each.uid: each.reserves.memory_bytes for each in rows}
+    for uid, names in house.ours().items():
+        assert len(names) == 1
+        found = house.engine.box(names[0])
+        if str(found.state) in ("running", "paused"):
+            assert found.limits.memory_bytes <= reserves[uid], "what runs is reserved"
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
+@given(steps=st.lists(STEPS, max_size=14))
+def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
+    store = world.store()
+    house = House(store)
+    house._uids = store.revision() * 100
+    try:
+        quota(house, memory="1536Mi", sandboxes=3)
+        filled(house, 2, shutdownGracePeriodSeconds=0)
+        for step in steps:
+            _do(house, *step)
+            check(house)
+        house.settle()
+        check(house)
+        for name in house.names():
+            house.delete(name)
+        house.delete("warm", "sandboxpool")
+        house.settle()
+        assert store.instances() == []
+    finally:
+        house.close()
+        store.close()
+
+
+def _do(house: House, what: str, *how: Any) -> None:
+    if what == "claim":
+        limits = {"limits": {"memory": how[1]}}
+        with contextlib.suppress(errors.Conflict):  # it is being deleted
+            house.refer(how[0], "t", resources=limits, lifecycle={"shutdownGracePeriodSeconds": 0})
+    elif what == "delete" and house.get(how[0]) is not None:
+        house.delete(how[0])
+    elif what == "scale":
+        apply_pool(house, warmReplicas=how[0], shutdownGracePeriodSeconds=0)
+    elif what == "turn":
+        house.one_turn()
+    elif what == "settle":
+        house.settle()
+    elif what == "crash":
+        house.fuse.blow_at, house.fuse.after = house.fuse.steps + how[0], how[1]
+        try:
+            house.settle()
+        except Crash:
+            house.daemon()
+        else:
+            house.fuse.blow_at = None
