@@ -10,6 +10,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from controller.client.connection import full_path
+from controller.client.credentials import authorization, trusted
 from controller.client.errors import refusal
 from controller.client.server import Server, dial, unreachable
 
@@ -23,6 +24,9 @@ def open_websocket(
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
+    options["additional_headers"] = authorization()
+    if url.startswith("wss"):
+        options["ssl"] = trusted()
     # No pings: a side that waits for its slow reader answers none, and is not dead.
     options |= {"ping_interval": None, "close_timeout": _CLOSE_SECONDS}
     try:
