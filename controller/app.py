@@ -26,7 +26,8 @@ from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
-from controller.loop.lineage import Lineage
+from controller.loop.leap import Leap
+from controller.loop.lineage import Lineage, newest
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
@@ -125,6 +126,7 @@ class Daemon:
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
@@ -135,11 +137,12 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(),
-            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
+            policy=Policy(report_only=settings.attestation == "report"),
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
@@ -148,7 +151,7 @@ class Daemon:
             workers=workers,
             engine=engine,
             store=store,
-            jobs=Schedule(meter),
+            jobs=schedule,
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,

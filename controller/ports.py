@@ -71,6 +71,10 @@ class Engine(Protocol):
         """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
         ...
 
+    def look_at(self, container_id: str) -> str:
+        """Look at one container, inside too, at once and in this thread. Empty when it was seen, else why not."""
+        ...
+
     def act(self, action: Action) -> Outcome:
         """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
         ...

@@ -74,6 +74,9 @@ class Settings(BaseSettings):
     exec_output_bytes: int = Field(
         default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
     )
+    attestation: Literal["enforce", "report"] = Field(
+        default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
+    )
     pressure_scale: float = Field(
         default=1.0,
         ge=0.0,

@@ -6,6 +6,7 @@ from fastapi import Depends, FastAPI
 
 from controller.api import (
     apply_routes,
+    attest_routes,
     auth_routes,
     box_routes,
     diff_routes,
@@ -63,6 +64,7 @@ def create_app(
             app.include_router(exec_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
+            app.include_router(attest_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

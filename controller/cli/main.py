@@ -25,6 +25,7 @@ COMMANDS = {
     "wait": "Wait for a condition, or until an object is gone.",
     "events": "Show what happened, newest last.",
     "why": "Show why a sandbox is as it is, and what it waits for.",
+    "attest": "Read a sandbox from inside, and compare it with its security level.",
     "logs": "Show the log of a sandbox.",
     "exec": "Run a command in a sandbox.",
     "shell": "Open a shell in a sandbox.",

@@ -8,7 +8,7 @@ from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
-from controller.engine.look import BackgroundLook, Looker
+from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
@@ -115,6 +115,13 @@ class DockerEngine:
         if not self._looker.look(full=full):
             self._background.request()  # goes on trying until the view is no longer blind
         return self._view.now
+
+    def look_at(self, container_id: str) -> str:
+        try:
+            self._looker.read(container_id)
+        except (Fault, Foreign) as error:
+            return error.words if isinstance(error, Fault) else str(error)
+        return ""
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)

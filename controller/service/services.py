@@ -10,6 +10,7 @@ from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMet
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.attest import Attest
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
@@ -40,6 +41,7 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    attest: Attest
     tokens: TokenAdmin
 
 
@@ -116,5 +118,6 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
     )
