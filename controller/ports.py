@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from controller.kinds.access import Token
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.chunk import Chunk as Chunk
 from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
@@ -102,17 +103,6 @@ class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Usage by container id, read now. A container that can't be read whole is left out."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits.
-
-    Before the `exit` of a command whose time was over comes an empty `timeout`.
-    """
-
-    stream: str
-    data: bytes
 
 
 class ChunkStream(Iterator[Chunk], Protocol):
@@ -223,20 +213,6 @@ class InUse(Protocol):
     def wait(self, turns: int, seconds: float, /) -> bool:
         """Wait until more turns than that have ended; False after `seconds`."""
         ...
-
-
-class NoLoop:
-    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
-
-    turns = 0
-
-    def begin(self, _uid: str, *, asks: bool) -> None: ...
-    def end(self, _uid: str, *, asks: bool) -> None: ...
-    def held(self, _uid: str) -> Run | None:
-        return None
-
-    def wait(self, _turns: int, _seconds: float) -> bool:
-        return False
 
 
 class StreamError(Exception):

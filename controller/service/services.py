@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -21,7 +21,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
-from controller.service.use import Used
+from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
 from controller.service.write import Write
