@@ -17,6 +17,7 @@ from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.server import SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
@@ -116,6 +117,7 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
@@ -137,7 +139,7 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(report_only=settings.attestation == "report"),
+            policy=Policy(report_only=settings.attestation == "report", network_range=str(settings.network_range)),
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
@@ -172,7 +174,8 @@ class Daemon:
             registry.register(collector)
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            policy = Policy(host_cpus=engine.observe().facts.cpus)
+            seen = engine.observe()
+            policy = Policy(host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
             refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
             return [(each.field, each.message) for each in refusals]
 

@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from controller.kinds.access import Token
+from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.audit import Audit as Audit  # a port as well
+from controller.kinds.audit import AuditEntry
 from controller.kinds.chunk import Chunk as Chunk
 from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
@@ -82,6 +84,14 @@ class Engine(Protocol):
 
     def ping(self) -> str:
         """Empty when the engine answers, else why not, in words."""
+        ...
+
+
+class Firewall(Protocol):
+    """The host's packet filter, as far as Paddock reads it."""
+
+    def unguarded(self) -> str:
+        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
         ...
 
 
@@ -282,21 +292,8 @@ class Transaction(Protocol):
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
 
-
-class Tokens(Protocol):
-    """The bearer tokens. Every method may raise StoreError."""
-
-    def add(self, token: Token) -> None:
-        """Keep a new one. Conflict when one that is not revoked has its name."""
-        ...
-
-    def by_id(self, id_: str) -> Token | None: ...
-    def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
-        ...
-
-    def revoke(self, name: str, at: float) -> Token | None:
-        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
         ...
 
 
@@ -305,6 +302,8 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens: ...
+    @property
+    def audit(self) -> Audit: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""

@@ -5,10 +5,11 @@ Every setting has a default that works; `paddock serve --config FILE` names anot
 
 import os
 import tomllib
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
@@ -74,6 +75,10 @@ class Settings(BaseSettings):
     exec_output_bytes: int = Field(
         default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
     )
+    network_range: IPv4Network = Field(
+        default=IPv4Network("10.213.0.0/16"),
+        description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+    )
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
     )
@@ -93,6 +98,13 @@ class Settings(BaseSettings):
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("network_range")
+    @classmethod
+    def _large_enough(cls, value: IPv4Network) -> IPv4Network:
+        if value.prefixlen > 21 or not value.is_private:
+            raise ValueError("must be a private range of a /21 or larger: 1024 addresses are the uplink's")
+        return value
 
     @classmethod
     def settings_customise_sources(

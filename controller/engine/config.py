@@ -46,6 +46,8 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "ShmSize": config.shm_bytes,
         "NetworkMode": config.network_mode,
         "Dns": list(config.dns),
+        "DnsOptions": list(config.dns_options),
+        "Sysctls": dict(config.sysctls),
         "PublishAllPorts": False,
         "IpcMode": "private",
         "CgroupnsMode": "private",

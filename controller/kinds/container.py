@@ -60,6 +60,7 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 

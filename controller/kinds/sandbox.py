@@ -32,6 +32,16 @@ EnvName = Annotated[
 ]
 Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
 
+HostName = Annotated[
+    Text,
+    Field(
+        min_length=3,
+        max_length=253,
+        pattern=r"^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$",
+        description="a whole host name in lower case, such as git.example.org; `*.` may stand in front; no address",
+    ),
+]
+
 ImageName = Annotated[
     Text,
     Field(
@@ -95,6 +105,15 @@ class TemplateRef(Model):
     name: Name
 
 
+class NetworkSpec(Model):
+    """What it may reach beyond itself, by name. Left out: what its security level lets through unasked.
+
+    `*.` in front stands for one label or more. Changed while it runs; open connections are cut by that.
+    """
+
+    allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+
+
 class Lifecycle(Model):
     """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
 
@@ -121,6 +140,7 @@ class SandboxSpec(Model):
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
+    network: NetworkSpec = NetworkSpec()
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
 
     @model_validator(mode="after")

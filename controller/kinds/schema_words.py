@@ -68,6 +68,8 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
     "changes; none if left out.",
     "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "NetworkSpec.allowedHosts": "Whole host names that it may reach by HTTP on port 80 and TLS on 443, through its "
+    "proxy; `*.` in front stands for one label or more. Left out: what its level lets through unasked.",
     "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
     "happens.",
     "Lifecycle.keepRunning": "Never idle: for services that run unattended.",

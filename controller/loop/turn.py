@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from controller.kinds.instance import Instance
+from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
@@ -144,6 +145,7 @@ class Turn:
             found = snapshot.sandboxes.get(ref.uid)
             if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
                 known.pop(ref.uid, None)
+                known.pop(egress_uid(ref.uid), None)
         for each in decided.writes.retired:
             known.pop(each.uid, None)
         self._instances = known

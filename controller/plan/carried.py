@@ -28,6 +28,7 @@ CONDITIONS = frozenset(
         "Scheduled",
         "Provisioned",
         "Resized",
+        "NetworkReady",
         "Secured",
         "Outdated",
         "Suspended",

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from controller.kinds.action import CreateContainer
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import container_name
+from controller.kinds.labels import container_name, egress_uid
 from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
 from controller.plan import pool as pools
-from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -64,7 +64,7 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     return {
         uid: memo.member(snapshot.pools[each.parent_uid], each)
         for uid, each in snapshot.instances.items()
-        if each.member_uid and each.parent_uid in snapshot.pools
+        if each.role in (pools.WARM, pools.RETIRED) and each.parent_uid in snapshot.pools
     }
 
 
@@ -113,12 +113,14 @@ def _unsettled(
     """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
-    blind = (snapshot.observed.blind, snapshot.observed.lost, snapshot.pressure.critical)
+    observed = snapshot.observed
+    blind = (observed.blind, observed.lost, snapshot.pressure.critical, observed.unguarded, observed.networks)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
         seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
+        beside = containers.get(egress_uid(uid)) if observed.networks else None
         known = settled.get(uid)
         if (
             known is not None
@@ -128,6 +130,7 @@ def _unsettled(
             and known[3] == blind
             and known[4] is probed.get(uid)
             and known[5] is used
+            and known[6] is beside
             and uid not in results
         ):
             timer = timers.get(uid)
@@ -136,7 +139,7 @@ def _unsettled(
             if timer[0] <= now < timer[1]:
                 wakes.append(timer[1])
                 continue
-        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used)
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used, beside)
 
 
 def _consider(
@@ -184,7 +187,7 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         told = without_room(each.case, each.claim, words, pressure.REASON if paused else WAITS)
         # Not settled: it is decided anew in every pass, for room may be made by anything.
         reserves = each.claim.base if each.claim.seated else None
-        _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
+        _conclude(draft, snapshot, memo, replace(each, quiet=False, claim=each.claim.refused()), told, reserves)
 
 
 def _room(draft: Draft, snapshot: Snapshot) -> Room:
@@ -211,9 +214,11 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
+    decision = egress.attend(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
+    quiet = _write_egress(draft, asked, decision) and quiet
     if quiet:
         memo.settled[uid] = asked.key
     else:
@@ -294,6 +299,17 @@ def _write(
     return not (changed or decision.events or decision.delete) and wanted == instance
 
 
+def _write_egress(draft: Draft, asked: Asking, decision: Decision) -> bool:
+    """Note what the store has to hold of the egress container. True when it holds all of it already."""
+    known = asked.case.around.record
+    wanted, gone = egress.record(asked.case, decision, asked.instance, asked.claim.beside.whole)
+    if gone and known is not None and (not decision.finalize or (asked.instance and asked.instance.member_uid)):
+        draft.retired.append(known)
+    if wanted is not None and wanted != known:
+        draft.instances.append(wanted)
+    return not gone and wanted == known
+
+
 def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
     """The events; those of a pool's member are about its pool, which has a name that people know."""
     if instance is None or not instance.member_uid:
@@ -327,6 +343,7 @@ def _sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     draft.deferrals += swept.deferrals
     draft.events += swept.events
     draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
+    stray_networks.sweep(draft, snapshot, memo)
 
 
 def _finish(draft: Draft, snapshot: Snapshot) -> Plan:

@@ -27,6 +27,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import Limits
 from controller.kinds.meta import ObjectRef
+from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
 from controller.kinds.plan import Deferral, Plan
@@ -96,11 +97,17 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
     """The snapshot of the next pass, were everything done that was decided."""
     now = world.now + _TICK_SECONDS
     containers, results = dict(world.observed.containers), {}
+    networks = dict(world.observed.networks)
     for group in decided.groups:
         uid, done = group.ref.uid, []
         for action in group.actions:
-            containers[uid] = _imagine(containers.get(uid, ()), action, now, ids)
-            made = containers[uid][-1].id if isinstance(action, CreateContainer) else ""
+            if isinstance(action, EnsureNetwork):
+                networks[action.name] = _network(action)
+            elif isinstance(action, RemoveNetwork):
+                networks.pop(action.name, None)
+            of = getattr(action, "uid", uid) or uid
+            containers[of] = _imagine(containers.get(of, ()), action, now, ids)
+            made = containers[of][-1].id if isinstance(action, CreateContainer) else ""
             done.append((action, Ok(made)))
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
     gone = {ref.uid for ref, _ in decided.writes.finalized}
@@ -110,9 +117,23 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
         world,
         now=now,
         sandboxes={uid: each for uid, each in world.sandboxes.items() if uid not in gone},
-        observed=replace(world.observed, revision=world.observed.revision + 1, containers=containers),
+        observed=replace(
+            world.observed, revision=world.observed.revision + 1, containers=containers, networks=networks
+        ),
         instances=instances,
         results=results,
+    )
+
+
+def _network(action: EnsureNetwork) -> Network:
+    labels = action.labels
+    return Network(
+        id=f"imagined-{action.name}",
+        name=action.name,
+        uid=action.uid,
+        role=labels[own.ROLE],
+        config_hash=labels[own.CONFIG_HASH],
+        subnet=action.config.subnet,
     )
 
 
@@ -121,7 +142,7 @@ def _imagine(
 ) -> tuple[Container, ...]:
     """One object's containers after an action that worked. A process that is sent TERM ends by it."""
     match action:
-        case PullImage() | ReadTail():
+        case PullImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
             return containers
         case CreateContainer():
             return (*containers, _created(action, f"imagined-{next(ids)}", now))

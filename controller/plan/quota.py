@@ -22,6 +22,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
+from controller.plan.egress import NONE, Share, share
 from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
@@ -36,17 +37,26 @@ _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants."""
+    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants.
+
+    `beside` is the same of its egress container.
+    """
 
     base: Limits
     whole: Limits
     seated: bool
     wants_seat: bool
+    beside: Share = NONE
 
     @property
     def asks(self) -> bool:
         """Whether it needs room that it does not have."""
-        return self.whole != self.base or (self.wants_seat and not self.seated)
+        lacks = self.whole != self.base or self.beside.whole != self.beside.base
+        return lacks or (self.wants_seat and not self.seated)
+
+    def refused(self) -> "Claim":
+        """What is left of it where there is no room: what is held."""
+        return replace(self, whole=self.base, beside=replace(self.beside, whole=self.beside.base))
 
 
 def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
@@ -55,14 +65,15 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     containers = ((case.container,) if case.container else ()) + case.extra
     seated = instance is not None or bool(containers)
     if case.blind or decision.reason == "Unreadable":
-        return Claim(held, held, seated, False)
+        return Claim(held, held, seated, False, share(case, True))
     wanted = _wanted(case, decision)
     used = _in_use(containers, wanted or held)
     kept = _each(min, wanted, held) if wanted else NO_LIMITS
     whole = _each(max, used, wanted or NO_LIMITS)
     shares = wanted.cpu_shares if wanted else 0
     base = replace(_each(max, used, kept), cpu_shares=shares)
-    return Claim(base, replace(whole, cpu_shares=shares), seated, case.rendered is not None and not case.deleting)
+    seat = case.rendered is not None and not case.deleting
+    return Claim(base, replace(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
 
 
 def _wanted(case: Case, decision: Decision) -> Limits | None:
@@ -124,7 +135,8 @@ class Room:
     def ask(self, case: Case, asked: Claim, pool: str = "") -> str:
         """Give all that is asked for, or say in words why there is no room for it. `pool` is whose it is (its uid)."""
         namespace, of = case.obj.namespace, of_pool(pool)
-        whole, base = amount_of(asked.whole, 1), amount_of(asked.base, int(asked.seated))
+        whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
+        base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
         words, lacking, never = [], [], False
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.attest import Attest
+from controller.service.audit import Recorder, auditing
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
@@ -43,6 +44,8 @@ class Services:
     why: Why
     attest: Attest
     tokens: TokenAdmin
+    audit: Audit
+    recorder: Recorder
 
 
 def make_services(
@@ -71,7 +74,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = announcing(store, watches.notify)
+    store = auditing(announcing(store, watches.notify), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -120,4 +123,6 @@ def make_services(
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
+        audit=store.audit,
+        recorder=Recorder(store.audit, clock),
     )

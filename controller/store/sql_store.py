@@ -13,6 +13,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.plan import Writes
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, rows
+from controller.store.audit import SqlAudit
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
 from controller.store.lease import LEASE_SECONDS, StoreLease
@@ -216,6 +217,11 @@ class SqlStore:
     def tokens(self) -> SqlTokens:
         """The bearer tokens."""
         return SqlTokens(self._reading, self._changing)
+
+    @property
+    def audit(self) -> SqlAudit:
+        """Who asked for what."""
+        return SqlAudit(self._reading, self._changing)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:

@@ -13,12 +13,14 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
 from controller.kinds.quota import Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
 from controller.store import rows
+from controller.store.audit import append
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 
@@ -66,6 +68,7 @@ class SqlTransaction:
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: list[Instance] = []
+        self._audit: list[AuditEntry] = []
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         row = self._row((kind, namespace, name))
@@ -160,6 +163,10 @@ class SqlTransaction:
     def add_event(self, event: Event) -> None:
         self._events.append(rows.event_row(event))
 
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log, with the commit."""
+        self._audit.append(entry)
+
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Those that are gone are simply not there."""
         for some in _batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
@@ -211,6 +218,7 @@ class SqlTransaction:
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
         self.write_instances(self._instances)
+        append(self._connection, self._audit)
 
     def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
         """Compare-and-set on `version` (0: must be new). Call after `flush`. Gives them as stored; Conflict."""

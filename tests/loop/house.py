@@ -97,8 +97,9 @@ class FusedStore:
 class House:
     """A store and an engine that outlive daemons, and the daemon of the moment."""
 
-    def __init__(self, store: SqlStore, *, threads: int = 1) -> None:
+    def __init__(self, store: SqlStore, *, threads: int = 1, policy: Policy | None = None) -> None:
         """`store` is open, and the caller's to close."""
+        self.policy = policy or Policy()
         self.clock = HandClock()
         self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
@@ -117,7 +118,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
-            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
+            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
             clock=self.clock,
             wake=lambda: self.wake(),
             new_uid=self._new_uid,
@@ -147,7 +148,7 @@ class House:
             prober=self.prober,
             clock=self.clock,
             meter=NullMeter(),
-            policy=Policy(),
+            policy=self.policy,
             activity=self.activity,
             usage=self.engine,
             leapt=Leap(self.clock, ticks=self.ticks).noticed,

@@ -24,6 +24,8 @@ ACTION = {
         "remove",
         "claim",
         "adopt",
+        "make-network",
+        "remove-network",
     )
 }
 REASONS = ("not_found", "conflict", "timeout", "no_space", "image", "docker_down", OTHER)
@@ -34,10 +36,13 @@ OUTCOMES = {
     "ContainerGone": "not_found",
     "EngineUnreachable": "docker_down",
     "ForeignContainer": "conflict",
+    "EgressImageMissing": "image",
     "ImageMissing": "image",
     "ImagePullFailed": "image",
     "ImageRefused": "image",
     "NameConflict": "conflict",
+    "NetworkInUse": "conflict",
+    "SubnetTaken": "conflict",
 }
 DRIFT = (
     "missing",
@@ -52,6 +57,7 @@ DRIFT = (
     "pids",
     "image",
     "network",
+    "egress",
     "mounts",
     "security",
     "labels",
