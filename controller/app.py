@@ -51,6 +51,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
+from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
@@ -205,6 +206,7 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
             files=engine.files,
             transfers=TransferLimits(
                 total=settings.transfers,

@@ -63,7 +63,7 @@ class DockerEngine:
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client)
+        self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
         self._files = DockerFiles()
         self._actor = Actor(
