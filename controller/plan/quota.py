@@ -17,6 +17,7 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, HostFacts, State
+from controller.kinds.plan import Shortage
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
@@ -141,6 +142,7 @@ class Room:
         self._given: set[str] = set()
         # Where (a namespace, the host) somebody waits that warm members of pools below this priority give way to.
         self.crowded: dict[str, float] = {}
+        self.shortages: list[Shortage] = []
 
     def used(self, namespace: str) -> Amount:
         """What is held in the namespace; "" is the host."""
@@ -161,6 +163,7 @@ class Room:
             if not found.admitted:
                 lacking.append(bound)
                 never = never or found.never
+                self._note(case, bound, found.lacking)
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
@@ -174,6 +177,12 @@ class Room:
             self._used[of] = self.used(of) + amount_of(asked.whole) - amount_of(asked.base)
             self._given.add(of)
         return ""
+
+    def _note(self, case: Case, bound: Bound, resources: Iterable[str]) -> None:
+        if case.obj.kind == "Sandbox":
+            own = "namespace" if bound.namespace == case.obj.namespace else "pool"
+            scope = own if bound.namespace else "host"
+            self.shortages += [Shortage(case.obj.uid, scope, each) for each in resources]
 
     def ceilings(self) -> tuple[Ceiling, ...]:
         """What was reckoned with where room was given: the store must not come to hold more."""

@@ -156,6 +156,9 @@ class Stream(Iterator[Chunk]):
         if self in self._opened:
             self._opened.remove(self)
 
+    def resize(self, rows: int, columns: int) -> None: ...
+    def signal(self, name: str) -> None: ...
+
 
 class FakeEngine:
     """Thread-safe. `images` are here, `registry` can be pulled. `before_act` is called first by every `act`."""
@@ -179,6 +182,7 @@ class FakeEngine:
         self.answers: dict[tuple[str, int], int | None] = {}
         self.execs: dict[str, int] = {}
         self.probes_run: list[Watch] = []
+        self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
@@ -500,13 +504,24 @@ class FakeEngine:
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
+        tty: bool = False,
+        escaped: Callable[[str], None] | None = None,
     ) -> Stream:
         box = self._reachable(container_id)
         if box.state is not State.RUNNING:
             raise StreamError(f"the sandbox is not running: container {box.name} is {box.state}; ask again once Ready")
-        done = run(command, stdin or ())
-        code = 124 if done.exit_code is None else done.exit_code
-        return Stream([*done.output, Chunk("exit", str(code).encode())], self.open_streams)
+        leaves = box.name in self.escaping
+
+        def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
+            done = run(command, stdin or ())
+            yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
+            if done.exit_code is None:
+                if escaped is not None and leaves:
+                    escaped("processes that can't be told from the box's own")
+                yield Chunk("timeout", b"")
+            yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
+
+        return Stream(chunks(), self.open_streams)
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:
