@@ -253,7 +253,7 @@ def ok(outcome: Outcome) -> str:
 
 def read_all(stream: Any) -> tuple[bytes, bytes, bytes]:
     """(stdout, stderr, exit) of a stream read to its end."""
-    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "exit": []}
+    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "timeout": [], "exit": []}
     with contextlib.closing(stream):
         for chunk in stream:
             assert isinstance(chunk, Chunk)
