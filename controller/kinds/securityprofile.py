@@ -36,9 +36,7 @@ class ProfileTmpfs(Model):
 class ProfileNetwork(Model):
     """What it can reach."""
 
-    mode: Annotated[
-        Text, Field(description="none: only itself; sealed: listed names, through its own proxy")
-    ]
+    mode: Annotated[Text, Field(description="none: only itself; sealed: listed names, through its own proxy")]
 
 
 class SecurityProfileSpec(Model):
