@@ -6,6 +6,7 @@ Nothing in it can reach a real address, nor the host's engine or rules. Needs ro
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -47,6 +48,7 @@ class Lab:
     engine: PrivateEngine
     inet: Namespaces
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    marks: Iterator[int] = field(default_factory=lambda: itertools.count(20_000))
 
     @property
     def host(self) -> Namespaces:
@@ -57,7 +59,10 @@ class Lab:
         return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
 
     def mark(self) -> int:
-        """How long the Internet's log is; what comes is `since` that."""
+        """How long the Internet's log is, all that was sent so far being in it; what comes is `since` that."""
+        port = next(self.marks)
+        self.host.run("bash", "-c", f"echo mark > /dev/udp/{INET_SIDE}/{port}")
+        wait_for("the mark is logged", lambda: any(each.get("port") == port for each in self.log()))
         return len(self.log())
 
     def names(self) -> set[str]:
@@ -65,8 +70,10 @@ class Lab:
         return {each["name"] for which in ("internet", "host") for each in self.log(which) if "name" in each}
 
     def packets(self, since: int = 0) -> set[tuple[str, int]]:
-        """Where packets came to (address, port), but for answers to connections that the lab itself made."""
-        return {(each["packet"], each["port"]) for each in self.log()[since:] if "packet" in each}
+        """Where packets came to (address, port)."""
+        until = self.mark()
+        found = {(each["packet"], each["port"]) for each in self.log()[since:until] if "packet" in each}
+        return {(to, port) for to, port in found if to != INET_SIDE}
 
     def guard(self) -> None:
         """Load the guard, as its unit does."""

@@ -29,7 +29,8 @@ def house(world: World) -> Iterator[House]:
 
 def apply(house: House, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
-    house.apply(name, template={"securityLevel": "development"}, **network, **spec)
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    house.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
 
 
 def running(house: House, name: str = "web", hosts: list[str] | None = None) -> str:
