@@ -292,15 +292,14 @@ def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
     place.host.run("nft", "flush", "ruleset")
     nothing_leaves(place, box, sibling, "ruleset")
     wait_for("the host says so", lambda: guarded() == "False")
-    daemon.apply(spec("late", ["git.example.org"]))
-    wait_for("it waits", lambda: daemon.condition("late", "Ready").get("reason") == "NetworkUnguarded")
-    assert place.docker("ps", "-aq", "--filter", "label=paddock.name=late") == ""
+    refused = daemon.paddock("apply", "-f", "-", stdin=spec("late", ["git.example.org"]), check=False)
+    assert "can't be enforced here now" in refused.stderr
+    assert not daemon.get("late")
     place.guard()
     restore = place.host.enter("iptables-restore")
     subprocess.run(restore, input=saved, text=True, check=True, capture_output=True)
     wait_for("the host is guarded", lambda: guarded() == "True")
-    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/late")
-    daemon.paddock("delete", "sandbox", "late")
+    box.until_proxied()
 
 
 def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, box: Box, sibling: Box) -> None:
