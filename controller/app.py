@@ -17,6 +17,7 @@ import structlog
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.server import SocketTaken
+from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
@@ -27,12 +28,14 @@ from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
-from controller.loop.heartbeat import Heartbeat
+from controller.loop.health import HEALTH_SECONDS, HealthWatch
+from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
+from controller.loop.samples import Samples
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -54,6 +57,7 @@ from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.services import make_services
+from controller.service.sources.host import host_ref
 from controller.service.watch import Watches
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -156,6 +160,19 @@ class Daemon:
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
+        files = CgroupUsage()
+        undo.callback(files.close)
+        usage = FallbackUsage(files, engine.stats)
+        undo.callback(usage.close)
+        samples = Samples(lambda: turn.last, usage, clock)
+        health = HealthWatch(
+            snapshot=lambda: turn.last,
+            samples=samples,
+            store=announced,
+            clock=clock,
+            host=host_ref(store.instance_id),
+            disk=lambda: disk_share(engine.observe().facts.root_dir),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -166,16 +183,13 @@ class Daemon:
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
+            periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
         )
         ages = workers.ages_seconds
         meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), queue="sandbox")
         longest = "paddock_workqueue_longest_running_processor_seconds"
         meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        files = CgroupUsage()
-        undo.callback(files.close)
-        usage = FallbackUsage(files, engine.stats)
-        undo.callback(usage.close)
         for collector in (
             ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
             ObjectCollector(lambda: turn.last, label_allowlist=settings.metrics_labels),
@@ -207,6 +221,7 @@ class Daemon:
             meter=meter,
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            samples=samples,
             files=engine.files,
             transfers=TransferLimits(
                 total=settings.transfers,

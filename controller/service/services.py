@@ -6,7 +6,20 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
+from controller.ports import (
+    Audit,
+    Clock,
+    Engine,
+    Files,
+    InUse,
+    LastSamples,
+    Meter,
+    NoSamples,
+    NullMeter,
+    Store,
+    Streams,
+    Wake,
+)
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -22,6 +35,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
+from controller.service.usage import Usages
 from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
@@ -46,6 +60,7 @@ class Services:
     tokens: TokenAdmin
     audit: Audit
     recorder: Recorder
+    usages: Usages
 
 
 def make_services(
@@ -65,11 +80,12 @@ def make_services(
     exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
+    samples: LastSamples | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
-    `in_use` is told of open streams, and heeded by the loop.
+    `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
     `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
@@ -126,4 +142,5 @@ def make_services(
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
+        usages=Usages(objects, samples or NoSamples()),
     )
