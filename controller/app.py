@@ -167,7 +167,7 @@ class Daemon:
         samples = Samples(lambda: turn.last, usage, clock)
         health = HealthWatch(
             snapshot=lambda: turn.last,
-            samples=samples,
+            samples=samples.now,
             store=announced,
             clock=clock,
             host=host_ref(store.instance_id),
@@ -221,7 +221,7 @@ class Daemon:
             meter=meter,
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
-            samples=samples,
+            samples=samples.now,
             files=engine.files,
             transfers=TransferLimits(
                 total=settings.transfers,

@@ -25,7 +25,7 @@ from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
 from controller.kinds.store_figures import StoreFigures
-from controller.kinds.usage import Sampled, Usage
+from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
 
@@ -114,19 +114,6 @@ class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Usage by container id, read now. A container that can't be read whole is left out."""
         ...
-
-
-class LastSamples(Protocol):
-    def now(self) -> Mapping[str, Sampled]:
-        """What each container that runs and can be read used lately, by its object's uid; a second old at most."""
-        ...
-
-
-class NoSamples:
-    """LastSamples where nothing is measured."""
-
-    def now(self) -> Mapping[str, Sampled]:
-        return {}
 
 
 class ChunkStream(Iterator[Chunk], Protocol):

@@ -10,7 +10,7 @@ from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Sampled
 from controller.policy.health import CLEAR, NEAR, WELL, Crossing, Health, judge
-from controller.ports import Clock, LastSamples, Store, StoreError
+from controller.ports import Clock, Store, StoreError
 
 _log = structlog.get_logger("paddock.health")
 HEALTH_SECONDS = 15.0
@@ -28,7 +28,7 @@ class HealthWatch:
         self,
         *,
         snapshot: Callable[[], Snapshot | None],
-        samples: LastSamples,
+        samples: Callable[[], Mapping[str, Sampled]],
         store: Store,
         clock: Clock,
         host: ObjectRef,
@@ -60,7 +60,7 @@ class HealthWatch:
         self, snapshot: Snapshot
     ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
         """(what is remembered, what it is about, use by limit, the limits in words) of each sandbox and the host."""
-        for uid, sample in self._samples.now().items():
+        for uid, sample in self._samples().items():
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # a pool's member is nobody's yet
                 run = (sample.container.id, sample.container.started_at)

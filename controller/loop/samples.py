@@ -15,7 +15,7 @@ _LEAST_SECONDS = 1.0
 
 
 class Samples:
-    """ports.LastSamples. Reads files, never Docker; thread-safe, one reading at a time."""
+    """Reads files, never Docker; thread-safe, one reading at a time."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, clock: Clock) -> None:
         self._snapshot, self._usage, self._clock = snapshot, usage, clock

@@ -12,9 +12,7 @@ from controller.ports import (
     Engine,
     Files,
     InUse,
-    LastSamples,
     Meter,
-    NoSamples,
     NullMeter,
     Store,
     Streams,
@@ -35,7 +33,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
-from controller.service.usage import Usages
+from controller.service.usage import LastSamples, Usages
 from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
@@ -142,5 +140,5 @@ def make_services(
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
-        usages=Usages(objects, samples or NoSamples()),
+        usages=Usages(objects, samples or dict),
     )

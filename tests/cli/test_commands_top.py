@@ -32,7 +32,7 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
                 found[obj.uid] = Sampled(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
             return found
 
-    world.services = replace(world.services, usages=Usages(world.services.objects, Samples()))
+    world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))
 
 
 @pytest.mark.usefixtures("measured")

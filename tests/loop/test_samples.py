@@ -41,7 +41,7 @@ class Watched(House):
         self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
-            samples=self.samples,
+            samples=self.samples.now,
             store=store,
             clock=self.clock,
             host=HOST,

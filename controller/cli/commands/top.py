@@ -1,5 +1,6 @@
 """`paddock top`."""
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,12 +60,12 @@ def top_(
     if name and everywhere:
         raise click.UsageError("a name is one of a namespace; leave -A or the name out")
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
-    terminal = click.get_text_stream("stdout").isatty()
-    pause = threading.Event()
+    terminal = sys.stdout.isatty()
+    pause, shown = threading.Event(), yaml_text if output == "yaml" else json_text
     while True:
         found = _ask(client, place, name, everywhere=everywhere)
         if output is not None:
-            say((json_text if output == "json" else yaml_text)(found))
+            say(shown(found))
             return
         items = _sorted(found.get("items", [found]), sort_by)
         if watch and terminal:
