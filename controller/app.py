@@ -42,6 +42,7 @@ from controller.metrics.registry import new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
+from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
@@ -124,6 +125,10 @@ class Daemon:
         undo.callback(prober.stop)
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
+        policy = Policy(
+            report_only=settings.attestation == "report",
+            images=ImageRules(settings.allowed_images, settings.images_by_digest),
+        )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
@@ -136,7 +141,7 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(report_only=settings.attestation == "report"),
+            policy=policy,
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
@@ -171,8 +176,7 @@ class Daemon:
             registry.register(collector)
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            policy = Policy(host_cpus=engine.observe().facts.cpus)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
+            refusals: tuple[Refusal, ...] = admit_by(kind, spec, replace(policy, host_cpus=engine.observe().facts.cpus))
             return [(each.field, each.message) for each in refusals]
 
         def ready() -> list[tuple[str, str]]:
@@ -187,6 +191,7 @@ class Daemon:
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
+            policy=policy,
             watches=watches,
             meter=meter,
             in_use=activity,

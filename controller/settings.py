@@ -67,6 +67,10 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    allowed_images: tuple[str, ...] = Field(
+        default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
+    )
+    images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
     )

@@ -7,6 +7,7 @@ instance id is never touched, whatever it is called.
 from collections.abc import Mapping
 
 PREFIX = "paddock."
+_OF_IMAGES = PREFIX + "dev/"  # what our images bear; it means nothing on a container
 INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
@@ -34,6 +35,11 @@ def is_container_name(container: str, uid: str) -> bool:
 
 def _suffix(uid: str) -> str:
     return f"-{uid.replace('-', '')[:8]}"
+
+
+def emptied(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of an image's labels that would pass for ours on its containers, without their values."""
+    return {name: "" for name in labels if name.startswith(PREFIX) and not name.startswith(_OF_IMAGES)}
 
 
 def container_labels(

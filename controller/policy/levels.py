@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.policy import seccomp as profiles
+from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -94,7 +95,9 @@ class Policy:
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
     host_cpus: int = 0
     report_only: bool = False
+    images: ImageRules = ANY_IMAGE
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
-        return stable_hash([self.host_cpus, self.report_only, *(self.levels[name] for name in sorted(self.levels))])
+        known = [self.host_cpus, self.report_only, self.images]
+        return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
+from controller.policy.levels import Policy
 from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
@@ -56,6 +57,7 @@ def make_services(
     snapshot: LastSnapshot = lambda: None,
     watches: Watches | None = None,
     meter: Meter | None = None,
+    policy: Policy | None = None,
     in_use: InUse | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
@@ -63,6 +65,7 @@ def make_services(
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
+    `policy` is the operator's, to which the host's facts are added.
     `in_use` is told of open streams, and heeded by the loop.
     `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
@@ -107,7 +110,7 @@ def make_services(
             facts=facts,
         ),
         watches=watches,
-        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
-        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
+        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot, policy=policy),
         tokens=TokenAdmin(store.tokens, clock),
     )
