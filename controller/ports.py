@@ -7,11 +7,14 @@ The contract suites in tests/contract say what an implementation must hold to.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from controller.kinds.access import Token
+from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.audit import Audit as Audit  # a port as well
+from controller.kinds.audit import AuditEntry
+from controller.kinds.chunk import Chunk as Chunk
 from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
@@ -21,6 +24,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
+from controller.kinds.store_figures import StoreFigures
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -71,12 +75,24 @@ class Engine(Protocol):
         """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
         ...
 
+    def look_at(self, container_id: str) -> str:
+        """Look at one container, inside too, at once and in this thread. Empty when it was seen, else why not."""
+        ...
+
     def act(self, action: Action) -> Outcome:
         """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
         ...
 
     def ping(self) -> str:
         """Empty when the engine answers, else why not, in words."""
+        ...
+
+
+class Firewall(Protocol):
+    """The host's packet filter, as far as Paddock reads it."""
+
+    def unguarded(self) -> str:
+        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
         ...
 
 
@@ -100,18 +116,23 @@ class UsageReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits."""
-
-    stream: str
-    data: bytes
-
-
 class ChunkStream(Iterator[Chunk], Protocol):
     """An open stream. Closing it, from any thread, frees the connection; so does reading it to its end."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ExecStream(ChunkStream, Protocol):
+    """The stream of a command that runs. Both methods may block and raise StreamError."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        ...
+
+    def signal(self, name: str) -> None:
+        """Send a signal, such as `INT`, to its process group."""
+        ...
 
 
 class Streams(Protocol):
@@ -139,8 +160,14 @@ class Streams(Protocol):
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> ChunkStream:
-        """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        tty: bool = False,
+        escaped: Callable[[str], None] | None = None,
+    ) -> ExecStream:
+        """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
+
+        Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
+        processes are left then that may be its own, though nothing tells.
+        """
         ...
 
 
@@ -197,20 +224,6 @@ class InUse(Protocol):
     def wait(self, turns: int, seconds: float, /) -> bool:
         """Wait until more turns than that have ended; False after `seconds`."""
         ...
-
-
-class NoLoop:
-    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
-
-    turns = 0
-
-    def begin(self, _uid: str, *, asks: bool) -> None: ...
-    def end(self, _uid: str, *, asks: bool) -> None: ...
-    def held(self, _uid: str) -> Run | None:
-        return None
-
-    def wait(self, _turns: int, _seconds: float) -> bool:
-        return False
 
 
 class StreamError(Exception):
@@ -280,21 +293,8 @@ class Transaction(Protocol):
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
 
-
-class Tokens(Protocol):
-    """The bearer tokens. Every method may raise StoreError."""
-
-    def add(self, token: Token) -> None:
-        """Keep a new one. Conflict when one that is not revoked has its name."""
-        ...
-
-    def by_id(self, id_: str) -> Token | None: ...
-    def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
-        ...
-
-    def revoke(self, name: str, at: float) -> Token | None:
-        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
         ...
 
 
@@ -303,6 +303,8 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens: ...
+    @property
+    def audit(self) -> Audit: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
@@ -355,6 +357,10 @@ class Store(Protocol):
         limit: int = 500,
     ) -> Sequence[Event]:
         """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
+        ...
+
+    def figures(self) -> StoreFigures:
+        """Size, schema, and objects by kind."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float) -> int:

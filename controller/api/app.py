@@ -6,10 +6,13 @@ from fastapi import Depends, FastAPI
 
 from controller.api import (
     apply_routes,
+    attest_routes,
+    audit_routes,
     auth_routes,
     box_routes,
     diff_routes,
     errors,
+    exec_routes,
     file_routes,
     health_routes,
     kind_routes,
@@ -43,11 +46,12 @@ def create_app(
     `who` names the caller of each request. Every door gives one: without it, whoever calls is Paddock itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
-    may = [Depends(authorise(services.registry))]
+    may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     errors.install(app)
     app.include_router(health_routes.router(ready))
     app.include_router(auth_routes.router(services.registry, services.tokens))
+    app.include_router(audit_routes.router(services.audit))
     app.include_router(apply_routes.router(services))
     app.include_router(diff_routes.router(services))
     app.include_router(kind_routes.discovery(services))
@@ -59,11 +63,13 @@ def create_app(
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(exec_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
+            app.include_router(attest_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)
-    app.add_middleware(Authenticate, who=who)
+    app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
     return app

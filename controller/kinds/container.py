@@ -12,16 +12,24 @@ from typing import Any
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
+# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+_ADDED = {"added": True}
+_NEVER = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use. Zero means "not set" for `cpu_shares` only; the others always hold."""
+    """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
+
+    `disk_bytes` and `gpus` are reserved for it; the engine is given no bound of disk, and `gpus` by its own field.
+    """
 
     cpu_millicores: int
     memory_bytes: int
     pids: int
     cpu_shares: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +65,16 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    gpus: int = field(default=0, metadata=_ADDED)
+    dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
+    seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""
         kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
-        return stable_hash(kept)
+        added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
+        return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
 
 
 def stable_hash(value: Any) -> str:

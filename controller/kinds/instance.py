@@ -85,6 +85,7 @@ class Memory:
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
+    `subnet` is, of an egress container's record, what its sandbox's sealed network is on (CIDR).
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).
@@ -92,6 +93,7 @@ class Memory:
     none), `evicted` what the host was short of when it was (empty: of nothing),
     `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
+    `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
 
     restarts: int = 0
@@ -123,6 +125,8 @@ class Memory:
     first_start: float = 0.0
     expired_generation: int = 0
     expired_at: float = 0.0
+    subnet: str = ""
+    insecure: tuple[int, str, str] = (0, "", "")
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
@@ -132,6 +136,8 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One row. `role` is `sandbox`, or for a pool's member `warm` (a claim may take it) or `retired` (it goes).
+
+    `egress` is that of the container through which another one, its parent's, reaches what it may.
 
     A member's parent is its pool, and `member_uid` what its container's labels bear. A claim makes it the sandbox
     of that uid: so nothing about the container has to change hands.
@@ -168,7 +174,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
-    for name in ("run", "asked_to_stop", "changed", "evicted"):
+    for name in ("run", "asked_to_stop", "changed", "evicted", "insecure"):
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:

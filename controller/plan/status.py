@@ -10,14 +10,14 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, idle, probes
+from controller.plan import attest, byhand, claim, drift, egress, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
-_NOT_ATTESTED = (
-    "this version renders and applies its level but does not read it back from inside; "
-    "seccomp is the engine's default profile"
+_DISK_RESERVED = (
+    "its disk is counted in the quotas, but this version sets no bound to what it writes; what it can write to is in "
+    "memory, and bounded by that"
 )
 
 
@@ -68,11 +68,13 @@ def _termination(end: Termination) -> dict[str, Any]:
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
     """Limits as a spec would write them."""
-    return {
+    made: dict[str, Any] = {
         "cpu": format_cpu(limits.cpu_millicores),
         "memory": format_bytes(limits.memory_bytes),
         "pids": limits.pids,
     }
+    made |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
+    return made | ({"gpus": limits.gpus} if limits.gpus else {})
 
 
 def rfc3339(seconds: float) -> str:
@@ -100,7 +102,9 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
-    yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
+    yield _disk(case)
+    yield egress.ready(case)
+    yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
@@ -133,7 +137,7 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 def _interrupts(decision: Decision) -> bool:
     """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON, attest.REASON)
 
 
 def _accepted(case: Case) -> Condition:
@@ -170,6 +174,12 @@ def _resized(case: Case, decision: Decision) -> Condition:
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
+
+
+def _disk(case: Case) -> Condition:
+    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
+        return Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
+    return Condition("DiskQuotaEnforced", "Unknown", "NotAsked", "its limits say nothing of disk")
 
 
 def _outdated(case: Case) -> Condition:

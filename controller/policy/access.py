@@ -21,7 +21,7 @@ from controller.policy.admission import Refusal
 from controller.policy.levels import FULL_ISOLATION, Policy
 
 _READ = ("get", "list")
-_SEEN = ("", "status", "logs", "why")  # parts of an object that are read with it
+_SEEN = ("", "status", "logs", "why", "attest")  # parts of an object that are read with it
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
@@ -48,6 +48,11 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     if not found:
         return (Refusal("metadata.namespace", _words(caller, ask, role)),)
     return min(found, key=len)
+
+
+def is_work(ask: Ask) -> bool:
+    """Whether it reaches into an object (exec, files ...) and changes nothing that is stored."""
+    return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
 def _role(ask: Ask) -> Role:

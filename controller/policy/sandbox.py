@@ -11,6 +11,8 @@ from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
 from controller.policy.admission import Refusal
+from controller.policy.egress import Sealed, behind, sealed
+from controller.policy.hosts import hosts_refused
 from controller.policy.levels import Level, Policy
 
 NO_LIMITS = Limits(0, 0, 0)
@@ -27,7 +29,8 @@ _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 class Rendered:
     """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
-    `probes` are what the sandbox is asked while it runs.
+    `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
+    insecure inside is not stopped for it. `sealed` is the network it is put on (None: it has none).
     """
 
     config: ContainerConfig
@@ -35,6 +38,8 @@ class Rendered:
     template_hash: str
     template_fields: Mapping[str, str]
     probes: ProbeSet = NO_PROBES
+    report_only: bool = False
+    sealed: Sealed | None = None
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -48,7 +53,8 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     """Every reason why this spec can't run with this template under this policy."""
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
-    return (*judge(template, spec.resources, "spec.template.", policy), *cores)
+    network = hosts_refused(spec.network, template.security_level, policy)
+    return (*judge(template, spec.resources, "spec.template.", policy), *cores, *network)
 
 
 def judge(template: Template, resources: Resources, at: str, policy: Policy) -> tuple[Refusal, ...]:
@@ -59,19 +65,22 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
         return (Refusal(f"{at}securityLevel", unknown),)
     found = [
-        *_level(level),
+        *_level(level, policy),
         *_user(template, level),
         *_env(template),
         *_exec(template),
         *_tmpfs(template, resources, level),
+        *_most(template, resources, level),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
 
-def _level(level: Level) -> Iterator[Refusal]:
+def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
     if not level.offered:
         words = f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation"
         yield Refusal("securityLevel", words)
+    elif level.network != "none" and policy.unguarded:
+        yield Refusal("securityLevel", f"`{level.name}` can't be enforced here now: {policy.unguarded}")
 
 
 def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[Refusal]:
@@ -87,7 +96,8 @@ def _user(template: Template, level: Level) -> Iterator[Refusal]:
     uid, _, gid = template.user.partition(":")
     for what, value in (("user", uid), ("group", gid)):
         if value == "" and what == "group":
-            yield Refusal("user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
+            if level.lowest_uid:
+                yield Refusal("user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
         elif not level.lowest_uid <= int(value) < 2**31:
             yield Refusal(
                 "user",
@@ -139,6 +149,17 @@ def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[R
         )
 
 
+def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
+    """A refusal for each limit above the level's highest."""
+    asked = effective_limits(resources, template, level.limits)
+    shown = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
+    for name, field, text in shown:
+        found, most = getattr(asked, field), getattr(level.most, field)
+        if most and found > most:
+            words = f"{text(found)} is more than a sandbox of level {level.name} may have ({text(most)}); lower it"
+            yield Refusal(f"resources.limits.{name}", words)
+
+
 def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
     """The sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
     own, shared = resources.limits, template.resources.limits
@@ -151,6 +172,8 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
         memory_bytes=first(own.memory, shared.memory, otherwise.memory_bytes),
         pids=first(own.pids, shared.pids, otherwise.pids),
         cpu_shares=first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
+        disk_bytes=first(own.disk, shared.disk, otherwise.disk_bytes),
+        gpus=first(own.gpus, shared.gpus, otherwise.gpus),
     )
 
 
@@ -162,37 +185,46 @@ def render(
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
     level = policy.levels[template.security_level]
+    limits = effective_limits(spec.resources, template, level.limits)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
-        limits=effective_limits(spec.resources, template, level.limits),
+        limits=limits,
         hostname=hostname or name,
         command=template.command,
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
-        env=_environment(template),
+        env=_environment(template, level),
         tmpfs=_mounts(template, level),
         shm_bytes=_SHM_BYTES,
-        network_mode=level.network_mode,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
+        gpus=limits.gpus,
+        seccomp=level.seccomp,
+        sysctls=level.sysctls,
     )
+    way = sealed(uid, spec.network.allowed_hosts or ()) if level.network == "sealed" else None
+    config = behind(config, way) if way else config
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
+    # Devices can't be changed in a container that is there; the other limits can.
+    devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
+    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
+        report_only=policy.report_only,
+        sealed=way,
     )
 
 
-def _environment(template: Template) -> tuple[tuple[str, str], ...]:
+def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...]:
     """The asked environment. HOME is where the box may write, so that tools which insist on a home work."""
     asked = {each.name: each.value for each in template.env}
-    return tuple(sorted({"HOME": "/workspace", **asked}.items()))
+    return tuple(sorted({**({"HOME": level.home} if level.home else {}), **asked}.items()))
 
 
 def _mounts(template: Template, level: Level) -> tuple[Tmpfs, ...]:

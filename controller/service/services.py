@@ -6,19 +6,23 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.attest import Attest
+from controller.service.audit import Recorder, auditing
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.escapes import Escapes
+from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
-from controller.service.use import Used
+from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
 from controller.service.write import Write
@@ -38,7 +42,10 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    attest: Attest
     tokens: TokenAdmin
+    audit: Audit
+    recorder: Recorder
 
 
 def make_services(
@@ -55,6 +62,7 @@ def make_services(
     watches: Watches | None = None,
     meter: Meter | None = None,
     in_use: InUse | None = None,
+    exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
 ) -> Services:
@@ -66,7 +74,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = announcing(store, watches.notify)
+    store = auditing(announcing(store, watches.notify), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -81,11 +89,19 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        meter=meter,
     )
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
-    into_box = IntoBox(objects=objects, engine=engine, streams=streams, used=used)
+    into_box = IntoBox(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        used=used,
+        rules=exec_rules or ExecRules(),
+        escapes=Escapes(store=store, engine=engine, clock=clock),
+    )
     return Services(
         registry=registry,
         apply=apply,
@@ -106,5 +122,8 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
+        audit=store.audit,
+        recorder=Recorder(store.audit, clock),
     )
