@@ -51,6 +51,7 @@ from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
+from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
@@ -140,6 +141,11 @@ class Daemon:
         undo.callback(prober.stop)
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
+        policy = Policy(
+            report_only=settings.attestation == "report",
+            network_range=str(settings.network_range),
+            images=ImageRules(settings.allowed_images, settings.images_by_digest),
+        )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
@@ -152,7 +158,7 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(report_only=settings.attestation == "report", network_range=str(settings.network_range)),
+            policy=policy,
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
@@ -201,8 +207,8 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            policy = Policy(host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
+            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
+            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
             return [(each.field, each.message) for each in refusals]
 
         def ready() -> list[tuple[str, str]]:
@@ -217,6 +223,7 @@ class Daemon:
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
+            policy=policy,
             watches=watches,
             meter=meter,
             in_use=activity,

@@ -6,18 +6,8 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import (
-    Audit,
-    Clock,
-    Engine,
-    Files,
-    InUse,
-    Meter,
-    NullMeter,
-    Store,
-    Streams,
-    Wake,
-)
+from controller.policy.levels import Policy
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -74,6 +64,7 @@ def make_services(
     snapshot: LastSnapshot = lambda: None,
     watches: Watches | None = None,
     meter: Meter | None = None,
+    policy: Policy | None = None,
     in_use: InUse | None = None,
     exec_rules: ExecRules | None = None,
     files: Files | None = None,
@@ -84,6 +75,7 @@ def make_services(
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
+    `policy` is the operator's, to which the host's facts are added.
     `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
@@ -135,8 +127,8 @@ def make_services(
             facts=facts,
         ),
         watches=watches,
-        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
-        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
+        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot, policy=policy),
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
