@@ -39,7 +39,7 @@ def test_exec_of_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         client.close()
     with capsys.disabled():
         print(
-            f"\nexec of true, p50 of {ROUNDS}: {ours * 1000:.1f} ms through Paddock, {bare * 1000:.1f} ms by docker-py; "
+            f"\nexec of true, p50 of {ROUNDS}: {ours * 1000:.1f} ms by Paddock, {bare * 1000:.1f} ms by docker-py; "
             f"ratio {ours / bare:.2f}; allowed: 1.3 and 5 ms, {1.3 * bare * 1000 + 5:.1f} ms"
         )
 
