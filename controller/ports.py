@@ -24,6 +24,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
+from controller.kinds.store_figures import StoreFigures
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -356,6 +357,10 @@ class Store(Protocol):
         limit: int = 500,
     ) -> Sequence[Event]:
         """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
+        ...
+
+    def figures(self) -> StoreFigures:
+        """Size, schema, and objects by kind."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float) -> int:

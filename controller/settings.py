@@ -52,6 +52,16 @@ class Settings(BaseSettings):
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
+    metrics_token_file: Path | None = Field(
+        default=None,
+        description="a file whose only line is the token that a scrape has to bear; default: none is asked",
+    )
+    metrics_tls_cert_file: Path | None = Field(default=None, description="PEM; with the key: https instead of http")
+    metrics_tls_key_file: Path | None = Field(default=None, description="PEM, without a passphrase")
+    metrics_detail: bool = Field(default=False, description="export the families that few people watch, too")
+    metrics_labels: tuple[str, ...] = Field(
+        default=(), max_length=16, description="labels of sandboxes that are exported, by name; default: none"
+    )
     workers: int = Field(
         default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
     )

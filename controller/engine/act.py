@@ -47,6 +47,11 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _LATE_WORD_SECONDS = 0.5
+_NO_DRIVER = "could not select device driver"
+_WITHOUT_DRIVER = (
+    "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
+    "sandbox anew, or ask for none"
+)
 
 OnContainer = (
     PauseContainer
@@ -181,6 +186,8 @@ class Actor:
             now = self._looker.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
+            if _NO_DRIVER in fault.words:
+                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {_WITHOUT_DRIVER}: {fault.words}")
             return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
         return Ok(self._looker.read(container.id).container.id)
 

@@ -1,6 +1,7 @@
 """DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
 
 import threading
+from typing import Any
 
 from controller.engine.act import Actor
 from controller.engine.cgroups import Cgroups
@@ -45,7 +46,7 @@ class DockerEngine:
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         networks = Networks(instance_id, self._client, self._view)
-        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall)
+        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
@@ -130,6 +131,13 @@ class DockerEngine:
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)
+
+    def stats(self, container_id: str) -> dict[str, Any]:
+        """The engine's own figures of a container, at one instant. Raises Fault."""
+        found: dict[str, Any] = self._client.call(
+            "containers.stats", lambda api: api.stats(container_id, stream=False, one_shot=True)
+        )
+        return found
 
     def ping(self) -> str:
         try:

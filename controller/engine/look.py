@@ -22,7 +22,7 @@ from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
-from controller.ports import Firewall
+from controller.ports import Firewall, Meter, NullMeter
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,9 @@ class Looker:
         cgroups: Cgroups,
         networks: Networks,
         firewall: Firewall | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        self._instance_id = instance_id
+        self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
         self._cgroups = cgroups
@@ -92,7 +93,7 @@ class Looker:
         """
         with self._one_at_a_time:
             full = full or bool(self._view.now.blind)
-            self._patience = _TIMEOUTS_A_LOOK
+            self._patience, began = _TIMEOUTS_A_LOOK, time.perf_counter()
             ticket = self._view.ticket()
             life = life_of(self._client.base_url)
             self._view.guard(self._firewall.unguarded() if self._firewall else _NO_FIREWALL)
@@ -105,6 +106,7 @@ class Looker:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:

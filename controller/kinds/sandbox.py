@@ -68,11 +68,16 @@ class TmpfsMount(Model):
 
 
 class ResourceLimits(Model):
-    """Upper bounds, changed in place. What is left out is filled in by the security level."""
+    """Upper bounds, changed in place, but for `gpus`: another number of them makes a new container.
+
+    What is left out is filled in by the security level; no disk is reserved, and no gpus.
+    """
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
     memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    disk: Annotated[BytesQuantity | None, Field(ge=0, le=1 << 60)] = None
+    gpus: Annotated[Whole | None, Field(ge=0, le=1024)] = None
 
 
 class Resources(Model):

@@ -13,6 +13,7 @@ from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.figures import Figures
 from controller.loop.garbage import Garbage
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
@@ -58,6 +59,7 @@ class Turn:
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
+        self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
@@ -75,6 +77,7 @@ class Turn:
         sample(decided.samples, self._usage, self._clock, self._activity)
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
+        self._figures.tell(decided, snapshot)
         self._activity.turned()
         return decided
 

@@ -28,6 +28,7 @@ CONDITIONS = frozenset(
         "Scheduled",
         "Provisioned",
         "Resized",
+        "DiskQuotaEnforced",
         "NetworkReady",
         "Secured",
         "Outdated",

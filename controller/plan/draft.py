@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
+from controller.kinds.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
 from controller.plan.case import Case, Decision
@@ -94,6 +94,8 @@ class Draft:
     samples: list[Sample] = field(default_factory=list)
     holds: dict[str, Run] = field(default_factory=dict)
     reaped: list[str] = field(default_factory=list)
+    warm: list[Warm] = field(default_factory=list)
+    retirements: list[Retirement] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
 from controller.plan.orphans import sweep
+from controller.plan.pool_figures import ready_ones, retirements
 from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
@@ -87,14 +88,18 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     going = sum(each.role == pools.RETIRED for each in own)
     held = len(own) - len(members) - going
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
+    crowded = draft.room is not None and not {pool.obj.namespace, ""}.isdisjoint(draft.room.crowded)
     lacks = snapshot.pressure.words()
     made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
     draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = room_for_others.give_way(draft, snapshot, pool, made, members)
+    draft.warm += ready_ones(pool, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
-    draft.instances += [each for each in made.retired if each.uid not in busy]
+    gone = [each for each in made.retired if each.uid not in busy]
+    draft.instances += gone
+    draft.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
     draft.instances += made.new
     if made.status != pool.obj.status:
         draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
@@ -368,4 +373,7 @@ def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
         samples=tuple(draft.samples),
         holds=MappingProxyType(draft.holds),
         reaped=tuple(draft.reaped),
+        shortages=tuple(draft.room.shortages) if draft.room else (),
+        warm=tuple(draft.warm),
+        retirements=tuple(draft.retirements),
     )

@@ -172,6 +172,8 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
         memory_bytes=first(own.memory, shared.memory, otherwise.memory_bytes),
         pids=first(own.pids, shared.pids, otherwise.pids),
         cpu_shares=first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
+        disk_bytes=first(own.disk, shared.disk, otherwise.disk_bytes),
+        gpus=first(own.gpus, shared.gpus, otherwise.gpus),
     )
 
 
@@ -183,10 +185,11 @@ def render(
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
     level = policy.levels[template.security_level]
+    limits = effective_limits(spec.resources, template, level.limits)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
-        limits=effective_limits(spec.resources, template, level.limits),
+        limits=limits,
         hostname=hostname or name,
         command=template.command,
         user=template.user or level.default_user,
@@ -196,19 +199,22 @@ def render(
         shm_bytes=_SHM_BYTES,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
+        gpus=limits.gpus,
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )
     way = sealed(uid, spec.network.allowed_hosts or ()) if level.network == "sealed" else None
     config = behind(config, way) if way else config
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
+    # Devices can't be changed in a container that is there; the other limits can.
+    devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
+    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,

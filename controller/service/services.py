@@ -89,6 +89,7 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        meter=meter,
     )
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)

@@ -97,6 +97,7 @@ class Box:
     by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
     at_rest: bool = False
+    gpus: int = 0
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
@@ -183,6 +184,7 @@ class FakeEngine:
         self.probes_run: list[Watch] = []
         self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
+        self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files = FakeFiles()
@@ -611,6 +613,8 @@ class FakeEngine:
             return _hands_off(box)
         if box.state is State.PAUSED:
             return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
+        if box.gpus and not self.gpu_driver:
+            return Terminal("NoDeviceDriver", f"{box.name} asks for gpus, and this engine has no driver for them")
         if box.state is not State.RUNNING:
             lacking = [each for each in box.networks if each.startswith("pd") and each not in self.networks]
             if lacking:
@@ -654,7 +658,8 @@ class FakeEngine:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
-        box.limits = replace(action.limits, cpu_shares=action.limits.cpu_shares or box.limits.cpu_shares)
+        shares = action.limits.cpu_shares or box.limits.cpu_shares
+        box.limits = replace(action.limits, cpu_shares=shares, disk_bytes=0, gpus=0)
         box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
@@ -715,8 +720,9 @@ class FakeEngine:
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
-        box = self._new_box(config.name, labels, image, image_id, config.limits)
-        box.command = config.command
+        limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
+        box = self._new_box(config.name, labels, image, image_id, limits)
+        box.command, box.gpus = config.command, config.gpus
         box.networks, box.config = (config.network_mode,), config
         return box
 
