@@ -58,7 +58,7 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
 
 def test_a_ready_box_of_a_pool_is_taken(daemon: RunningDaemon) -> None:
     daemon.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/tiny")
-    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; read _")
+    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     (name,) = boxes(daemon).split()
