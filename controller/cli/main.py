@@ -24,6 +24,7 @@ COMMANDS = {
     "annotate": "Set or remove annotations.",
     "wait": "Wait for a condition, or until an object is gone.",
     "events": "Show what happened, newest last.",
+    "top": "Show what sandboxes use now: CPU, memory, network, disk, processes.",
     "why": "Show why a sandbox is as it is, and what it waits for.",
     "attest": "Read a sandbox from inside, and compare it with its security level.",
     "logs": "Show the log of a sandbox.",
