@@ -28,6 +28,7 @@ COMMANDS = {
     "why": "Show why a sandbox is as it is, and what it waits for.",
     "attest": "Read a sandbox from inside, and compare it with its security level.",
     "logs": "Show the log of a sandbox.",
+    "run": "Run a command in a box of its own.",
     "exec": "Run a command in a sandbox.",
     "shell": "Open a shell in a sandbox.",
     "explain": "Show what the fields of a kind mean.",
