@@ -267,6 +267,22 @@ def _make_state_folder(state_dir: Path) -> None:
         raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
 
 
+def restore(settings: Settings, file: Path) -> str:
+    """Put a backup in the place of the store; gives what was done, in words. Raises CannotStart."""
+    store = SqlStore(settings.database())
+    try:
+        lease = store.lease()
+        try:
+            holder = lease.acquire()
+            if holder:
+                raise CannotStart(f"a Paddock daemon uses this store: {holder}; stop it first, then restore")
+            return store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        finally:
+            lease.release()
+    except StoreError as error:
+        raise CannotStart(f"nothing was restored: {error}") from error
+
+
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the process's exit code. Problems at the start are told on stderr.
 

@@ -12,6 +12,7 @@ from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
+from controller.service.backup import Backup
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
@@ -44,6 +45,7 @@ class Services:
     tokens: TokenAdmin
     audit: Audit
     recorder: Recorder
+    backup: Backup
 
 
 def make_services(
@@ -115,4 +117,5 @@ def make_services(
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
+        backup=Backup(store, clock),
     )
