@@ -7,13 +7,14 @@ The contract suites in tests/contract say what an implementation must hold to.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
 from controller.kinds.audit import Audit as Audit  # a port as well
 from controller.kinds.audit import AuditEntry
+from controller.kinds.chunk import Chunk as Chunk
 from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
@@ -23,6 +24,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
+from controller.kinds.store_figures import StoreFigures
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -86,6 +88,14 @@ class Engine(Protocol):
         ...
 
 
+class Firewall(Protocol):
+    """The host's packet filter, as far as Paddock reads it."""
+
+    def unguarded(self) -> str:
+        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
+        ...
+
+
 class Probes(Protocol):
     """Asks boxes how they are."""
 
@@ -106,18 +116,23 @@ class UsageReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits."""
-
-    stream: str
-    data: bytes
-
-
 class ChunkStream(Iterator[Chunk], Protocol):
     """An open stream. Closing it, from any thread, frees the connection; so does reading it to its end."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ExecStream(ChunkStream, Protocol):
+    """The stream of a command that runs. Both methods may block and raise StreamError."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        ...
+
+    def signal(self, name: str) -> None:
+        """Send a signal, such as `INT`, to its process group."""
+        ...
 
 
 class Streams(Protocol):
@@ -145,8 +160,14 @@ class Streams(Protocol):
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> ChunkStream:
-        """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        tty: bool = False,
+        escaped: Callable[[str], None] | None = None,
+    ) -> ExecStream:
+        """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
+
+        Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
+        processes are left then that may be its own, though nothing tells.
+        """
         ...
 
 
@@ -203,20 +224,6 @@ class InUse(Protocol):
     def wait(self, turns: int, seconds: float, /) -> bool:
         """Wait until more turns than that have ended; False after `seconds`."""
         ...
-
-
-class NoLoop:
-    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
-
-    turns = 0
-
-    def begin(self, _uid: str, *, asks: bool) -> None: ...
-    def end(self, _uid: str, *, asks: bool) -> None: ...
-    def held(self, _uid: str) -> Run | None:
-        return None
-
-    def wait(self, _turns: int, _seconds: float) -> bool:
-        return False
 
 
 class StreamError(Exception):
@@ -354,6 +361,10 @@ class Store(Protocol):
 
     def backup(self) -> BinaryIO:
         """A copy of the whole store as of now, in an open file without a name. Close it."""
+        ...
+
+    def figures(self) -> StoreFigures:
+        """Size, schema, and objects by kind."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float, keep_events: int = 1_000_000) -> int:

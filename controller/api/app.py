@@ -13,6 +13,7 @@ from controller.api import (
     box_routes,
     diff_routes,
     errors,
+    exec_routes,
     file_routes,
     health_routes,
     kind_routes,
@@ -64,6 +65,7 @@ def create_app(
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(exec_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))

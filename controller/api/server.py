@@ -77,6 +77,7 @@ def configured(app: ASGIApp, *, grace_seconds: int, **more: Any) -> uvicorn.Conf
         lifespan="off",
         ws="websockets-sansio",
         ws_max_size=1 << 20,
+        ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_seconds,

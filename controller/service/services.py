@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -15,13 +15,15 @@ from controller.service.audit import Recorder, auditing
 from controller.service.backup import Backup
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.escapes import Escapes
+from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
-from controller.service.use import Used
+from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
 from controller.service.write import Write
@@ -62,6 +64,7 @@ def make_services(
     watches: Watches | None = None,
     meter: Meter | None = None,
     in_use: InUse | None = None,
+    exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
 ) -> Services:
@@ -88,11 +91,19 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        meter=meter,
     )
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
-    into_box = IntoBox(objects=objects, engine=engine, streams=streams, used=used)
+    into_box = IntoBox(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        used=used,
+        rules=exec_rules or ExecRules(),
+        escapes=Escapes(store=store, engine=engine, clock=clock),
+    )
     return Services(
         registry=registry,
         apply=apply,

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
 
+from controller.kinds.store_figures import Connections
 from controller.ports import StoreError
 
 if TYPE_CHECKING:
@@ -58,6 +60,15 @@ class Database(ABC):
     @abstractmethod
     def restore(self, file: Path, stamp: str) -> str:
         """Put a backup in this database's place, while nobody uses it; what was done, in words. Raises StoreError."""
+
+    def connections(self) -> Connections:
+        """How many connections are open now. No I/O."""
+        pool = self._engine.pool
+        if not isinstance(pool, QueuePool):
+            return Connections(0, 0, 0, 0)
+        return Connections(
+            pool.checkedin(), pool.checkedout(), max(0, pool.overflow()), pool.size() + pool._max_overflow
+        )
 
     def close(self) -> None:
         self._engine.dispose()

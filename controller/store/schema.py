@@ -85,6 +85,8 @@ instances = Table(
     Column("memory", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("uid", Text, nullable=False),
+    Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("gpus", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
 )

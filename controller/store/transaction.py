@@ -17,7 +17,7 @@ from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
-from controller.kinds.quota import Amount, Ceiling, amount_of, of_pool
+from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.audit import append
@@ -44,9 +44,12 @@ _UPDATE_INSTANCE = (
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
-_HELD = [func.sum(instances.c[name]) for name in ("cpu_millicores", "memory_bytes", "pids")]
-_SEATS = func.sum(case((instances.c.role == "sandbox", 1), else_=0))
-_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, _SEATS).group_by(instances.c.namespace)
+_SEATS = case((instances.c.role == "sandbox", 1), else_=0)
+_HELD = [
+    func.sum(_SEATS if each.unit == "sandboxes" else instances.c[each.unit]).label(f"held_{each.unit}")
+    for each in RESOURCES
+]
+_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD).group_by(instances.c.namespace)
 _DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
