@@ -78,7 +78,8 @@ class SqliteDatabase(Database):
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
-            raise StoreError(f"store {self.name} is gone: its file was moved or removed; put it back") from None
+            words = "its file was moved or removed; put it back, and check that its folder exists"
+            raise StoreError(f"store {self.name} is gone: {words}") from None
         if (found.st_dev, found.st_ino) != self._file:
             raise StoreError(f"store {self.name} was replaced by another file while it was in use; restart the daemon")
 
