@@ -11,6 +11,7 @@ from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.policy import seccomp as profiles
+from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -102,10 +103,11 @@ class Policy:
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
     host_cpus: int = 0
     report_only: bool = False
+    images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
-        known = [self.host_cpus, self.report_only, self.network_range, self.unguarded]
+        known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

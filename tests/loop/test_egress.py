@@ -227,7 +227,7 @@ def test_no_two_sandboxes_share_a_subnet(house: House) -> None:
     house.turn._policy = replace(POLICY, network_range="10.213.0.0/21")
     names = [f"web-{number}" for number in range(6)]
     for name in names:
-        apply(house, name)
+        apply(house, name, resources={"limits": {"memory": "64Mi"}})  # six times the level's own would not fit the host
     house.settle()
     assert len({subnet(house, name) for name in names}) == len(names)
 
