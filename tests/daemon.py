@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,8 +102,8 @@ class RunningDaemon:
         return self.process.wait(60)
 
 
-def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> RunningDaemon:
-    """Start `paddock serve`; with `ready`, wait until it serves."""
+def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = (), **settings: str) -> RunningDaemon:
+    """Start `paddock serve`, by a command that begins with `prefix`; with `ready`, wait until it serves."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PADDOCK_")},
         "PADDOCK_STATE_DIR": str(folder),
@@ -113,7 +113,7 @@ def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> Runnin
         "PADDOCK_LOG_FORMAT": "json",
         **settings,
     }
-    command = [sys.executable, "-m", "controller", "serve"]
+    command = [*prefix, sys.executable, "-m", "controller", "serve"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     daemon = RunningDaemon(folder, environment, process)
 

@@ -29,7 +29,7 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
     ("asked", "field", "words"),
     [
         ({"securityLevel": "none"}, "spec.template.securityLevel", "there is no security level"),
-        ({"securityLevel": "development"}, "spec.template.securityLevel", "can't be enforced here"),
+        ({"securityLevel": "build"}, "spec.template.securityLevel", "can't be enforced here"),
         ({"securityLevel": "production"}, "spec.template.securityLevel", "can't be enforced here"),
         ({"user": "0:0"}, "spec.template.user", "user 0 is refused"),
         ({"user": "20000"}, "spec.template.user", "gets group 0"),
