@@ -59,6 +59,7 @@ from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
+from controller.service.trace import Traces
 from controller.service.watch import Watches
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -107,7 +108,7 @@ class Daemon:
         self._stack.close()
 
     def _assemble(self, undo: ExitStack) -> None:
-        settings, clock, alarm = self._settings, SystemClock(), Alarm()
+        settings, clock, alarm, traces = self._settings, SystemClock(), Alarm(), Traces()
         _make_state_folder(settings.state_dir)
         registry = new_registry(VERSION)
         meter = PrometheusMeter(registry)
@@ -134,7 +135,7 @@ class Daemon:
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
-        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
+        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
         prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
@@ -229,6 +230,7 @@ class Daemon:
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
             samples=samples.now,
+            traces=traces,
             files=engine.files,
             transfers=TransferLimits(
                 total=settings.transfers,
