@@ -42,6 +42,7 @@ from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
 from controller.service.files import TransferLimits
+from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.watch import Watches
 from controller.settings import Settings
@@ -182,6 +183,8 @@ class Daemon:
             meter=meter,
             in_use=activity,
             files=engine.files,
+            ports=engine.ports,
+            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
             transfers=TransferLimits(
                 total=settings.transfers,
                 per_sandbox=settings.transfers_per_sandbox,

@@ -4,6 +4,7 @@ Nothing above a port may assume how it is kept: `Engine` may one day drive many 
 The contract suites in tests/contract say what an implementation must hold to.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -163,6 +164,14 @@ class Files(Protocol):
 
     def begin(self, container: Container, ask: FileAsk) -> FileWork:
         """Start an operation in a container that runs. Raises FileError."""
+        ...
+
+
+class Ports(Protocol):
+    """A box's ports, from within its own network."""
+
+    def connect(self, container: Container, port: int) -> socket.socket:
+        """A TCP connection to that port of the box's 127.0.0.1. May block for some seconds. Raises StreamError."""
         ...
 
 

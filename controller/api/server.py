@@ -43,6 +43,8 @@ class ApiServer:
             lifespan="off",
             ws="websockets-sansio",
             ws_max_size=1 << 20,
+            # On this machine a peer that is gone is noticed. One that waits for its own slow reader answers no pings.
+            ws_ping_interval=None,
             server_header=False,
             timeout_graceful_shutdown=grace_seconds,
         )

@@ -10,12 +10,13 @@ from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, con
 from controller.engine.files import DockerFiles
 from controller.engine.look import BackgroundLook, Looker
 from controller.engine.observe import View
+from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Files, Meter, NullMeter, Probes, Streams, Wake
+from controller.ports import Clock, Files, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -61,6 +62,7 @@ class DockerEngine:
         self._streams = DockerStreams(instance_id, self._client)
         self._probes = DockerProbes(self._streams)
         self._files = DockerFiles()
+        self._ports = DockerPorts()
         self._actor = Actor(
             instance_id,
             self._client,
@@ -82,6 +84,11 @@ class DockerEngine:
     def files(self) -> Files:
         """The files of the boxes of this engine; closed with it."""
         return self._files
+
+    @property
+    def ports(self) -> Ports:
+        """The ports of the boxes of this engine."""
+        return self._ports
 
     @property
     def probes(self) -> Probes:

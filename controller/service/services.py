@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Store, Streams, Wake
+from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Ports, Store, Streams, Wake
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
+from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
@@ -31,6 +32,7 @@ class Services:
     objects: Objects
     into_box: IntoBox
     files: BoxFiles
+    forward: Forward
     diff: Diff
     patch: Patch
     write: Write
@@ -54,12 +56,15 @@ def make_services(
     in_use: InUse | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
+    ports: Ports | None = None,
+    connections: PortLimits | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop.
-    `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
+    `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
+    asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches = watches or Watches(store, clock)
@@ -87,6 +92,7 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
