@@ -14,8 +14,10 @@ from types import FrameType
 import structlog
 
 from controller.api.app import create_app
-from controller.api.server import ApiServer, SocketTaken
+from controller.api.doors import DoorRules, Doors
+from controller.api.server import SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -25,6 +27,7 @@ from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.lineage import Lineage
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
@@ -75,6 +78,7 @@ class Daemon:
         self._settings, self._stopping = settings, stopping
         self._stack = ExitStack()
         self.metrics_port = 0
+        self.api_url = ""  # of the TCP door
         self.lost = False
 
     def start(self) -> None:
@@ -123,6 +127,7 @@ class Daemon:
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
+        gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
             store=announced,
             engine=engine,
@@ -135,6 +140,7 @@ class Daemon:
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
             turn=turn,
@@ -192,9 +198,15 @@ class Daemon:
                 stall_seconds=settings.transfer_stall_seconds,
             ),
         )
-        api = ApiServer(create_app(services, ready=ready, meter=meter), settings.socket)
+        doors = Doors(
+            _door_rules(settings),
+            store.tokens,
+            clock,
+            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+        )
         metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
-        _start_doors(undo, api, metrics)
+        _start_doors(undo, doors, metrics)
+        self.api_url = doors.url
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
@@ -218,10 +230,23 @@ class Daemon:
         self._stopping.set()
 
 
-def _start_doors(undo: ExitStack, api: ApiServer, metrics: MetricsServer) -> None:
+def _door_rules(settings: Settings) -> DoorRules:
+    return DoorRules(
+        socket=settings.socket,
+        group=settings.socket_group,
+        group_role=settings.socket_group_role,
+        grants=settings.access,
+        host=settings.api_host,
+        port=settings.api_port,
+        cert=settings.tls_cert_file,
+        key=settings.tls_key_file,
+    )
+
+
+def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:
     try:
-        api.start()
-        undo.callback(api.stop)
+        undo.callback(doors.stop)
+        doors.start()
         metrics.start()
         undo.callback(metrics.stop)
     except (SocketTaken, CannotListen) as error:
@@ -266,7 +291,8 @@ def serve(settings: Settings) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
         return 1
     metrics = f"http://{settings.metrics_host}:{daemon.metrics_port}/metrics"
-    log.info("serving", version=VERSION, socket=str(settings.socket), metrics=metrics, pid=os.getpid())
+    doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
+    log.info("serving", version=VERSION, pid=os.getpid(), **doors)
     stopping.wait()
     log.info("stopping")
     daemon.stop()

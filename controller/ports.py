@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from controller.kinds.access import Token
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
 from controller.kinds.files import FileAsk
@@ -18,6 +19,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Writes
+from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
 from controller.kinds.usage import Usage
@@ -84,6 +86,12 @@ class Probes(Protocol):
 
     def probe(self, watch: Watch) -> ProbeResult:
         """Run one probe, within about its timeout. Never raises: what can't be run is `unknown`."""
+        ...
+
+
+class HostGauge(Protocol):
+    def read(self, root_dir: str) -> HostUse:
+        """What the engine's machine has left, read now; what can't be read is left out. Never raises."""
         ...
 
 
@@ -265,6 +273,10 @@ class Transaction(Protocol):
         """What the stored instances reserve, by namespace, and all of them on the host ("")."""
         ...
 
+    def held_by_pool(self, uid: str) -> Amount:
+        """What the members of that pool and the sandboxes that came of it reserve."""
+        ...
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid."""
         ...
@@ -278,8 +290,28 @@ class Transaction(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """The bearer tokens. Every method may raise StoreError."""
+
+    def add(self, token: Token) -> None:
+        """Keep a new one. Conflict when one that is not revoked has its name."""
+        ...
+
+    def by_id(self, id_: str) -> Token | None: ...
+    def all(self) -> Sequence[Token]:
+        """Every token, revoked ones too, in the order in which they were made."""
+        ...
+
+    def revoke(self, name: str, at: float) -> Token | None:
+        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+        ...
+
+
 class Store(Protocol):
     """Remembers. Every method may raise StoreError; a failed call has written nothing."""
+
+    @property
+    def tokens(self) -> Tokens: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from controller.kinds.access import PeerGrant, Role
+
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
 
@@ -39,6 +41,13 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default_factory=_state_dir, description="where the embedded database and the lock live")
     database_url: str = Field(default="", description="SQLAlchemy URL; empty: SQLite in the state folder")
     socket: Path = Field(default_factory=_socket, description="Unix socket of the API, mode 0660")
+    socket_group: str = Field(default="", description="group whose members may use the socket; empty: the process's")
+    socket_group_role: Role | Literal["none"] = Field(default="admin", description="what that group is granted")
+    access: tuple[PeerGrant, ...] = Field(default=(), description="who else may do what, over the socket")
+    api_host: str = Field(default="", description="address of the API's TCP door, which takes tokens; empty: none")
+    api_port: int = Field(default=9465, ge=0, le=65535, description="0 picks a free one")
+    tls_cert_file: Path | None = Field(default=None, description="certificate chain of the TCP door, PEM")
+    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, readable by the daemon alone")
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
@@ -57,6 +66,13 @@ class Settings(BaseSettings):
         gt=0.0,
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
+    )
+    pressure_scale: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1000.0,
+        description="the thresholds below which the host counts as short of memory, disk, inodes or PIDs, times this; "
+        "0: it never does",
     )
     transfers: int = Field(default=32, ge=1, le=1024, description="file operations in boxes at a time")
     transfers_per_sandbox: int = Field(default=8, ge=1, le=1024)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from controller.api import (
     apply_routes,
+    auth_routes,
     box_routes,
     diff_routes,
     errors,
@@ -18,6 +19,8 @@ from controller.api import (
     read_only_routes,
     why_routes,
 )
+from controller.api.authenticate import Authenticate, Who, in_process
+from controller.api.authorise import authorise
 from controller.api.middleware import BodyLimit, RequestMetrics
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
@@ -29,13 +32,23 @@ Ready = Callable[[], Sequence[tuple[str, str]]]
 
 
 def create_app(
-    services: Services, *, ready: Ready, meter: Meter, longest_watch_seconds: float = LONGEST_SECONDS
+    services: Services,
+    *,
+    ready: Ready,
+    meter: Meter,
+    longest_watch_seconds: float = LONGEST_SECONDS,
+    who: Who = in_process,
 ) -> FastAPI:
-    """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz."""
+    """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz.
+
+    `who` names the caller of each request. Every door gives one: without it, whoever calls is Paddock itself.
+    """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
-    app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False)
+    may = [Depends(authorise(services.registry))]
+    app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     errors.install(app)
     app.include_router(health_routes.router(ready))
+    app.include_router(auth_routes.router(services.registry, services.tokens))
     app.include_router(apply_routes.router(services))
     app.include_router(diff_routes.router(services))
     app.include_router(kind_routes.discovery(services))
@@ -53,5 +66,6 @@ def create_app(
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)
+    app.add_middleware(Authenticate, who=who)
     app.add_middleware(RequestMetrics, meter=meter)
     return app

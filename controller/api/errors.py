@@ -10,6 +10,7 @@ from controller.service import wire
 from controller.service.errors import BadRequest, ServiceError
 
 _log = structlog.get_logger("paddock.api")
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "GET"}}
 _REASONS = {404: "NotFound", 405: "MethodNotAllowed", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}
 
 
@@ -23,8 +24,7 @@ def install(app: FastAPI) -> None:
 
 def answer(error: ServiceError) -> JSONResponse:
     """The response for a use-case's error."""
-    headers = {"Allow": "GET"} if error.code == 405 else None
-    return JSONResponse(wire.failure(error), status_code=error.code, headers=headers)
+    return JSONResponse(wire.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
 
 
 def _service(_request: Request, error: Exception) -> JSONResponse:

@@ -1,17 +1,24 @@
-"""Serves the application on a Unix socket, on a thread of its own. Signals are the composition root's business."""
+"""Serves the application on a Unix socket (tcp.py: over TCP), on a thread of its own.
+
+Signals are the composition root's business.
+"""
 
 import contextlib
 import errno
 import logging
 import os
+import shutil
 import socket
 import stat
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from controller.api.peer import PeerProtocol
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -31,33 +38,16 @@ def _not_the_denial(record: logging.LogRecord) -> bool:
     return "without completing handshake" not in words and "without completing response" not in words
 
 
-class ApiServer:
-    """`start` binds and serves; `stop` lets running requests end for so long, then cuts them off."""
+class Serving:
+    """uvicorn on a thread of its own, on a socket that listens already. `start` returns once requests are answered."""
 
-    def __init__(self, app: ASGIApp, path: Path, *, grace_seconds: int = 5) -> None:
-        self._path = path
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="websockets-sansio",
-            ws_max_size=1 << 20,
-            # On this machine a peer that is gone is noticed. One that waits for its own slow reader answers no pings.
-            ws_ping_interval=None,
-            server_header=False,
-            timeout_graceful_shutdown=grace_seconds,
-        )
-        self._server = uvicorn.Server(config)
+    def __init__(self, config: uvicorn.Config, *, grace_seconds: int) -> None:
+        self._server, self._grace_seconds = uvicorn.Server(config), grace_seconds
         logging.getLogger("uvicorn.error").addFilter(_not_the_denial)
         self._thread: threading.Thread | None = None
-        self._inode = 0
-        self._grace_seconds = grace_seconds
 
-    def start(self) -> None:
-        """Bind the socket (0660) and serve. Raises SocketTaken; returns once requests are answered."""
-        listening = bind(self._path)
-        self._inode = self._path.stat().st_ino
+    def start(self, listening: socket.socket) -> None:
+        """Raises RuntimeError when it does not come up."""
         # uvicorn takes over signals only on the main thread, which this is not.
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="api", daemon=True)
         self._thread.start()
@@ -67,17 +57,62 @@ class ApiServer:
                 break
             waiting.wait(0.005)
         if not self._server.started:
-            self._remove()
             raise RuntimeError("the HTTP server did not start; the log says why")
 
     def stop(self) -> None:
-        """Take no more requests, let the running ones end, remove the socket. May be called again."""
+        """Let the running requests end for so long, then cut them off. May be called again."""
         thread, self._thread = self._thread, None
-        if thread is None:
-            return
+        if thread is not None:
+            self._server.should_exit = True
+            thread.join(self._grace_seconds + 5)
+
+
+def configured(app: ASGIApp, *, grace_seconds: int, **more: Any) -> uvicorn.Config:
+    """How every door of the API is served. What a client says about its own address is not believed."""
+    return uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="websockets-sansio",
+        ws_max_size=1 << 20,
+        ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=grace_seconds,
+        **more,
+    )
+
+
+class ApiServer:
+    """The door on a Unix socket. `start` binds and serves; `stop` takes no more requests.
+
+    The socket belongs to `group` (a name; empty: that of the process), whose members may connect. `group_id` is its
+    number; None while it was not bound.
+    """
+
+    def __init__(self, app: ASGIApp, path: Path, *, grace_seconds: int = 5, group: str = "") -> None:
+        self._path, self._group = path, group
+        self._serving = Serving(configured(app, grace_seconds=grace_seconds), grace_seconds=grace_seconds)
+        self._inode = 0
+        self.group_id: int | None = None
+
+    def start(self) -> None:
+        """Bind the socket (0660) and serve. Raises SocketTaken; returns once requests are answered."""
+        listening = bind(self._path, self._group)
+        made = self._path.stat()
+        self._inode, self.group_id = made.st_ino, made.st_gid
+        try:
+            self._serving.start(listening)
+        except RuntimeError:
+            self._remove()
+            raise
+
+    def stop(self) -> None:
+        """Take no more requests, let the running ones end, remove the socket. May be called again."""
         self._remove()  # first, so that nobody new finds the door while it closes
-        self._server.should_exit = True
-        thread.join(self._grace_seconds + 5)
+        self._serving.stop()
 
     def _remove(self) -> None:
         """Remove our socket's file, unless another daemon has put its own there."""
@@ -86,7 +121,7 @@ class ApiServer:
                 self._path.unlink()
 
 
-def bind(path: Path) -> socket.socket:
+def bind(path: Path, group: str = "") -> socket.socket:
     """A listening Unix socket at that path, mode 0660. A stale one is replaced, a live one is SocketTaken."""
     if len(os.fsencode(path)) > _PATH_MAX_BYTES:
         raise SocketTaken(f"{path}: a socket's path has at most {_PATH_MAX_BYTES} bytes; set a shorter one")
@@ -96,7 +131,12 @@ def bind(path: Path) -> socket.socket:
         made.bind(str(path))
         # Before listen, so that nobody can connect while the mode is still what the umask left.
         path.chmod(_MODE)
+        if group:
+            shutil.chown(path, group=group)
         made.listen(1024)
+    except LookupError as error:
+        made.close()
+        raise SocketTaken(f"there is no group `{group}` for the socket {path}; make it, or set another") from error
     except OSError as error:
         made.close()
         raise SocketTaken(f"can't make the socket {path}: {error.strerror}") from error

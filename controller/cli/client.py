@@ -9,6 +9,7 @@ from urllib.parse import quote
 import click
 import httpx
 
+from controller.cli.credentials import authorization, trusted
 from controller.cli.errors import CliError, refusal
 from controller.cli.server import Server, dial, locate, unreachable
 from controller.version import API_VERSION, VERSION
@@ -30,9 +31,14 @@ class Client:
         transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
         # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
-        headers = {"User-Agent": _AGENT}
+        headers = {"User-Agent": _AGENT, **authorization()}
         self._http = httpx.Client(
-            base_url=server.url, transport=transport, timeout=limits, headers=headers, trust_env=False
+            base_url=server.url,
+            transport=transport,
+            timeout=limits,
+            headers=headers,
+            trust_env=False,
+            verify=trusted() if server.url.startswith("https") else True,
         )
 
     def request(

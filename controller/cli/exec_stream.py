@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from controller.cli.credentials import authorization, trusted
 from controller.cli.errors import CliError, refusal
 from controller.cli.server import Server, dial, unreachable
 from controller.version import API_VERSION
@@ -34,6 +35,9 @@ def _open(server: Server, path: str) -> ClientConnection:
     url = server.url.replace("http", "ws", 1) + path
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(_PROTOCOL)], "max_size": None, "compression": None}
+    options["additional_headers"] = authorization()
+    if url.startswith("wss"):
+        options["ssl"] = trusted()
     try:
         opened: ClientConnection = connect(url, sock=sock, proxy=None, **options)
     except InvalidStatus as error:

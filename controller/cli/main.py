@@ -27,6 +27,8 @@ COMMANDS = {
     "explain": "Show what the fields of a kind mean.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the script that completes words in your shell.",
+    "auth": "Show who you are here, and what you may do.",
+    "token": "Make, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",
 }

@@ -89,7 +89,8 @@ class Memory:
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).
     `use` is when it was last used, `idled_generation` the spec's generation whose run was stopped for idleness (0:
-    none), `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
+    none), `evicted` what the host was short of when it was (empty: of nothing),
+    `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
     """
 
@@ -118,6 +119,7 @@ class Memory:
     use: Use | None = None
     idled_generation: int = 0
     idled_at: float = 0.0
+    evicted: tuple[str, ...] = ()
     first_start: float = 0.0
     expired_generation: int = 0
     expired_at: float = 0.0
@@ -166,7 +168,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
-    for name in ("run", "asked_to_stop", "changed"):
+    for name in ("run", "asked_to_stop", "changed", "evicted"):
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:

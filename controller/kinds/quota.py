@@ -39,6 +39,15 @@ class PerSandbox(Model):
     pids: _Count = None
 
 
+class PoolQuota(Model):
+    """What the members of one pool and the sandboxes that came of it may hold together, and each by itself."""
+
+    cpu: _Cpu = None
+    memory: _Memory = None
+    pids: _Count = None
+    per_sandbox: PerSandbox = PerSandbox()
+
+
 class QuotaSpec(Model):
     hard: HardLimits = HardLimits()
     per_sandbox: PerSandbox = PerSandbox()
@@ -96,10 +105,15 @@ class StoredQuota:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """After a commit no more than this may be held in the namespace ("": on the host)."""
+    """After a commit no more than this may be held in the namespace ("": on the host; see `of_pool`: by a pool)."""
 
     namespace: str
     amount: Amount
+
+
+def of_pool(uid: str) -> str:
+    """What stands in the place of a namespace for the pool of that uid; no namespace can have this name."""
+    return f"pool/{uid}"
 
 
 def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from controller.kinds.base import Model, Whole
 from controller.kinds.meta import StoredObject
+from controller.kinds.quota import PoolQuota
 from controller.kinds.registry import Column, Kind
 from controller.kinds.sandbox import FINALIZER, TemplateRef, age
 
@@ -13,7 +14,10 @@ Replicas = Annotated[Whole, Field(ge=0, le=1000)]
 
 
 class SandboxPoolSpec(Model):
-    """`maxReplicas` bounds the warm members and the sandboxes that came of the pool together; none: quotas alone do."""
+    """`maxReplicas` bounds the warm members and the sandboxes that came of the pool together; none: quotas alone do.
+
+    `priority` says which of several pools is filled first, and gives way last; all of them come after sandboxes.
+    """
 
     template_ref: TemplateRef
     warm_replicas: Replicas = 1
@@ -22,6 +26,8 @@ class SandboxPoolSpec(Model):
     shutdown_grace_period_seconds: Annotated[Whole, Field(ge=0, le=3600)] = 10
     max_age_seconds: Annotated[Whole, Field(ge=60, le=31_536_000)] = 86400
     update_strategy: Literal["OnReplenish"] = "OnReplenish"
+    priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
+    quota: PoolQuota | None = None
 
     @model_validator(mode="after")
     def _room_for_the_warm(self) -> "SandboxPoolSpec":

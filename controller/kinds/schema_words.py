@@ -37,6 +37,13 @@ WORDS: Mapping[str, str] = {
     "so many seconds is stopped, and started again after its back-off.",
     "SandboxPoolSpec.shutdownGracePeriodSeconds": "Seconds from SIGTERM to SIGKILL when a member is given up.",
     "SandboxPoolSpec.maxAgeSeconds": "A member that nobody claimed for so long is replaced by a fresh one.",
+    "SandboxPoolSpec.priority": "The pool of the highest is filled first and gives way last; all come after sandboxes.",
+    "SandboxPoolSpec.quota": "What the pool's members and the sandboxes that came of it may hold together, within the "
+    "quotas of the namespace and of the host.",
+    "PoolQuota.cpu": "The sum of CPU limits.",
+    "PoolQuota.memory": "The sum of memory limits.",
+    "PoolQuota.pids": "The sum of limits of processes and threads.",
+    "PoolQuota.perSandbox": "What one box of the pool may have at most.",
     "SandboxPoolSpec.updateStrategy": "What a changed template does to members: OnReplenish: they are replaced one by "
     "one, each once a new one is ready.",
     "SandboxSpec.runState": "Running; Suspended: stopped, and started when this is Running again; Paused: frozen, "

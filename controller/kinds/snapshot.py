@@ -10,6 +10,8 @@ from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
+from controller.kinds.pressure import NONE as NO_PRESSURE
+from controller.kinds.pressure import Pressure
 from controller.kinds.probe import Probed
 from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -80,6 +82,7 @@ class Snapshot:
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
     what the probes of a run came to, for objects that are probed.
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
+    `pressure` is of what the machine is short.
     """
 
     now: float
@@ -94,6 +97,7 @@ class Snapshot:
     sweep: SweepRules = SweepRules()
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
+    pressure: Pressure = NO_PRESSURE
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

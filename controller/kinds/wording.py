@@ -55,7 +55,7 @@ def faults(model: type[BaseModel], error: ValidationError, around: Path, text: C
 
 def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Callable[[Path], str]) -> Fault:
     path, at_key = tuple(error["loc"]), False
-    if path and path[-1] == "[key]":
+    if path[-1:] == ("[key]",) and error["type"] != "extra_forbidden":  # a field may be called so
         path, at_key = path[:-1], True
     written = str(path[-1]) if at_key else text((*around, *path)) or str(error["input"])
     case = _Case(error, model, around, path, written)

@@ -6,6 +6,7 @@ import time
 import structlog
 
 from controller.loop.alarm import Alarm
+from controller.loop.pressure import LOOK_SECONDS
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError
@@ -47,6 +48,7 @@ class Heartbeat:
         """Start watching the engine, the schedule and the thread."""
         self._engine.open(self._alarm.wake)
         self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
+        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._alarm.wake)
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.start()
         self._thread.start()

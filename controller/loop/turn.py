@@ -13,6 +13,7 @@ from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.garbage import Garbage
+from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.sampling import sample
 from controller.loop.workers import Workers
@@ -40,12 +41,17 @@ class Turn:
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
         usage: UsageReader | None = None,
+        pressure: PressureWatch | None = None,
     ) -> None:
-        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle."""
+        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
+
+        Without `pressure` the host is never short of anything.
+        """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._usage = activity or ActivityLog(clock), usage
+        self._pressure = pressure or PressureWatch(None, clock)
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
         self._sweep, self._may_act = sweep, may_act
@@ -88,12 +94,13 @@ class Turn:
             self._instances = None  # a claim has made a member a sandbox's own
         if self._instances is None:
             self._instances = {each.uid: each for each in self._store.instances()}
+        observed = self._engine.observe()
         return Snapshot(
             now=self._clock.now(),
             instance_id=self._store.instance_id,
             sandboxes=sandboxes,
             pools=self._desired.pools(),
-            observed=self._engine.observe(),
+            observed=observed,
             instances=self._instances,
             in_flight=in_flight,
             results=results,
@@ -101,6 +108,7 @@ class Turn:
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
+            pressure=self._pressure.look(observed.facts.root_dir),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:

@@ -20,7 +20,8 @@ class Case:
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
-    observation's. `activity` is what this daemon has seen of its use, None: nothing.
+    observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
+    lacks critically.
     """
 
     now: float
@@ -37,6 +38,7 @@ class Case:
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
+    short_of: tuple[str, ...] = ()
 
     @property
     def deleting(self) -> bool:

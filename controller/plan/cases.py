@@ -42,6 +42,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         lost=snapshot.observed.lost,
         ends=snapshot.observed.ends,
         activity=snapshot.activity.get(uid),
+        short_of=snapshot.pressure.critical,
     )
 
 

@@ -11,7 +11,7 @@ from controller.plan.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
 # Ends that Paddock itself brought about: the box is started again as soon as it is wanted.
-_OURS = ("Stopped", "Superseded", "IdleReaped", "DeadlineExceeded")
+_OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 
 
 def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:

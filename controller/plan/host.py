@@ -17,7 +17,7 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
-from controller.plan import probes, refill, warm
+from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -28,7 +28,7 @@ from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
 from controller.plan.orphans import sweep
-from controller.plan.quota import Room, claim, scheduled, turn_of, without_room
+from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
 from controller.plan.status import status
@@ -51,7 +51,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
-    for each in snapshot.pools.values():
+    for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
@@ -87,10 +87,10 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     going = sum(each.role == pools.RETIRED for each in own)
     held = len(own) - len(members) - going
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
-    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now)
-    crowded = draft.room is not None and not draft.room.crowded.isdisjoint({pool.obj.namespace, ""})
-    if crowded:
-        made = pools.give_way(made, members)
+    lacks = snapshot.pressure.words()
+    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
+    draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
+    made = room_for_others.give_way(draft, snapshot, pool, made, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
@@ -113,7 +113,7 @@ def _unsettled(
     """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
-    blind = (snapshot.observed.blind, snapshot.observed.lost)
+    blind = (snapshot.observed.blind, snapshot.observed.lost, snapshot.pressure.critical)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -155,7 +155,7 @@ def _consider(
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = case_with(snapshot, sandbox, policy, memo, memory)
-    decision = decide(case)
+    decision = preload.single_flight(draft, snapshot, case, decide(case))
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         if result is None and not refill.may_start(draft, instance):
             return
@@ -174,13 +174,14 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         return
     room = draft.room = _room(draft, snapshot)
     for each in sorted(draft.asking, key=lambda each: turn_of(each.case)):
-        words = room.ask(each.case, each.claim)
+        paused = pressure.pauses(snapshot.pressure, each.claim)
+        words = paused or room.ask(each.case, each.claim, each.decision.memory.pool)
         if not words:
             _conclude(draft, snapshot, memo, each, each.decision, each.claim.whole)
             continue
         if each.case.obj.kind != "Sandbox":
             draft.short[each.case.obj.uid] = words
-        told = without_room(each.case, each.claim, words)
+        told = without_room(each.case, each.claim, words, pressure.REASON if paused else WAITS)
         # Not settled: it is decided anew in every pass, for room may be made by anything.
         reserves = each.claim.base if each.claim.seated else None
         _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
@@ -190,7 +191,7 @@ def _room(draft: Draft, snapshot: Snapshot) -> Room:
     gone = {ref.uid for ref in draft.finalized}
     instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
-    return Room(kept, snapshot.quotas, snapshot.observed.facts)
+    return Room(kept, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
 
 
 def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:

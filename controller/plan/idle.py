@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from controller.kinds.activity import Activity, CpuSample, Use
 from controller.kinds.instance import Memory
 from controller.kinds.observed import Container, State
-from controller.kinds.sandbox import idle_timeout_seconds
+from controller.plan import eviction
 from controller.plan.case import Case
 from controller.plan.deaths import was_asked_to_stop
 
 REASON = "IdleReaped"
+REASONS = (REASON, eviction.REASON)
 # The store hears of use at most this often for one object: so much of it a crash of the daemon may forget.
 NOTE_SECONDS = 30.0
 CPU_FLOOR_CORES = 0.01
@@ -42,14 +43,22 @@ def asleep(case: Case) -> bool:
     return case.memory.idled_generation == case.obj.generation
 
 
+def told(case: Case) -> tuple[str, str]:
+    """(reason, words) for which it is, or was, stopped."""
+    timeout = case.spec.lifecycle.idle_timeout_seconds if case.spec else 0
+    if not case.memory.evicted:
+        return REASON, f"not used for {timeout} s"
+    return eviction.REASON, f"the host was short of {' and '.join(case.memory.evicted)}, and it was not used"
+
+
 def look(case: Case) -> Idleness:
     """How idle it is, with the memory brought up to date."""
     memory, seen = case.memory, case.activity or _UNSEEN
     if memory.idled_generation:
         if asleep(case) and not seen.asking:
             return Idleness(memory)
-        return Idleness(replace(memory, idled_generation=0), woken=bool(seen.asking))
-    timeout = idle_timeout_seconds(case.spec)
+        return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(seen.asking))
+    timeout = eviction.timeout_seconds(case.spec, case.short_of)
     if timeout is None or case.spec is None or case.spec.run_state != "Running":
         return Idleness(memory)
     use, noting = _noted(case)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.kinds.activity import Run
-from controller.plan import deadline, idle
+from controller.plan import deadline, eviction, idle
 from controller.plan.case import Case, Decision
 from controller.plan.deaths import was_asked_to_stop
 from controller.plan.stopping import ALIVE
@@ -35,21 +35,25 @@ def _reaped(case: Case, decide: Callable[[Case], Decision]) -> Decision:
     """Stop it, or have it deleted, because nobody uses it."""
     assert case.spec is not None
     assert case.container is not None
-    words = f"not used for {case.spec.lifecycle.idle_timeout_seconds} s"
     if case.spec.lifecycle.on_idle == "Delete":
+        words = f"not used for {case.spec.lifecycle.idle_timeout_seconds} s"
         run = (case.container.id, case.container.started_at)
         event = case.event(idle.REASON, f"{words}: {_DELETED}")
         return Decision(case.memory, idle.REASON, words, events=(event,), delete=True, reaped="idle", hold=run)
-    memory = replace(case.memory, idled_generation=case.obj.generation, idled_at=case.now)
+    memory = replace(
+        case.memory, idled_generation=case.obj.generation, idled_at=case.now, evicted=eviction.short_of(case)
+    )
     case = replace(case, memory=memory)
+    reason, words = idle.told(case)
     made = deadline.timed(case, decide(case))
-    event = case.event(idle.REASON, f"{words}: suspended; the next `paddock exec` starts it")
-    return replace(made.telling(event), reaped="idle", hold=_hold(case, made))
+    evicted = reason == eviction.REASON
+    event = case.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
+    return replace(made.telling(event), reaped="pressure" if evicted else "idle", hold=_hold(case, made))
 
 
 def _hold(case: Case, made: Decision) -> Run | None:
     """The run that nobody may begin to use any more, because idleness ends it."""
     container = case.container
-    if container is None or container.state not in ALIVE or made.memory.stop_reason != idle.REASON:
+    if container is None or container.state not in ALIVE or made.memory.stop_reason not in idle.REASONS:
         return None
     return (container.id, container.started_at) if was_asked_to_stop(container, made.memory) else None

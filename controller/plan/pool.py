@@ -22,7 +22,6 @@ from controller.plan.status import dated
 from controller.policy.sandbox import Rendered
 
 WARM, RETIRED = "warm", "retired"
-_LAST = -1_000_000  # what is warm comes after what is wanted
 _NO_LIMITS = Limits(0, 0, 0)
 
 
@@ -54,7 +53,7 @@ def member_spec(pool: Pool) -> SandboxSpec | None:
         shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
         startup_deadline_seconds=pool.spec.startup_deadline_seconds,
     )
-    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=_LAST)
+    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=pool.spec.priority)
 
 
 def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
@@ -99,15 +98,23 @@ def member_of(
 
 
 def turn_over(
-    pool: Pool, members: Sequence[Member], going: int, claimed: int, awaited: int, taken: Collection[str], now: float
+    pool: Pool,
+    members: Sequence[Member],
+    going: int,
+    claimed: int,
+    awaited: int,
+    taken: Collection[str],
+    now: float,
+    lacks: str = "",
 ) -> Turnover:
     """Decide for one pool. `going` members are on their way out, `claimed` sandboxes came of it.
 
     `awaited` are these and the ones that are to come of it now or wait for a place: the warm ones give way to them.
 
-    `taken` are the uids that a new member may not have.
+    `taken` are the uids that a new member may not have. `lacks` is of what the host is short, in words: then none is
+    wanted.
     """
-    wanted = _wanted(pool, awaited)
+    wanted = 0 if lacks else _wanted(pool, awaited)
     out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
     new = _to_add(pool, members, wanted, going, awaited)
     if pool.template is None or pool.obj.deleted_at is not None:
@@ -119,15 +126,7 @@ def turn_over(
     left = [each for each in members if each not in out]
     births = [each.instance.created_at for each in left]
     until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
-    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now), until)
-
-
-def give_way(made: Turnover, members: Sequence[Member]) -> Turnover:
-    """The same, where a sandbox waits for room: no new members, and the youngest that holds any gives its own back."""
-    leaving = {each.uid for each in made.retired}
-    left = [each.instance for each in members if each.instance.uid not in leaving and each.instance.reserves.pids]
-    youngest = sorted(left, key=lambda each: (each.created_at, each.uid))[-1:]
-    return replace(made, new=(), retired=(*made.retired, *(replace(each, role=RETIRED) for each in youngest)))
+    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks), until)
 
 
 def _wanted(pool: Pool, claimed: int) -> int:
@@ -198,12 +197,12 @@ def _new_member(pool: Pool, uid: str, now: float) -> Instance:
 
 
 def _status(
-    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float
+    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float, lacks: str
 ) -> Mapping[str, Any]:
     ready = sum(each.ready for each in members)
     prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
-    made = _conditions(pool, members, ready, wanted)
+    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "")
     return {
         "observedGeneration": generation,
         "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
@@ -214,7 +213,7 @@ def _status(
     }
 
 
-def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int) -> Iterator[Condition]:
+def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str) -> Iterator[Condition]:
     trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
@@ -223,7 +222,9 @@ def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int) 
         yield Condition("Accepted", "False", "Refused", words)
         yield Condition("Degraded", "True", "Refused", words)
         return
-    if ready >= wanted:
+    if lacks:
+        yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
+    elif ready >= wanted:
         yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
     else:
         words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")

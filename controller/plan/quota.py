@@ -8,7 +8,8 @@ Asked in order of priority, then age. One that lacks room in a quota holds up al
 so that small ones can't starve a big one; but not one that could never fit: it would hold them up for good.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +17,15 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, HostFacts, State
-from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of
+from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
 from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
-from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
+from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_pools
 from controller.policy.sandbox import effective_limits
 
 NO_LIMITS = Limits(0, 0, 0)
@@ -100,26 +101,33 @@ def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
 class Room:
     """What is held in every namespace and on the host, what may be, and whom it is given to."""
 
-    def __init__(self, instances: Iterable[Instance], quotas: Mapping[str, StoredQuota], facts: HostFacts) -> None:
+    def __init__(
+        self,
+        instances: Iterable[Instance],
+        quotas: Mapping[str, StoredQuota],
+        facts: HostFacts,
+        pools: Iterable[Pool] = (),
+    ) -> None:
+        kept = list(instances)
         self.bounds = bounds(quotas.values(), facts)
-        self._used = held(instances)
+        self._of_pools = of_pools(pools)
+        self._used = held(kept) | held_by_pools(kept, self._of_pools)
         self._first: dict[Bound, str] = {}  # who waits for room in it, before all others
         self._given: set[str] = set()
-        self.crowded: set[str] = (
-            set()
-        )  # namespaces (or the host) in which a sandbox waits that warm members give way to
+        # Where (a namespace, the host) somebody waits that warm members of pools below this priority give way to.
+        self.crowded: dict[str, float] = {}
 
     def used(self, namespace: str) -> Amount:
         """What is held in the namespace; "" is the host."""
         return self._used.get(namespace, Amount())
 
-    def ask(self, case: Case, asked: Claim) -> str:
-        """Give all that is asked for, or say in words why there is no room for it."""
-        namespace = case.obj.namespace
+    def ask(self, case: Case, asked: Claim, pool: str = "") -> str:
+        """Give all that is asked for, or say in words why there is no room for it. `pool` is whose it is (its uid)."""
+        namespace, of = case.obj.namespace, of_pool(pool)
         whole, base = amount_of(asked.whole, 1), amount_of(asked.base, int(asked.seated))
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
         words, lacking, never = [], [], False
-        for bound in (*own, *self.bounds[HOST]):
+        for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
             found = judge(bound, self.used(bound.namespace), whole, base)
             ahead = f"{self._first[bound]} is before it" if bound in self._first else ""
             if said := "; ".join(each for each in (*found.reasons, ahead) if each):
@@ -130,12 +138,15 @@ class Room:
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
-                if case.obj.kind == "Sandbox":
-                    self.crowded.add(bound.namespace)
+                before = self.crowded.get(bound.namespace, -math.inf)
+                self.crowded[bound.namespace] = max(before, _weight(case))
             return ", and ".join(words)
         for each in (namespace, HOST):
             self._used[each] = self.used(each) + whole - base
             self._given.add(each)
+        if of in self._of_pools:
+            self._used[of] = self.used(of) + amount_of(asked.whole) - amount_of(asked.base)
+            self._given.add(of)
         return ""
 
     def ceilings(self) -> tuple[Ceiling, ...]:
@@ -154,6 +165,22 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
             total[2] += limits.pids
             total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
     return {namespace: Amount(*total) for namespace, total in sums.items()}
+
+
+def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[str, Amount]:
+    """What pools' members and the sandboxes that came of them hold, by `of_pool`."""
+    found: dict[str, Amount] = {}
+    for each in instances if keys else ():
+        key = of_pool(each.memory.pool)
+        if key in keys:
+            found[key] = found.get(key, Amount()) + amount_of(each.reserves)
+    return found
+
+
+def _weight(case: Case) -> float:
+    """How much it counts for against warm members: any sandbox more than any pool's priority."""
+    priority = case.spec.priority if case.spec else 0
+    return math.inf if case.obj.kind == "Sandbox" else priority
 
 
 def larger(one: Limits, other: Limits) -> Limits:
@@ -178,10 +205,11 @@ def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
     return False
 
 
-def turn_of(case: Case) -> tuple[int, float, str, str, str]:
-    """What the order of asking goes by: the highest priority first, then the oldest."""
+def turn_of(case: Case) -> tuple[bool, int, float, str, str, str]:
+    """What the order of asking goes by: sandboxes before warm members, the highest priority, then the oldest."""
     obj = case.obj
-    return -(case.spec.priority if case.spec else 0), obj.created_at, obj.namespace, obj.name, obj.uid
+    priority = case.spec.priority if case.spec else 0
+    return obj.kind != "Sandbox", -priority, obj.created_at, obj.namespace, obj.name, obj.uid
 
 
 def _named(case: Case) -> str:
@@ -189,7 +217,7 @@ def _named(case: Case) -> str:
     return f"{case.obj.ref} (priority {priority})" if priority else str(case.obj.ref)
 
 
-def without_room(case: Case, asked: Claim, words: str) -> Decision:
+def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> Decision:
     """The decision for one that did not get its room: it goes on with what it holds, or waits where that is nothing."""
     assert case.rendered is not None
     assert case.spec is not None
@@ -201,21 +229,21 @@ def without_room(case: Case, asked: Claim, words: str) -> Decision:
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
-    silent = bool(_waits_for(case.obj)) or case.obj.kind != "Sandbox"
-    events = () if silent else (case.event(WAITS, words, warning=True),)
+    silent = bool(_waits_for(case.obj, reason)) or case.obj.kind != "Sandbox"
+    events = () if silent else (case.event(reason, words, warning=True),)
     return replace(
         resting,
-        reason=WAITS,
+        reason=reason,
         message=words,
         events=(*resting.events, *events),
-        scheduled=Condition("Scheduled", "False", WAITS, words),
+        scheduled=Condition("Scheduled", "False", reason, words),
     )
 
 
-def _waits_for(obj: StoredObject) -> str:
+def _waits_for(obj: StoredObject, reason: str = WAITS) -> str:
     """For what room its status tells that it waits; empty when it does not."""
     found = obj.status.get("conditions", ())
-    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == WAITS), "")
+    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == reason), "")
 
 
 def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:

@@ -33,8 +33,8 @@ def rest(case: Case) -> Rest | None:
         words = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(deadline.REASON, words, "Stopping", deadline.REASON, finished=True)
     if idle.asleep(case):
-        words = f"not used for {spec.lifecycle.idle_timeout_seconds} s; the next `paddock exec` starts it"
-        return Rest(idle.REASON, words, end=idle.REASON)
+        reason, words = idle.told(case)
+        return Rest(reason, f"{words}; the next `paddock exec` starts it", end=reason)
     return _half_stopped(case)
 
 
@@ -43,6 +43,6 @@ def _half_stopped(case: Case) -> Rest | None:
     container, reason = case.container, case.memory.stop_reason
     if container is None or container.state not in ALIVE or not was_asked_to_stop(container, case.memory):
         return None
-    if reason not in (idle.REASON, deadline.REASON):
+    if reason not in (*idle.REASONS, deadline.REASON):
         return None
     return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)

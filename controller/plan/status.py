@@ -180,8 +180,8 @@ def _outdated(case: Case) -> Condition:
 
 
 def _suspended(case: Case, decision: Decision) -> Condition:
-    if decision.reason == idle.REASON and not decision.delete:
-        return Condition("Suspended", "True", idle.REASON, decision.message)
+    if decision.reason in idle.REASONS and not decision.delete:
+        return Condition("Suspended", "True", decision.reason, decision.message)
     asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
     stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")

@@ -10,12 +10,14 @@ from typing import Any
 from controller.kinds.container import ContainerConfig
 from controller.kinds.instance import Instance, Memory
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.quota import amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan.case import Decision
 from controller.plan.pool import WARM, is_ready, member_spec
+from controller.policy.ledger import never_fits, of_pools
 from controller.policy.levels import Policy
-from controller.policy.sandbox import admit_with, render
+from controller.policy.sandbox import NO_LIMITS, admit_with, effective_limits, render
 
 _PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
 
@@ -26,7 +28,7 @@ def claimed_memory(memory: Memory) -> Memory:
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
-    """The pools of the sandbox's template, by name."""
+    """The pools of the sandbox's template, those of the highest priority first, then by name."""
     if spec.template_ref is None or spec.pool_policy == "Never":
         return []
     found = [
@@ -34,7 +36,7 @@ def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[
         for each in snapshot.pools.values()
         if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
     ]
-    return sorted(found, key=lambda each: each.obj.name)
+    return sorted(found, key=lambda each: (-each.spec.priority if each.spec else 0, each.obj.name))
 
 
 def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
@@ -90,6 +92,10 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
     differing = list(differences(pool, sandbox, policy))
     if differing:
         return f"has other boxes: {', '.join(differing)}"
+    if sandbox.spec is not None and pool.template is not None:
+        asked = amount_of(effective_limits(sandbox.spec.resources, pool.template, NO_LIMITS), 1)
+        for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
+            return words.replace("can never fit", "has a quota: it can never fit")
     return "had no member ready of its template as it is now"
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from controller.kinds.hostquota import NAME
 from controller.kinds.observed import HostFacts
-from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota
+from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, of_pool
+from controller.kinds.snapshot import Pool
 
 # A host's processors may be promised this many times over: a processor that is short makes boxes slow, never breaks
 # them, and most of them idle most of the time. Memory that is short kills, so it is promised once. Processes and
@@ -40,6 +41,8 @@ class Bound:
     per_sandbox: PerSandbox = _ANY
 
     def __str__(self) -> str:
+        if self.namespace == of_pool(self.uid):
+            return f"the quota of pool {self.name}"
         return f"quota {self.namespace}/{self.name}" if self.namespace else f"hostquota {self.name}"
 
 
@@ -87,6 +90,19 @@ def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tupl
             hard, one = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
             found[obj.namespace].append(Bound(obj.name, obj.namespace, obj.uid, hard, one))
     return {namespace: tuple(each) for namespace, each in found.items()}
+
+
+def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
+    """The quotas that pools have of their own, by `of_pool`. One that can't be read bounds everything."""
+    found = {}
+    for each in pools:
+        key, name = of_pool(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
+        if each.spec is None:
+            found[key] = (Bound(name, key, each.obj.uid),)
+        elif (quota := each.spec.quota) is not None:
+            hard = HardLimits(cpu=quota.cpu, memory=quota.memory, pids=quota.pids)
+            found[key] = (Bound(name, key, each.obj.uid, hard, quota.per_sandbox),)
+    return found
 
 
 def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:

@@ -9,12 +9,13 @@ from controller.policy.levels import Policy
 
 def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:
     """Every reason to refuse a quota: only that it contradicts itself."""
-    return tuple(_contradictions(spec))
+    return tuple(contradictions(spec, "spec.hard.", "spec."))
 
 
-def _contradictions(spec: QuotaSpec) -> Iterator[Refusal]:
+def contradictions(spec: QuotaSpec, hard: str, at: str) -> Iterator[Refusal]:
+    """What is more for one than for all; `hard` and `at` are where those stand in the document."""
     for each in RESOURCES:
         one, most = getattr(spec.per_sandbox, each.name, None), getattr(spec.hard, each.name)
         if one is not None and most is not None and one > most:
-            words = f"{each.text(one)} is more than spec.hard.{each.name} allows for all ({each.text(most)}); lower it"
-            yield Refusal(f"spec.perSandbox.{each.name}", words)
+            words = f"{each.text(one)} is more than {hard}{each.name} allows for all ({each.text(most)}); lower it"
+            yield Refusal(f"{at}perSandbox.{each.name}", words)

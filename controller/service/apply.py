@@ -19,6 +19,7 @@ from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.service import errors
+from controller.service.access import require_documents
 from controller.service.applyset import NO_SET, ApplySet
 from controller.service.claims import Claims
 from controller.service.merge import merge
@@ -137,6 +138,7 @@ class Apply:
         problems += repeated(documents)
         if problems:
             raise errors.invalid(problems)
+        require_documents(documents)
         as_set.check_documents(documents)
         if not documents and not as_set.prune:
             names = ", ".join(each.file for each in sources) or "the request"

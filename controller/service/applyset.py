@@ -16,6 +16,7 @@ from controller.kinds.problem import Problem
 from controller.kinds.registry import Registry
 from controller.ports import Transaction
 from controller.service import errors
+from controller.service.access import require_objects
 from controller.service.cascade import Cascade
 
 Key = tuple[str, str, str]
@@ -88,6 +89,7 @@ class ApplySet:
         cascade = Cascade(transaction, registry, now)
         going = cascade.closure(list(self._leaving(transaction, registry, kept.keys())))
         going.sort(key=_key)
+        require_objects(going, "delete")
         problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(going)]
         for each in going:
             document = kept.get(_key(each))

@@ -23,7 +23,7 @@ from controller.plan import quota, warm
 from controller.policy.levels import Policy
 from controller.policy.sandbox import effective_limits
 from controller.ports import Clock, Meter, Transaction
-from controller.service.quota import Facts, has_room
+from controller.service.quota import Facts, has_room, pool_has_room
 
 _IN_ONE_GO = 32
 
@@ -80,6 +80,8 @@ class Claims:
             wanted = effective_limits(spec.resources, pool.template, level.limits)
             reserves = quota.larger(member.reserves, wanted)
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
+            if not pool_has_room(transaction, pool, whole, held):
+                continue
             return (member, reserves) if has_room(transaction, obj.namespace, facts, whole, held) else None
         return None
 

@@ -24,6 +24,12 @@ class BadRequest(ServiceError):
     reason, code = "BadRequest", 400
 
 
+class Unauthorized(ServiceError):
+    """Nobody knows who asks."""
+
+    reason, code = "Unauthorized", 401
+
+
 class Forbidden(ServiceError):
     reason, code = "Forbidden", 403
 

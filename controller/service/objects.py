@@ -11,6 +11,7 @@ from controller.kinds.owner import Propagation
 from controller.kinds.registry import Kind, Registry
 from controller.ports import Clock, Store, Wake
 from controller.service import errors, field_selector, selector
+from controller.service.access import not_found as not_found  # for the other use-cases
 from controller.service.cascade import Cascade
 from controller.service.field_selector import FieldSelector
 from controller.service.sources import Source
@@ -27,12 +28,6 @@ class Found:
 
     objects: Sequence[StoredObject]
     revision: int
-
-
-def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
-    """In the words of kubectl, with the namespace, since that is what people get wrong."""
-    where = f" in namespace `{namespace}`" if kind.namespaced else ""
-    return errors.NotFound(f"{kind.plural} `{name}` not found{where}", kind=kind.plural, name=name)
 
 
 class Objects:

@@ -12,10 +12,11 @@ from controller.kinds.base import Model
 from controller.kinds.hostquota import NAME, HostQuotaSpec
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
-from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of
+from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits
+from controller.kinds.snapshot import Pool
+from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_pools
 from controller.policy.levels import Policy
 from controller.policy.sandbox import NO_LIMITS, effective_limits
 from controller.ports import Transaction
@@ -84,3 +85,9 @@ def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: 
     used = transaction.held()
     found = Fitting(transaction, (), facts).of(namespace)
     return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
+
+
+def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
+    """Whether the pool's own quota, if it has one, lets one of its boxes come to hold `whole`; `held` is counted."""
+    found = of_pools([pool]).get(of_pool(pool.obj.uid), ())
+    return all(judge(each, transaction.held_by_pool(pool.obj.uid), whole, held).admitted for each in found)

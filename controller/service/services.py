@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Ports, Store, Streams, Wake
+from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.claims import Claims
@@ -17,6 +18,7 @@ from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
+from controller.service.tokens import TokenAdmin
 from controller.service.use import Used
 from controller.service.watch import Watches
 from controller.service.why import Why
@@ -38,6 +40,7 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    tokens: TokenAdmin
 
 
 def make_services(
@@ -67,7 +70,7 @@ def make_services(
     asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
-    watches = watches or Watches(store, clock)
+    watches, admit = watches or Watches(store, clock), bounding(admit)
     store = announcing(store, watches.notify)
 
     def facts() -> HostFacts:
@@ -84,7 +87,8 @@ def make_services(
         claims=claims,
         facts=facts,
     )
-    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=make_sources(store, engine))
+    sources = make_sources(store, engine, snapshot)
+    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     into_box = IntoBox(objects=objects, engine=engine, streams=streams, used=used)
     return Services(
@@ -108,4 +112,5 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        tokens=TokenAdmin(store.tokens, clock),
     )

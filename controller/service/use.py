@@ -11,7 +11,7 @@ from controller.service import errors
 
 WAIT_SECONDS = 30.0
 # What a sandbox says of itself while an exec may wait for it; everything else is answered at once.
-_PASSING = ("IdleReaped", "Suspending", "Starting", "Creating")
+_PASSING = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
 
 
 class UsedStream(Iterator[Chunk]):

@@ -133,6 +133,20 @@ leases = Table(
     Column("expires_at", Double, nullable=False),
 )
 
+# `digest` is the hash of the secret, which is kept nowhere. `grant` is JSON: the role, where, and its bounds.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("grant", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+)
+
 # Who asked for what, and what came of it. `detail` is JSON.
 audit = Table(
     "audit",

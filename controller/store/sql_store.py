@@ -17,6 +17,7 @@ from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
 from controller.store.lease import LEASE_SECONDS, StoreLease
 from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.tokens import SqlTokens
 from controller.store.transaction import SqlTransaction
 
 _Foreign = tuple[type[Exception], ...]
@@ -210,6 +211,19 @@ class SqlStore:
             connection.execute(update(meta).values(pruned_revision=max(state["pruned_revision"], through)))
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             return dropped
+
+    @property
+    def tokens(self) -> SqlTokens:
+        """The bearer tokens."""
+        return SqlTokens(self._reading, self._changing)
+
+    @contextmanager
+    def _changing(self, operation: str) -> Iterator[Connection]:
+        """A write of something that is no object and moves no revision, by the acting daemon alone."""
+        with self._writing(operation) as connection:
+            connection.execute(_TAKE_META).one()
+            self._fence(connection)
+            yield connection
 
     def _begin(self, connection: Connection) -> SqlTransaction:
         transaction = SqlTransaction(connection)

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
-from controller.kinds.quota import Amount, Ceiling, amount_of
+from controller.kinds.quota import Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
 from controller.store import rows
 from controller.store.rows import Row
@@ -130,6 +130,12 @@ class SqlTransaction:
                 held[each.namespace] = now + mine if sign > 0 else now - mine
         return {**held, "": sum(held.values(), Amount())}
 
+    def held_by_pool(self, uid: str) -> Amount:
+        """What the members of that pool and the sandboxes that came of it reserve; with what is written here."""
+        rows_ = {**{each.uid: each for each in self.instances()}, **self._moved_instances()}
+        mine = (each for each in rows_.values() if each.memory.pool == uid)
+        return sum((amount_of(each.reserves) for each in mine), Amount())
+
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these uids that are there, by uid; with what is written here."""
         asked = list(uids)
@@ -221,7 +227,9 @@ class SqlTransaction:
             return
         held = self.held()
         for each in ceilings:
-            if not held.get(each.namespace, Amount()).within(each.amount):
+            pool = each.namespace.removeprefix(of_pool(""))
+            found = held.get(pool, Amount()) if pool == each.namespace else self.held_by_pool(pool)
+            if not found.within(each.amount):
                 where = f"namespace {each.namespace}" if each.namespace else "the host"
                 raise Conflict(f"more is reserved on {where} than was known: read the instances again")
 

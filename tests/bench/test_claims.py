@@ -18,7 +18,7 @@ import pytest
 from tests.bench.test_cold import bare
 from tests.daemon import RunningDaemon, running
 
-pytestmark = [pytest.mark.bench, pytest.mark.docker]
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 API = "/apis/paddock/v1alpha1"
 NAMESPACE = f"{API}/namespaces/default"
 BURSTS, IN_A_BURST, COLD, AT_ONCE, ROUNDS, FILL = 10, 4, 4, 20, 3, 40

@@ -16,13 +16,15 @@ from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
 
+HEAD = max(each.name.partition("_")[0] for each in (migrate.scripts_folder() / "versions").glob("*.py"))
+
 LATER = '''"""A migration of a later version: a new column in a table that others refer to."""
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "9001"
-down_revision = "0002"
+down_revision = "{head}"
 
 
 def upgrade() -> None:
@@ -54,7 +56,7 @@ def later_scripts(tmp_path: Path, then: str) -> Path:
     """The migrations of a later version."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.scripts_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "9001_later.py").write_text(LATER.format(then=then))
+    (folder / "versions" / "9001_later.py").write_text(LATER.format(then=then, head=HEAD))
     return folder
 
 
@@ -103,7 +105,7 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
         # What refers to the remade table refers to the new one, and nothing was lost on the way.
         assert contents(store) == before
         with database.migrating() as connection:
-            migrate.downgrade(connection, "0002", scripts=later)
+            migrate.downgrade(connection, HEAD, scripts=later)
     store.open()
     assert contents(store) == before
     with store.transaction() as transaction:
@@ -119,7 +121,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Pa
         with pytest.raises(ArithmeticError, match="halfway"), database.migrating() as connection:
             migrate.upgrade(connection, "it", scripts=scripts)
         with database.reading() as connection:
-            assert migrate.current(connection) == "0002"
+            assert migrate.current(connection) == HEAD
             assert "later" not in {column["name"] for column in inspect(connection).get_columns("objects")}
     store.open()
     assert contents(store) == before
@@ -138,7 +140,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(world: World, l
     assert "not open" in store.ping()
     with world.database() as database, database.migrating() as connection:
         assert migrate.current(connection) == "9001"
-        migrate.downgrade(connection, "0002", scripts=later)
+        migrate.downgrade(connection, HEAD, scripts=later)
     store.open()
     assert contents(store) == before
 

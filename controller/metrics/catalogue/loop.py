@@ -139,9 +139,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_reaped_total",
-        "Sandboxes or containers removed (idle, ttl, deleted, orphan, quota, failed).",
+        "Sandboxes or containers removed (idle, ttl, deleted, orphan, quota, failed, pressure).",
         ("reason",),
-        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed")},
+        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed", "pressure")},
     ),
     gauge("paddock_orphan_containers", "Managed containers with no object in the store."),
     gauge("paddock_leader", "1 when this process holds the lease and acts."),

@@ -1,7 +1,9 @@
 """Every source, by the name of its kind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from controller.kinds.pressure import NONE, Pressure
+from controller.kinds.snapshot import Snapshot
 from controller.ports import Engine, Store
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
@@ -10,11 +12,16 @@ from controller.service.sources.instance import InstanceSource
 from controller.service.sources.securityprofile import ProfileSource
 
 
-def make_sources(store: Store, engine: Engine) -> Mapping[str, Source]:
-    """Makes them; does no work. Of the engine only the newest view is read."""
+def make_sources(store: Store, engine: Engine, snapshot: Callable[[], Snapshot | None]) -> Mapping[str, Source]:
+    """Makes them; does no work. Of the engine only the newest view is read, `snapshot` is the loop's last."""
+
+    def pressure() -> Pressure:
+        last = snapshot()
+        return last.pressure if last is not None else NONE
+
     return {
         "Event": EventSource(store),
-        "Host": HostSource(store, engine.observe),
+        "Host": HostSource(store, engine.observe, pressure),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(),
     }

@@ -1,24 +1,29 @@
 """The Host: what the engine said of itself and of the machine, and the conditions that can be checked at a reading."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import HostFacts, Observation
+from controller.kinds.pressure import NONE, Pressure
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.ports import Store, StoreError
 from controller.service.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import VERSION
 
+_PRESSURES = {"MemoryPressure": ("memory",), "DiskPressure": ("disk", "inodes"), "PIDPressure": ("pids",)}
+
 
 class HostSource:
-    """`observe` gives the newest view of the engine; it must not block."""
+    """`observe` gives the newest view of the engine; it must not block. `pressure` is what the machine is short of."""
 
-    def __init__(self, store: Store, observe: Callable[[], Observation]) -> None:
-        self._store, self._observe = store, observe
+    def __init__(
+        self, store: Store, observe: Callable[[], Observation], pressure: Callable[[], Pressure] = lambda: NONE
+    ) -> None:
+        self._store, self._observe, self._pressure = store, observe, pressure
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         return self._host() if name == NAME else None
@@ -34,7 +39,7 @@ class HostSource:
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
         with suppress(StoreError):  # a store that can't be read is told as a condition
             status["instances"] = len(self._store.instances())
-        checked = (engine_reachable(observed), store_writable(self._store.ping()))
+        checked = (engine_reachable(observed), store_writable(self._store.ping()), *pressures(self._pressure()))
         status["conditions"] = [
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
@@ -66,6 +71,20 @@ def store_writable(trouble: str) -> Condition:
     if trouble:
         return Condition("StoreWritable", "False", "NotWritable", trouble)
     return Condition("StoreWritable", "True", "Answered")
+
+
+def pressures(found: Pressure) -> Iterator[Condition]:
+    """Whether the machine is short of anything: then nothing new is started, and what is not used goes first."""
+    for type_, names in _PRESSURES.items():
+        low = [each for each in names if each in found.low]
+        if low:
+            worse = "" if not set(low) & set(found.critical) else "; boxes that are not used are suspended"
+            words = f"low on {' and '.join(low)}: nothing new is started{worse}; free some, or move sandboxes away"
+            yield Condition(type_, "True", f"Insufficient{type_.removesuffix('Pressure')}", words)
+        elif set(names) & set(found.known):
+            yield Condition(type_, "False", f"Sufficient{type_.removesuffix('Pressure')}")
+        else:
+            yield Condition(type_, "Unknown", "NotRead", "the machine could not be asked, or pressure_scale is 0")
 
 
 def _capacity(facts: HostFacts) -> dict[str, Any]:

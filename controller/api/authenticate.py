@@ -1,0 +1,74 @@
+"""Around every request: who asks. Nothing but /healthz is answered to somebody unknown."""
+
+from collections.abc import Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from controller.api import errors
+from controller.api.peer import STATE
+from controller.kinds.access import Caller
+from controller.service.access import acting
+from controller.service.errors import BadRequest, ServiceError, Unauthorized
+from controller.service.identify import Identify, Peer, bearer
+
+Who = Callable[[Peer | None, str, str], Caller | None]
+_OPEN = ("/healthz",)
+
+
+def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
+    """Whoever can call the application within this process is Paddock itself. No door uses this."""
+    return None
+
+
+def by(identify: Identify) -> Who:
+    """A token where one is given, wherever it comes from; else the peer of the socket."""
+
+    def who(peer: Peer | None, authorization: str, source: str) -> Caller:
+        if authorization:
+            return identify.token(bearer(authorization), source)
+        if peer is None:
+            raise Unauthorized("this door takes a token: set PADDOCK_TOKEN_FILE to a file that holds one")
+        return identify.peer(peer)
+
+    return who
+
+
+class Authenticate:
+    """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted)."""
+
+    def __init__(self, app: ASGIApp, who: Who) -> None:
+        self._app, self._who = app, who
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except ServiceError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        with acting(caller):
+            await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope) -> Caller | None:
+        peer = scope.get("state", {}).get(STATE)
+        given = Headers(scope=scope).getlist("authorization")
+        if len(given) > 1:
+            raise BadRequest("there is more than one Authorization header; send one")
+        client = scope.get("client")
+        source = f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
+        if not given and peer is not None:
+            return self._who(peer, "", source)  # needs no store
+        return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+
+
+async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = errors.answer(error)
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(answer)
+    else:
+        await answer(scope, receive, send)

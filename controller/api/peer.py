@@ -1,0 +1,69 @@
+"""Who is at the other end of a Unix socket, by the kernel's word, for each connection."""
+
+import asyncio
+import grp
+import os
+import pwd
+import socket
+import struct
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from controller.service.identify import Names, Peer
+
+STATE = "peer"  # where a request's scope keeps it
+_SO_PEERGROUPS = 59
+_MOST_GROUPS = 256  # what Python reads at once; whoever has more is looked up by name
+_UCRED = struct.Struct("3i")
+
+
+class PeerProtocol(H11Protocol):
+    """uvicorn's protocol, which also puts the peer into each request's (and WebSocket's) state."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, STATE: peer_of(transport.get_extra_info("socket"))}
+
+
+def peer_of(connection: Any) -> Peer | None:
+    """The process that connected; None where that is not a Unix socket."""
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid, gid, _groups(connection, uid, gid))
+
+
+def _groups(connection: Any, uid: int, gid: int) -> tuple[int, ...]:
+    """Its supplementary groups as they were; by the user's name where the kernel does not tell them."""
+    try:
+        told = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * 4)
+    except OSError:
+        user = user_name(uid)
+        return tuple(os.getgrouplist(user, gid)) if user else ()
+    return struct.unpack(f"{len(told) // 4}I", told)
+
+
+def user_name(uid: int) -> str | None:
+    """The name of a user of this host."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None
+
+
+def _uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def _gid(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+HOST_NAMES = Names(uid=_uid, gid=_gid, user=user_name)

@@ -1,0 +1,64 @@
+"""`paddock auth`: who the daemon takes you for, and what you may do."""
+
+from typing import Any
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import columns, json_text, note, say, yaml_text
+
+_WORDS = {"exec": ("use", "exec"), "logs": ("get", "logs"), "watch": ("list", ""), "patch": ("update", "")}
+
+
+@click.group("auth")
+def auth_() -> None:
+    """Show who you are here, and what you may do."""
+
+
+@auth_.command("whoami")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.pass_context
+def whoami(ctx: click.Context, output: str | None) -> None:
+    """Show who the daemon takes you for, and what is granted to you."""
+    found = connect(ctx).get("auth/whoami")
+    if output is not None:
+        say((json_text if output == "json" else yaml_text)(found))
+        return
+    say(found["name"])
+    rows = [["ROLE", "NAMESPACES", "BOUNDS"]]
+    say(columns(rows + [[each["role"], ",".join(each["namespaces"]), bounds(each)] for each in found["grants"]]))
+
+
+@auth_.command("can-i")
+@click.argument("verb", metavar="VERB")
+@click.argument("kind", metavar="KIND[/NAME]")
+@namespace_option
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In every namespace.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit code is 0 for yes, 1 for no.")
+@click.pass_context
+def can_i(ctx: click.Context, verb: str, kind: str, namespace: str | None, everywhere: bool, quiet: bool) -> None:
+    """Say whether you may do something. VERB: get list create update delete exec logs.
+
+    \b
+    paddock auth can-i create sandboxes -n team-a
+    paddock auth can-i exec sandbox/my-app
+    """
+    asked, sub = _WORDS.get(verb, (verb, ""))
+    word, _, name = kind.partition("/")
+    place = None if everywhere else namespace or DEFAULT_NAMESPACE
+    body: dict[str, Any] = {"verb": asked, "kind": word, "namespace": place, "name": name, "subresource": sub}
+    found = connect(ctx).request("POST", "auth/can-i", json=body)
+    if not quiet:
+        say("yes" if found["allowed"] else "no")
+        if not found["allowed"]:
+            note(found["reason"])
+    ctx.exit(0 if found["allowed"] else 1)
+
+
+def bounds(grant: dict[str, Any]) -> str:
+    """What a grant lets its holder ask for, in a line."""
+    said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images") if name in grant]
+    said += ["digests only"] if grant.get("requireDigest") else []
+    said += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]
+    return " ".join(said) or "none"

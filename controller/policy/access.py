@@ -1,0 +1,177 @@
+"""The one function that says who may do what, for every door: (caller, ask) in, a decision out.
+
+viewer    reads what is in the namespace, logs too
+user      also has sandboxes there, and works in them (exec ...)
+operator  also writes every other kind of the namespace: templates, pools ...
+admin     also its quotas; with namespace `*` the host's own kinds, tokens, audit and backups
+
+What is not named here takes an admin: a new route is closed until somebody says for whom it is open.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from controller.kinds.access import EVERYWHERE, ROLES, Ask, Caller, Decision, Grant, Role
+from controller.kinds.base import Model
+from controller.kinds.container import Limits
+from controller.kinds.quantity import format_bytes, format_cpu
+from controller.kinds.registry import Kind
+from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template
+from controller.policy.admission import Refusal
+from controller.policy.levels import FULL_ISOLATION, Policy
+
+_READ = ("get", "list")
+_SEEN = ("", "status", "logs", "why")  # parts of an object that are read with it
+_WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
+# The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
+_BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
+
+
+def decide(caller: Caller, ask: Ask) -> Decision:
+    """Whether the caller may do this at all. What a spec may say is bounded by `refusals`."""
+    if ask.verb in ("self", "apply"):  # apply: each of its documents is asked for by itself
+        return Decision(True)
+    role = _role(ask)
+    if any(_reaches(each, ask) and _at_least(each, role) for each in caller.grants):
+        return Decision(True)
+    sees = any(_reaches(each, ask) for each in caller.grants)
+    return Decision(False, _words(caller, ask, role), hidden=not sees)
+
+
+def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason why none of the caller's grants lets them ask for this spec; empty: one does."""
+    ask = Ask("update", kind.name, namespace if kind.namespaced else "")
+    role = _role(ask)
+    granted = [each for each in caller.grants if _reaches(each, ask) and _at_least(each, role)]
+    found = [tuple(_beyond(each, kind, spec, policy)) for each in granted]
+    if not found:
+        return (Refusal("metadata.namespace", _words(caller, ask, role)),)
+    return min(found, key=len)
+
+
+def _role(ask: Ask) -> Role:
+    """The least role that may do it."""
+    if ask.verb == "admin" or not ask.kind:
+        return "admin"
+    if ask.verb in _READ and ask.sub in _SEEN:
+        return "viewer"
+    if ask.namespace == "":
+        return "admin"
+    return _WRITERS.get(ask.kind, "operator")
+
+
+def _at_least(grant: Grant, role: Role) -> bool:
+    return ROLES.index(grant.role) >= ROLES.index(role)
+
+
+def _reaches(grant: Grant, ask: Ask) -> bool:
+    """Whether the grant says anything about where this is. What belongs to the host is read by everyone."""
+    if EVERYWHERE in grant.namespaces:
+        return True
+    if ask.namespace == "":
+        return bool(ask.kind) and ask.verb in _READ and ask.sub in _SEEN
+    return ask.namespace is not None and any(_matches(each, ask.namespace) for each in grant.namespaces)
+
+
+def _matches(pattern: str, namespace: str) -> bool:
+    if pattern.endswith("*"):
+        return namespace.startswith(pattern[:-1])
+    return namespace == pattern
+
+
+def _words(caller: Caller, ask: Ask, role: Role) -> str:
+    what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
+    if ask.verb == "admin" or not ask.kind:
+        return f"{caller.name} may not do this: it takes the role admin in every namespace (`*`)"
+    if ask.namespace is None:
+        return f"{caller.name} may not {what} in every namespace: name one that you may see (`-n NAME`)"
+    where = f"namespace `{ask.namespace}`" if ask.namespace else "every namespace (`*`)"
+    return f"{caller.name} may not {what}: it takes the role {role} in {where}"
+
+
+def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[Refusal]:
+    """What the spec asks for beyond the bounds of one grant."""
+    if not grant.bounded:
+        return
+    if kind.name not in _BOUNDED:
+        yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}: ask an admin")
+        return
+    yield from _named(grant, spec, "spec")
+    if isinstance(spec, SandboxSpec):
+        yield from _limits(grant, spec.resources, spec.template, policy)
+    elif isinstance(spec, Template):
+        yield from _limits(grant, Resources(), spec, policy)
+
+
+def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
+    """Images and levels wherever the spec names any."""
+    for name, info in type(part).model_fields.items():
+        value, path = getattr(part, name), f"{at}.{info.alias or name}"
+        if isinstance(value, Model):
+            yield from _named(grant, value, path)
+        elif isinstance(value, tuple):
+            for number, each in enumerate(value):
+                if isinstance(each, Model):
+                    yield from _named(grant, each, f"{path}[{number}]")
+        elif name == "image" and isinstance(value, str):
+            yield from _image(grant, value, path)
+        elif name == "security_level" and isinstance(value, str):
+            yield from _level(grant, value, path)
+
+
+def _level(grant: Grant, level: str, path: str) -> Iterator[Refusal]:
+    if grant.levels is not None and level not in grant.levels:
+        yield Refusal(path, f"`{level}` is not among your levels: {_listed(grant.levels)}")
+
+
+def _image(grant: Grant, image: str, path: str) -> Iterator[Refusal]:
+    if grant.images is not None and not any(_is_image(each, image) for each in grant.images):
+        yield Refusal(path, f"`{image}` is not among your images: {_listed(grant.images)}")
+    if grant.require_digest and not _DIGEST.search(image):
+        yield Refusal(path, f"`{image}` must be pinned: write it with its digest, NAME@sha256:...")
+
+
+def _is_image(pattern: str, image: str) -> bool:
+    if not pattern.endswith("*"):
+        return image == pattern
+    beginning = pattern[:-1]
+    if not image.startswith(beginning) or len(image) == len(beginning):
+        return False
+    # A `/` ends a host's port, too: `python:*` must not let `python:5000/other` in.
+    return beginning == "" or beginning.endswith("/") or "/" not in image[len(beginning) :]
+
+
+def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
+    """Limits over the grant's, also where they come from a default. With a stored template, each has to be named."""
+    level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
+    asked = _effective(resources.limits, template, level.limits if level else None)
+    bounds = grant.limits
+    for name, most, value, shown in (
+        ("cpu", bounds.cpu, asked[0], format_cpu),
+        ("memory", bounds.memory, asked[1], format_bytes),
+        ("pids", bounds.pids, asked[2], str),
+    ):
+        if most is None or (value is not None and value <= most):
+            continue
+        what = "must be named" if value is None else f"{shown(value)} is more than you may ask for"
+        yield Refusal(f"spec.resources.limits.{name}", f"{what}: at most {shown(most)} for each sandbox")
+
+
+def _effective(
+    own: ResourceLimits, template: Template | None, level: Limits | None
+) -> tuple[int | None, int | None, int | None]:
+    shared = template.resources.limits if template else ResourceLimits()
+
+    def first(*values: int | None) -> int | None:
+        return next((each for each in values if each is not None), None)
+
+    return (
+        first(own.cpu, shared.cpu, level.cpu_millicores if level else None),
+        first(own.memory, shared.memory, level.memory_bytes if level else None),
+        first(own.pids, shared.pids, level.pids if level else None),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,93 @@
+"""Who asks, and whether they may: what every use-case and every door agrees on.
+
+The caller of a request is known to everything that runs for it (a context variable, as a trace id would be). Where
+there is none, Paddock itself acts: the loop, and code that is no door.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from controller.kinds.access import Ask, Caller, Decision, Verb
+from controller.kinds.base import Model
+from controller.kinds.document import Document
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, Registry
+from controller.policy.access import decide, refusals
+from controller.policy.levels import Policy
+from controller.service import errors
+
+Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
+_CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
+
+
+@contextmanager
+def acting(caller: Caller | None) -> Iterator[None]:
+    """Everything inside is done for this caller."""
+    token = _CALLER.set(caller)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
+
+
+def caller() -> Caller | None:
+    """Who asks; None: Paddock itself."""
+    return _CALLER.get()
+
+
+def decision(ask: Ask) -> Decision:
+    """Whether whoever asks may do this."""
+    asking = caller()
+    return Decision(True) if asking is None else decide(asking, ask)
+
+
+def require(ask: Ask, registry: Registry) -> None:
+    """Raise unless the caller may do this. What they may not even see is answered as what is not there."""
+    found = decision(ask)
+    if found.allowed:
+        return
+    kind = registry.by_name(ask.kind)
+    if found.hidden and kind is not None and ask.name:
+        raise not_found(kind, ask.namespace or "", ask.name)
+    raise errors.Forbidden(found.reason, kind=kind.plural if kind else ask.verb, name=ask.name)
+
+
+def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
+    """In the words of kubectl, with the namespace, since that is what people get wrong."""
+    where = f" in namespace `{namespace}`" if kind.namespaced else ""
+    return errors.NotFound(f"{kind.plural} `{name}` not found{where}", kind=kind.plural, name=name)
+
+
+def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -> None:
+    """Raise Forbidden, with every reason, unless the caller may write all of these. Nothing stored was looked at."""
+    wrong = []
+    for each in documents:
+        found = decision(Ask(verb, each.kind.name, each.namespace, each.name))
+        if not found.allowed:
+            wrong.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
+    if wrong:
+        text = "\n".join(str(each) for each in wrong)
+        raise errors.Forbidden(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in wrong])
+
+
+def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
+    """Raise Forbidden unless the caller may do this to all of these; does not tell which ones they may not see."""
+    for each in objects:
+        found = decision(Ask(verb, each.kind, each.namespace, each.name))
+        if not found.allowed:
+            told = "some of these objects are where you may not do this" if found.hidden else found.reason
+            raise errors.Forbidden(f"nothing was changed: {told}")
+
+
+def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
+    """The same admission, and what the caller's own grants say of the spec."""
+
+    def admit_for_caller(kind: Kind, spec: Model, namespace: str, name: str) -> list[tuple[str, str]]:
+        found = list(admit(kind, spec, namespace, name))
+        asking = caller()
+        if asking is not None:
+            found += [(each.field, each.message) for each in refusals(asking, kind, spec, namespace, policy())]
+        return found
+
+    return admit_for_caller

@@ -1,0 +1,80 @@
+"""The doors of a world as the daemon opens them: who asks is found out, and heeded."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from controller.api.app import create_app
+from controller.api.doors import DoorRules, Doors
+from controller.kinds.access import Grant
+from tests.helpers_api import World
+
+API = "/apis/paddock/v1alpha1"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_doors(world: World, **rules: Any) -> Doors:
+    """Doors on the world's socket."""
+
+    def make(who: Any) -> Any:
+        return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who)
+
+    return Doors(DoorRules(world.socket, **rules), world.store.tokens, world.clock, make)
+
+
+@contextmanager
+def opened(world: World, **rules: Any) -> Iterator[Doors]:
+    """The same, open."""
+    doors = make_doors(world, **rules)
+    doors.start()
+    try:
+        yield doors
+    finally:
+        doors.stop()
+
+
+def token(world: World, role: str, *namespaces: str, name: str = "", **bounds: Any) -> str:
+    """A new token for that."""
+    grant = Grant.model_validate({"role": role, "namespaces": namespaces or ("*",), **bounds})
+    number = len(world.store.tokens.all())
+    return world.services.tokens.create(name or f"t{number}", grant, seconds=3600).text
+
+
+@contextmanager
+def client(world: World, text: str = "") -> Iterator[httpx.Client]:
+    """Over the Unix socket; with a token where one is given, else as the user of this process."""
+    headers = {"Authorization": f"Bearer {text}"} if text else {}
+    transport = httpx.HTTPTransport(uds=str(world.socket))
+    with httpx.Client(transport=transport, base_url="http://paddock", headers=headers) as made:
+        yield made
+
+
+_AS_OTHER = """
+import http.client, json, os, socket, sys
+folder, uid, gid, groups, asked = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4]), sys.argv[5]
+os.chdir(folder)
+os.setgroups(groups); os.setgid(gid); os.setuid(uid)
+client = http.client.HTTPConnection("paddock")
+client.sock = socket.socket(socket.AF_UNIX)
+client.sock.connect("p.sock")
+client.request("GET", asked)
+answer = client.getresponse()
+print(json.dumps([answer.status, json.load(answer)]))
+client.close()
+"""
+
+
+def asked_as(world: World, uid: int, gid: int, path: str, groups: Sequence[int] = ()) -> tuple[int, Any]:
+    """What another user of this host is answered. For root only, with a socket that everybody may open."""
+    world.folder.chmod(0o755)
+    words = [sys.executable, "-c", _AS_OTHER, str(world.folder), str(uid), str(gid), json.dumps(list(groups)), path]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    code, body = json.loads(done.stdout)
+    return code, body

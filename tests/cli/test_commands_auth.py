@@ -1,0 +1,100 @@
+"""`paddock auth` and `paddock token`, and what the client shows at the door."""
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import cli
+from tests.api.doors import opened, token
+from tests.helpers_api import World
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def doors(world: World) -> Iterator[World]:
+    world.apply()
+    with opened(world, host="127.0.0.1") as made:
+        world.tcp = made.url  # type: ignore[attr-defined]
+        yield world
+
+
+@pytest.fixture
+def paddock(doors: World) -> Run:
+    def run(*words: str, tcp: bool = False, **environment: str) -> Result:
+        server = doors.tcp if tcp else f"unix://{doors.socket}"  # type: ignore[attr-defined]
+        return CliRunner().invoke(cli, ["--server", server, *words], env=environment)
+
+    return run
+
+
+def test_who_am_i(paddock: Run, doors: World) -> None:
+    mine = paddock("auth", "whoami").output.splitlines()
+    assert mine[1].split() == ["ROLE", "NAMESPACES", "BOUNDS"]
+    assert mine[2].split() == ["admin", "*", "none"]
+    bounds = {"images": ["a/*"], "limits": {"memory": "1Gi"}, "requireDigest": True}
+    text = token(doors, "user", "team-a", "team-b", name="ci", **bounds)
+    assert paddock("auth", "whoami", PADDOCK_TOKEN=text).output.splitlines() == [
+        "token ci",
+        "ROLE   NAMESPACES      BOUNDS",
+        "user   team-a,team-b   images=a/* digests only memory<=1Gi",
+    ]
+    assert '"role": "user"' in paddock("auth", "whoami", "-o", "json", PADDOCK_TOKEN=text).output
+
+
+def test_can_i(paddock: Run, doors: World) -> None:
+    text = token(doors, "user", "team-a")
+    assert paddock("auth", "can-i", "create", "sb", "-n", "team-a", PADDOCK_TOKEN=text).output == "yes\n"
+    assert paddock("auth", "can-i", "exec", "sandbox/x", "-n", "team-a", PADDOCK_TOKEN=text).exit_code == 0
+    refused = paddock("auth", "can-i", "update", "quota", "-n", "team-a", PADDOCK_TOKEN=text)
+    assert refused.exit_code == 1
+    assert refused.output.startswith("no\ntoken t0 may not update Quota: it takes the role admin")
+    assert paddock("auth", "can-i", "list", "sandboxes", "-A", "-q", PADDOCK_TOKEN=text).exit_code == 1
+    assert "there is no kind `boxes`" in paddock("auth", "can-i", "list", "boxes").output
+    assert "`eat` is no verb" in paddock("auth", "can-i", "eat", "sandboxes").output
+
+
+def test_a_token_from_its_making_to_its_end(paddock: Run, tmp_path: Path) -> None:
+    file = tmp_path / "ci.token"
+    made = paddock("token", "create", "ci", "--role", "viewer", "-n", "default", "--expires", "1h", "--out", str(file))
+    assert (made.exit_code, made.stdout) == (0, "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().startswith("pdk_")
+    mine = {"tcp": True, "PADDOCK_TOKEN_FILE": str(file)}
+    assert "quickstart" in paddock("get", "sandboxes", **mine).output
+    assert "may not delete Sandbox: it takes the role user" in paddock("delete", "sandbox", "quickstart", **mine).output
+    again = paddock("token", "create", "ci", "--role", "viewer", "-n", "default", "--out", str(tmp_path / "b"))
+    assert again.exit_code == 1
+    assert not (tmp_path / "b").exists()
+    listed = paddock("token", "list").output
+    assert listed.splitlines()[1].split()[:4] == ["ci", "active", "viewer", "default"]
+    assert file.read_text().strip().split("_", 2)[2] not in listed
+    assert paddock("token", "revoke", "ci").output == "token/ci revoked\n"
+    assert "has expired or been revoked" in paddock("get", "sandboxes", **mine).output
+    assert paddock("token", "revoke", "ci").exit_code == 1
+
+
+def test_without_a_file_it_is_the_only_thing_on_stdout(paddock: Run) -> None:
+    made = paddock(
+        "token", "create", "ci", "--role", "user", "-n", "team-*", "--max-memory", "1Gi", "--expires", "never"
+    )
+    assert made.exit_code == 0, made.output
+    (line,) = made.stdout.splitlines()
+    assert line.startswith("pdk_")
+    assert "memory<=1Gi" in paddock("token", "list").output
+
+
+@pytest.mark.parametrize("words", [("-n", "team*"), ("-n", "a", "--max-memory", "512m"), ("-n", "a", "--image", "a*")])
+def test_a_grant_that_cannot_be_read_is_refused_by_the_daemon(paddock: Run, words: tuple[str, ...]) -> None:
+    made = paddock("token", "create", "ci", "--role", "user", *words)
+    assert made.exit_code == 1
+    assert paddock("token", "list").stdout == ""
+
+
+def test_a_token_that_cannot_be_read_or_sent_is_said_so(paddock: Run, tmp_path: Path) -> None:
+    assert "no token can be read from it" in paddock("get", "sb", PADDOCK_TOKEN_FILE=str(tmp_path / "none")).output
+    assert "spaces or odd characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
+    assert "this door takes a token" in paddock("get", "sb", tcp=True).output

@@ -1,0 +1,104 @@
+"""Several pools on one host: filled by priority, each within a quota of its own."""
+
+from typing import Any
+
+from controller.kinds.action import PullImage
+from tests.loop.house import TINY, House
+from tests.loop.test_pools import apply_pool, boxes, filled, house, launch, pool, quota
+
+__all__ = ["house"]
+
+
+def ready(house: House, name: str) -> int:
+    return int(pool(house, name).status["readyReplicas"])
+
+
+def template(house: House, name: str = "t", memory: str = "256Mi", **spec: Any) -> None:
+    limits = {"limits": {"memory": memory, "cpu": "500m", "pids": 16}}
+    house.apply_template(name, image=TINY, command=["sleep", "1000000"], resources=limits, **spec)
+
+
+def test_the_pool_of_higher_priority_is_filled_first(house: House) -> None:
+    quota(house, memory="768Mi")
+    template(house)
+    apply_pool(house, "low", warmReplicas=2)
+    apply_pool(house, "high", warmReplicas=2, priority=5)
+    house.settle()
+    assert (ready(house, "high"), ready(house, "low")) == (2, 1)
+
+
+def test_a_pool_of_lower_priority_gives_way_and_equals_do_not(house: House) -> None:
+    quota(house, memory="768Mi")
+    template(house)
+    apply_pool(house, "low", warmReplicas=3)
+    house.settle()
+    apply_pool(house, "equal", warmReplicas=1)
+    house.settle()
+    assert (ready(house, "low"), ready(house, "equal")) == (3, 0)
+    apply_pool(house, "high", warmReplicas=2, priority=5)
+    house.settle()
+    assert (ready(house, "low"), ready(house, "high")) == (1, 2)
+
+
+def test_one_member_of_the_least_pool_goes_for_one_sandbox(house: House) -> None:
+    quota(house, memory="1Gi")
+    template(house)
+    apply_pool(house, "low", warmReplicas=2)
+    apply_pool(house, "high", warmReplicas=2, priority=5)
+    house.settle()
+    house.apply("a", resources={"limits": {"memory": "256Mi"}})
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    assert (ready(house, "low"), ready(house, "high")) == (1, 2)
+
+
+def test_a_pool_keeps_within_its_own_quota(house: House) -> None:
+    template(house)
+    apply_pool(house, warmReplicas=3, quota={"memory": "600Mi"})
+    house.settle()
+    assert ready(house, "warm") == 2
+    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    assert "the quota of pool default/warm: memory: 256Mi asked, 512Mi of 600Mi used" in degraded["message"]
+    house.refer("a", "t")
+    house.settle()
+    assert (ready(house, "warm"), launch(house, "a")) == (1, "Warm: "), "a claimed box counts"
+
+
+def test_a_claim_beyond_the_pools_quota_is_cold_and_says_so(house: House) -> None:
+    filled(house, 1, quota={"memory": "1Gi", "perSandbox": {"memory": "600Mi"}})
+    house.refer("a", "t", resources={"limits": {"memory": "700Mi"}})
+    house.settle()
+    assert launch(house, "a") == (
+        "Cold: pool `warm` has a quota: it can never fit the quota of pool default/warm: "
+        "memory: 700Mi asked, 600Mi is the most for one sandbox"
+    )
+    assert house.condition("a", "Ready") == "True Running"
+
+
+def test_an_image_is_fetched_once_for_all_members(house: House) -> None:
+    del house.engine.images[TINY]
+    house.engine.registry.add(TINY)
+    template(house)
+    apply_pool(house, warmReplicas=6)
+    pulls = []
+    for _ in range(5):
+        decided = house.one_turn()
+        actions = [each for group in decided.groups for each in group.actions]
+        pulls.append(sum(isinstance(each, PullImage) for each in actions))
+    assert next(each for each in pulls if each) == 1, "one fetches it, the others wait"
+    house.settle()
+    assert ready(house, "warm") == 6
+
+
+def test_what_requires_a_pool_waits_for_its_quota(house: House) -> None:
+    filled(house, 0, quota={"memory": "1Gi"})
+    house.refer("a", "t", poolPolicy="Require", resources={"limits": {"memory": "768Mi"}})
+    house.settle()
+    house.refer("b", "t", poolPolicy="Require", resources={"limits": {"memory": "768Mi"}})
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    assert house.condition("b", "Scheduled") == "False QuotaExceeded"
+    house.delete("a")
+    house.settle()
+    assert house.condition("b", "Ready") == "True Running"
+    assert len(boxes(house)) == 1

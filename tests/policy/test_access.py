@@ -1,0 +1,200 @@
+"""Who may do what: the whole table by role, and what bounds let through."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kinds.access import ROLES, Ask, Caller, Grant
+from controller.kinds.registry import discover
+from controller.policy.access import decide, refusals
+from controller.policy.levels import Policy
+
+PLACES = ("team-a", "team-b", "", None)
+ASKS = [
+    Ask(verb, kind, place, name, sub)
+    for verb in ("get", "list", "create", "update", "delete", "use")
+    for kind in ("Sandbox", "SandboxTemplate", "Quota", "SecurityProfile", "Unheard")
+    for place in PLACES
+    for name in ("", "box")
+    for sub in ("", "logs", "exec", "unheard")
+]
+
+
+def caller(*grants: Grant) -> Caller:
+    return Caller("token t", "", grants)
+
+
+def granted(role: str, *namespaces: str, **bounds: Any) -> Caller:
+    return caller(Grant.model_validate({"role": role, "namespaces": namespaces or ("*",), **bounds}))
+
+
+def may(who: Caller, verb: str, kind: str, namespace: str | None, sub: str = "") -> bool:
+    return decide(who, Ask(verb, kind, namespace, "box", sub)).allowed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "sub", "least"),
+    [
+        ("get", "Sandbox", "", "viewer"),
+        ("list", "Event", "", "viewer"),
+        ("get", "Sandbox", "logs", "viewer"),
+        ("get", "Sandbox", "why", "viewer"),
+        ("use", "Sandbox", "exec", "user"),
+        ("get", "Sandbox", "files", "user"),
+        ("create", "Sandbox", "", "user"),
+        ("delete", "Sandbox", "", "user"),
+        ("update", "SandboxTemplate", "", "operator"),
+        ("create", "SandboxPool", "", "operator"),
+        ("create", "Unheard", "", "operator"),
+        ("update", "Quota", "", "admin"),
+    ],
+)
+def test_each_role_and_none_below_it(verb: str, kind: str, sub: str, least: str) -> None:
+    for role in ROLES:
+        allowed = ROLES.index(role) >= ROLES.index(least)  # type: ignore[arg-type]
+        assert may(granted(role, "team-a"), verb, kind, "team-a", sub) is allowed
+        assert not may(granted(role, "team-a"), verb, kind, "team-b", sub)
+
+
+def test_the_hosts_own_is_read_by_all_and_written_by_admins_of_everything() -> None:
+    assert may(granted("viewer", "team-a"), "get", "HostQuota", "")
+    assert not may(granted("admin", "team-a"), "update", "HostQuota", "")
+    assert not may(granted("operator"), "update", "HostQuota", "")
+    assert may(granted("admin"), "update", "HostQuota", "")
+
+
+def test_what_is_for_admins_takes_one_of_everything() -> None:
+    assert not decide(granted("admin", "team-a", "team-*"), Ask("admin")).allowed
+    assert not decide(granted("operator"), Ask("admin")).allowed
+    assert decide(granted("admin"), Ask("admin")).allowed
+
+
+def test_every_namespace_at_once_takes_a_grant_for_every_namespace() -> None:
+    refused = decide(granted("admin", "team-a"), Ask("list", "Sandbox", None))
+    assert not refused.allowed
+    assert "name one that you may see" in refused.reason
+    assert decide(granted("viewer"), Ask("list", "Sandbox", None)).allowed
+
+
+@pytest.mark.parametrize("place", ["team", "team-", "xteam-a", "TEAM-a", "team-a ", "other"])
+def test_a_pattern_matches_whole_parts_of_a_name(place: str) -> None:
+    assert may(granted("viewer", "team-*"), "get", "Sandbox", "team-a")
+    assert may(granted("viewer", "team-*"), "get", "Sandbox", place) is (place in ("team-", "team-a "))
+    assert not may(granted("viewer", "team-a"), "get", "Sandbox", place)
+
+
+@pytest.mark.parametrize("pattern", ["team*", "*a", "**", "", "Team-a", "team-a,team-b", "../x", "a" * 53])
+def test_a_pattern_that_says_more_than_it_seems_to_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="namespaces"):
+        granted("viewer", pattern)
+
+
+@pytest.mark.parametrize("who", [caller(), granted("admin", "elsewhere")], ids=["none", "elsewhere"])
+def test_without_a_grant_there_nothing_is_allowed_and_all_is_hidden(who: Caller) -> None:
+    for ask in ASKS:
+        found = decide(who, ask)
+        host_read = bool(who.grants) and ask.namespace == "" and ask.verb in ("get", "list")
+        host_read = host_read and ask.sub in ("", "logs")
+        assert found.allowed is host_read, ask
+        assert found.hidden is not host_read, ask
+
+
+@given(st.sampled_from(ASKS), st.sampled_from(["team-a", "team-*", "*"]))
+def test_a_higher_role_never_may_less(ask: Ask, place: str) -> None:
+    allowed = [decide(granted(role, place), ask).allowed for role in ROLES]
+    assert allowed == sorted(allowed)
+
+
+@given(st.sampled_from(ASKS), st.sampled_from(ROLES), st.sampled_from(ROLES))
+def test_a_second_grant_never_takes_away(ask: Ask, one: str, other: str) -> None:
+    first = Grant.model_validate({"role": one, "namespaces": ("team-a",)})
+    second = Grant.model_validate({"role": other, "namespaces": ("team-b",)})
+    either = decide(caller(first), ask).allowed or decide(caller(second), ask).allowed
+    assert decide(caller(first, second), ask).allowed is either
+
+
+def refused(who: Caller, spec: dict[str, Any], kind: str = "Sandbox", namespace: str = "team-a") -> list[str]:
+    found = discover().by_name(kind)
+    assert found is not None
+    return [each.field for each in refusals(who, found, found.spec.model_validate(spec), namespace, Policy())]
+
+
+def box(image: str = "paddock/python:1", **spec: Any) -> dict[str, Any]:
+    return {"template": {"image": image}, **spec}
+
+
+_PINNED = "paddock/python@sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "allowed"),
+    [
+        ("paddock/python:1", "paddock/python:1", True),
+        ("paddock/python:1", "paddock/python:10", False),
+        ("paddock/python:1", "evil/paddock/python:1", False),
+        ("paddock/*", "paddock/python:1", True),
+        ("paddock/*", "paddock/", False),
+        ("paddock/*", "paddockevil/python", False),
+        ("python:*", "python:3", True),
+        ("python:*", "python:5000/evil:1", False),  # a registry called python
+        ("python@*", "python@sha256:" + "0" * 64, True),
+        ("r.example.org:5000/*", "r.example.org:5000/a/b:1", True),
+        ("*", "anything:1", True),
+    ],
+)
+def test_images_by_pattern(pattern: str, image: str, allowed: bool) -> None:
+    who = granted("user", "team-a", images=(pattern,))
+    assert refused(who, box(image)) == ([] if allowed else ["spec.template.image"])
+
+
+@pytest.mark.parametrize("pattern", ["paddock*", "*python", "a/*/b", "pad dock/x"])
+def test_an_image_pattern_that_ends_amid_a_word_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="images"):
+        granted("user", images=(pattern,))
+
+
+def test_a_digest_can_be_asked_for() -> None:
+    who = granted("user", "team-a", requireDigest=True)
+    assert refused(who, box()) == ["spec.template.image"]
+    assert refused(who, box(_PINNED[:-1])) == ["spec.template.image"]
+    assert refused(who, box(_PINNED)) == []
+
+
+def test_levels_count_whether_they_are_written_or_the_default() -> None:
+    who = granted("user", "team-a", levels=("development",))
+    assert refused(who, box()) == ["spec.template.securityLevel"]
+    assert refused(who, {"template": {"image": "a", "securityLevel": "development"}}) == []
+
+
+def test_limits_hold_for_what_is_left_out_as_well() -> None:
+    who = granted("user", "team-a", limits={"cpu": "500m", "memory": "256Mi"})
+    assert refused(who, box()) == ["spec.resources.limits.cpu", "spec.resources.limits.memory"]
+    asked = {"limits": {"cpu": "500m", "memory": "256Mi"}}
+    assert refused(who, box(resources=asked)) == []
+    # What a stored template would fill in is not known here.
+    assert len(refused(who, {"templateRef": {"name": "python"}})) == 2
+    assert refused(who, {"templateRef": {"name": "python"}, "resources": asked}) == []
+
+
+def test_one_grant_has_to_allow_all_of_it() -> None:
+    images = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
+    levels = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "levels": ("development",)})
+    assert refused(caller(images, levels), box("b:1")) != []
+    assert refused(caller(images, levels), box("a:1")) == []
+
+
+def test_bounds_elsewhere_say_nothing_here_and_a_role_below_opens_nothing() -> None:
+    wide = Grant.model_validate({"role": "viewer", "namespaces": ("team-a",)})
+    narrow = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
+    other = Grant.model_validate({"role": "admin", "namespaces": ("team-b",)})
+    assert refused(caller(wide, narrow, other), box("b:1")) == ["spec.template.image"]
+    assert refused(caller(wide, other), box("b:1")) == ["metadata.namespace"]
+
+
+def test_a_bounded_grant_writes_only_kinds_whose_bounds_are_known() -> None:
+    who = granted("admin", images=("a:1",))
+    assert refused(who, {"hard": {"cpu": "1"}}, "Quota") == ["kind"]
+    assert refused(who, {"image": "b:1"}, "SandboxTemplate") == ["spec.image"]
+    assert refused(who, {"templateRef": {"name": "x"}}, "SandboxPool") == []

@@ -1,0 +1,79 @@
+"""Bands and hysteresis of what the machine has left."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.kinds.pressure import NONE, RESOURCES, HostUse, Pressure, Supply
+from controller.policy.pressure import BANDS, CALM_SECONDS, judge
+
+GIB = 1 << 30
+
+
+def memory(left: float, at: float = 0.0, total: float = 8.0) -> HostUse:
+    """So many GiB of memory left; of 8 the threshold is 0.4."""
+    return HostUse(at, memory=Supply(int(left * GIB), int(total * GIB)))
+
+
+def after(*uses: HostUse) -> Pressure:
+    found = NONE
+    for each in uses:
+        found = judge(found, each)
+    return found
+
+
+def test_enough_is_no_pressure_and_what_is_not_told_is_not_known() -> None:
+    found = after(memory(4))
+    assert (found.low, found.critical, found.known, found.words()) == ((), (), ("memory",), "")
+
+
+@pytest.mark.parametrize(("left", "low", "critical"), [(0.41, 0, 0), (0.39, 1, 0), (0.21, 1, 0), (0.19, 1, 1)])
+def test_the_thresholds(left: float, low: int, critical: int) -> None:
+    found = after(memory(left))
+    assert (len(found.low), len(found.critical)) == (low, critical)
+
+
+def test_a_level_is_left_later_than_it_is_come_to() -> None:
+    assert after(memory(0.19), memory(0.3)).critical == ("memory",)
+    assert after(memory(0.19), memory(0.41)).critical == ()
+    assert after(memory(0.39), memory(0.5)).low == ("memory",)
+
+
+def test_it_is_over_after_a_time_of_calm() -> None:
+    uses = [memory(0.3), memory(0.7, 10), memory(0.7, 9 + CALM_SECONDS)]
+    assert after(*uses).low == ("memory",)
+    assert after(*uses, memory(0.7, 10 + CALM_SECONDS)).low == ()
+    assert after(*uses, memory(0.5, 40), memory(0.7, 50), memory(0.7, 11 + CALM_SECONDS)).low == ("memory",), "anew"
+
+
+def test_a_clock_set_back_prolongs_no_pressure() -> None:
+    assert after(memory(0.3, 1000), memory(0.7, 1000), memory(0.7, 10)).low == ()
+
+
+def test_what_can_not_be_read_stays_as_it_was() -> None:
+    found = judge(after(memory(0.3)), HostUse(5.0))
+    assert (found.low, found.known) == (("memory",), ())
+    assert judge(found, None).low == ("memory",)
+
+
+def test_big_machines_are_not_short_while_gigabytes_are_left() -> None:
+    assert after(memory(1, total=256)).low == ()
+
+
+def test_it_can_be_turned_off_and_scaled() -> None:
+    assert judge(after(memory(0.1)), memory(0.1), 0.0) is NONE
+    assert judge(NONE, memory(4), 100.0).low == ("memory",)
+
+
+@given(
+    left=st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=12),
+    scale=st.floats(0.1, 10),
+)
+def test_critical_is_part_of_low_and_nothing_moves_without_cause(left: list[tuple[int, ...]], scale: float) -> None:
+    found = NONE
+    for at, each in enumerate(left):
+        supplies = {name: Supply(amount, 100) for name, amount in zip(RESOURCES, each, strict=True)}
+        use = HostUse(float(at), **supplies)
+        found = judge(found, use, scale)
+        assert set(found.critical) <= set(found.low) <= set(BANDS)
+        assert judge(found, use, scale) is found

@@ -1,0 +1,166 @@
+"""Who comes through a door: peers by uid and groups, tokens by what only their holder knows."""
+
+import secrets
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kinds.access import Grant, PeerGrant
+from controller.service import errors
+from controller.service.identify import Identify, Names, Peer, bearer, new_token
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.helpers_api import World
+
+NAMES = Names({"ann": 1000, "bob": 1001}.get, {"dev": 50, "paddock": 60}.get, {1000: "ann", 1001: "bob"}.get)
+USER = Grant(role="user", namespaces=("team-a",))
+
+
+def grants(*subjects: str) -> tuple[PeerGrant, ...]:
+    return tuple(PeerGrant(subject=each, role="user", namespaces=("team-a",)) for each in subjects)
+
+
+def doors(world: World, *subjects: str, group_role: str = "admin") -> Identify:
+    return Identify(
+        tokens=world.store.tokens,
+        clock=world.clock,
+        names=NAMES,
+        owners=frozenset((0, 990)),
+        group=lambda: 60,
+        group_role=group_role,
+        grants=grants(*subjects),
+    )
+
+
+def roles(identify: Identify, uid: int, gid: int = 100, *groups: int) -> list[str]:
+    return [each.role for each in identify.peer(Peer(1, uid, gid, groups)).grants]
+
+
+def test_root_and_the_daemons_user_and_the_sockets_group_may_do_everything(world: World) -> None:
+    found = doors(world)
+    assert roles(found, 0) == roles(found, 990) == roles(found, 1000, 60) == roles(found, 1000, 100, 60) == ["admin"]
+    assert found.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
+    with pytest.raises(errors.Forbidden, match="nothing is granted to uid 4242"):
+        found.peer(Peer(1, 4242, 100))
+
+
+@pytest.mark.parametrize("subject", ["user:ann", "uid:1000", "group:dev", "gid:50"])
+def test_grants_by_user_and_by_group(world: World, subject: str) -> None:
+    found = doors(world, subject, group_role="none")
+    assert roles(found, 1000, 100, 50) == ["user"]
+    with pytest.raises(errors.Forbidden):
+        found.peer(Peer(1, 1001, 60, (60, 100)))
+
+
+def test_a_subject_that_this_host_does_not_know_is_nobody(world: World) -> None:
+    found = doors(world, "user:nobody-here", "group:none-here", group_role="none")
+    with pytest.raises(errors.Forbidden):
+        found.peer(Peer(1, 1001, 100))
+
+
+@pytest.fixture
+def identify(world: World) -> Identify:
+    return doors(world)
+
+
+def made(world: World, name: str = "ci", seconds: float | None = 60) -> str:
+    return world.services.tokens.create(name, USER, seconds=seconds).text
+
+
+def test_a_token_opens_what_it_grants_until_it_expires(world: World, identify: Identify) -> None:
+    text = made(world)
+    found = identify.token(text, "tcp 127.0.0.1")
+    assert (found.name, found.source, found.grants) == ("token ci", "tcp 127.0.0.1", (USER,))
+    world.clock.advance(60)
+    with pytest.raises(errors.Unauthorized):
+        identify.token(text, "")
+
+
+def test_a_revoked_token_opens_nothing_and_its_name_may_be_taken_again(world: World, identify: Identify) -> None:
+    old = made(world)
+    with pytest.raises(errors.Conflict, match="there is a token `ci` already"):
+        made(world)
+    world.services.tokens.revoke("ci")
+    with pytest.raises(errors.Unauthorized):
+        identify.token(old, "")
+    assert identify.token(made(world), "").name == "token ci"
+    with pytest.raises(errors.Unauthorized):
+        identify.token(old, "")
+    with pytest.raises(errors.NotFound):
+        world.services.tokens.revoke("other")
+
+
+def test_neither_the_id_nor_the_hash_opens_anything(world: World, identify: Identify) -> None:
+    text = made(world)
+    id_ = text.split("_")[1]
+    (kept,) = world.store.tokens.all()
+    for wrong in (id_, f"pdk_{id_}_", f"pdk_{id_}_{kept.digest[:43]}", f"pdk_{id_}_{secrets.token_urlsafe(32)}"):
+        with pytest.raises(errors.Unauthorized):
+            identify.token(wrong, "")
+    for wrong in (text + " ", text + "\n", text.upper(), text[:-1], " " + text, text + "\0", text.replace("_", "-", 1)):
+        with pytest.raises(errors.Unauthorized):
+            identify.token(wrong, "")
+
+
+def test_the_secret_is_nowhere_in_the_store(world: World) -> None:
+    text = made(world)
+    world.store.close()
+    kept = b"".join(each.read_bytes() for each in world.folder.iterdir() if each.is_file())
+    assert text.split("_")[1].encode() in kept
+    assert text.split("_", 2)[2].encode() not in kept
+    world.store.open()
+
+
+class NoTokens:
+    """Fails the test if anything is looked up."""
+
+    def by_id(self, id_: str) -> None:
+        raise AssertionError(f"asked the store for {id_!r}")
+
+
+@given(st.text(max_size=200) | st.from_regex(r"pdk_[0-9a-f]{0,14}_[A-Za-z0-9_-]{0,50}", fullmatch=True))
+def test_no_text_makes_it_fail_otherwise_than_by_a_refusal(text: str) -> None:
+    class Unknown:
+        def by_id(self, id_: str) -> None:
+            assert len(id_) == 12
+
+    identify = Identify(tokens=Unknown(), clock=HandClock(), names=NAMES, owners=frozenset())  # type: ignore[arg-type]
+    with pytest.raises(errors.Unauthorized):
+        identify.token(text, "")
+
+
+def test_what_cannot_be_a_token_is_not_looked_up() -> None:
+    identify = Identify(tokens=NoTokens(), clock=HandClock(), names=NAMES, owners=frozenset())  # type: ignore[arg-type]
+    for text in ("", "x" * 100_000, "pdk_" + "0" * 12 + "_" + "'; DROP TABLE tokens;--"):
+        with pytest.raises(errors.Unauthorized):
+            identify.token(text, "")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "bearer\tx", "Token x"])
+def test_other_schemes_are_refused(header: str) -> None:
+    with pytest.raises(errors.Unauthorized):
+        bearer(header)
+
+
+def test_a_store_that_cannot_be_asked_lets_nobody_in(world: World, identify: Identify) -> None:
+    text = made(world)
+    world.store.close()
+    with pytest.raises(errors.ServiceUnavailable):
+        identify.token(text, "")
+    world.store.open()
+
+
+def test_a_stored_grant_that_cannot_be_read_opens_nothing(world: World, identify: Identify) -> None:
+    token, text = new_token("odd", USER, now=0, by="x", expires_at=None)
+    world.store.tokens.add(token)
+    _spoil(world.store)
+    with pytest.raises(errors.ServiceUnavailable, match="token `odd` can't be read"):
+        identify.token(text, "")
+
+
+def _spoil(store: SqlStore) -> None:
+    from sqlalchemy import text
+
+    with store._changing("test") as connection:
+        connection.execute(text("""UPDATE tokens SET "grant" = '{"role": "emperor"}'"""))
