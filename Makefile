@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench lock images schema fmt
+.PHONY: help up down clean test check bench drills lock images schema fmt
 
 ARGS ?=
 
@@ -32,6 +32,9 @@ check: ## lint, format and types (and shell scripts, where shellcheck is install
 
 bench: ## the figures: ratios within one run, on a real engine
 	@deploy/test.sh --bench $(ARGS)
+
+drills: ## break everything on an engine of its own; a table of faults and of the times to recover
+	@deploy/test.sh --drills $(ARGS)
 
 lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
 	@deploy/lock.sh $(ARGS)

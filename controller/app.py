@@ -26,7 +26,8 @@ from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.heartbeat import Heartbeat
 from controller.loop.leading import Leading, wait_to_lead
-from controller.loop.lineage import Lineage
+from controller.loop.leap import Leap
+from controller.loop.lineage import Lineage, newest
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
 from controller.loop.schedule import Schedule
@@ -44,6 +45,7 @@ from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
 from controller.ports import Lease, StoreError
 from controller.service.announce import announcing
+from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
 from controller.service.services import make_services
@@ -125,6 +127,7 @@ class Daemon:
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+        schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
@@ -135,11 +138,12 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(),
-            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision())),
+            policy=Policy(report_only=settings.attestation == "report"),
+            sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
             usage=cpu,
+            leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
         heart = Heartbeat(
@@ -148,7 +152,7 @@ class Daemon:
             workers=workers,
             engine=engine,
             store=store,
-            jobs=Schedule(meter),
+            jobs=schedule,
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
@@ -188,6 +192,7 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
+            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
             files=engine.files,
             ports=engine.ports,
             connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),

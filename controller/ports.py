@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from controller.kinds.access import Token
 from controller.kinds.action import Action
@@ -72,6 +72,10 @@ class Engine(Protocol):
         """The same, at once and in this thread. An engine that can't be reached gives a blind view."""
         ...
 
+    def look_at(self, container_id: str) -> str:
+        """Look at one container, inside too, at once and in this thread. Empty when it was seen, else why not."""
+        ...
+
     def act(self, action: Action) -> Outcome:
         """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or something later."""
         ...
@@ -103,7 +107,10 @@ class UsageReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits."""
+    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits.
+
+    Before the `exit` of a command whose time was over comes an empty `timeout`.
+    """
 
     stream: str
     data: bytes
@@ -113,6 +120,19 @@ class ChunkStream(Iterator[Chunk], Protocol):
     """An open stream. Closing it, from any thread, frees the connection; so does reading it to its end."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ExecStream(ChunkStream, Protocol):
+    """The stream of a command that runs. Both methods may block and raise StreamError."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        ...
+
+    def signal(self, name: str) -> None:
+        """Send a signal, such as `INT`, to its process group."""
+        ...
 
 
 class Streams(Protocol):
@@ -140,8 +160,14 @@ class Streams(Protocol):
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> ChunkStream:
-        """Run a command; the last chunk is `exit`. Past `timeout_seconds` the process group is killed (exit 124)."""
+        tty: bool = False,
+        escaped: Callable[[str], None] | None = None,
+    ) -> ExecStream:
+        """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`.
+
+        Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
+        processes are left then that may be its own, though nothing tells.
+        """
         ...
 
 

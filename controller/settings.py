@@ -67,6 +67,16 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    exec_timeout_seconds: float = Field(
+        default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
+    )
+    exec_per_sandbox: int = Field(default=32, ge=1, le=4096, description="commands at a time in one sandbox")
+    exec_output_bytes: int = Field(
+        default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
+    )
+    attestation: Literal["enforce", "report"] = Field(
+        default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
+    )
     pressure_scale: float = Field(
         default=1.0,
         ge=0.0,

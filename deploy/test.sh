@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench] [pytest's arguments]...
+#   deploy/test.sh [--bench|--drills] [pytest's arguments]...
 # Settings: PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -10,6 +10,9 @@ if [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
     selection=(-n 0 -s -m bench) # figures are taken one at a time
+elif [ "${1:-}" = --drills ]; then
+    shift
+    selection=(-n 0 tests/drills) # times to recover, too; the table is printed at the end
 fi
 
 scratch=

@@ -125,7 +125,7 @@ def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> Runnin
 
     threading.Thread(target=drain, daemon=True).start()
     if ready:
-        wait_for("the daemon serves", lambda: daemon.served() or process.poll() is not None)
+        wait_for("the daemon serves", lambda: daemon.served() or process.poll() is not None, 120)
         assert process.poll() is None, "".join(daemon.log)
     return daemon
 

@@ -6,10 +6,12 @@ from fastapi import Depends, FastAPI
 
 from controller.api import (
     apply_routes,
+    attest_routes,
     auth_routes,
     box_routes,
     diff_routes,
     errors,
+    exec_routes,
     file_routes,
     health_routes,
     kind_routes,
@@ -61,8 +63,10 @@ def create_app(
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
             app.include_router(port_routes.router(kind, services))
+            app.include_router(exec_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
+            app.include_router(attest_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

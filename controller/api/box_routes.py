@@ -58,7 +58,10 @@ def router(kind: Kind, services: Services) -> APIRouter:
 
     @routes.websocket(f"{one}/exec")
     async def exec_(websocket: WebSocket, namespace: str, name: str) -> None:
-        """Run a command. Query: command (once an argument), stdin, env (NAME=VALUE), workingDir, timeoutSeconds."""
+        """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
+
+        Without timeoutSeconds the daemon's own limit holds, but for a terminal; 0 is none.
+        """
         try:
             request = ExecRequest.of(websocket.query_params)
             feed = request.feed()
@@ -72,6 +75,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
                 working_dir=request.working_dir,
                 stdin=feed,
                 timeout_seconds=request.timeout_seconds,
+                tty=request.tty,
             )
         except ServiceError as error:
             await websocket.send_denial_response(errors.answer(error))

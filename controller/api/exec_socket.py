@@ -1,8 +1,10 @@
 """A command over a WebSocket, in the frames of Kubernetes' v5.channel.k8s.io.
 
 Binary frames; the first byte is the channel: 0 stdin, 1 stdout, 2 stderr, 3 the end as a Status in JSON (with the
-cause ExitCode where it was not 0). The client sends 255 and a channel number to close its stdin. A client that goes
-away, or does not read, ends the command; how long it may run otherwise is in `timeoutSeconds`.
+cause ExitCode where it was not 0, and TimedOut where it was killed for that), 4 the size of the terminal as JSON
+(`{"Width": 80, "Height": 24}`), 5 (our own) a signal for the command's process group (`{"signal": "INT"}`). The client
+sends 255 and a channel number to close its stdin. A client that goes away, or does not read, ends the command. Frames
+that bear a channel and nothing else mean nothing.
 """
 
 import asyncio
@@ -15,14 +17,16 @@ from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.api.pump import Pump
+from controller.api.steering import Steering
 from controller.ports import StreamError
 from controller.service import wire
 from controller.service.errors import BadRequest
 
 PROTOCOL = "v5.channel.k8s.io"
-STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
+STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, CLOSE = 0, 1, 2, 3, 4, 5, 255
 _CHANNELS = {"stdout": STDOUT, "stderr": STDERR}
 _AHEAD = 8  # frames of stdin read ahead of a slow command; then the client waits
+_LOOK_SECONDS = 0.5  # how often a client is looked for whose input the command does not take
 _log = structlog.get_logger("paddock.api")
 
 
@@ -34,16 +38,15 @@ class StdinFeed:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
         self._closed = False
 
-    async def put(self, data: bytes) -> None:
-        """Add a frame; waits while the command does not read."""
+    async def put(self, data: bytes | None, seconds: float) -> bool:
+        """Add a frame, or None: the client has sent all. False: the command has not read for so long; try again."""
         if not self._closed:
-            await self._queue.put(data)
-
-    async def end(self) -> None:
-        """The client has sent all; what is queued is still written."""
-        if not self._closed:
-            self._closed = True
-            await self._queue.put(None)
+            try:
+                await asyncio.wait_for(self._queue.put(data), seconds)
+            except TimeoutError:
+                return False
+            self._closed = data is None
+        return True
 
     def abandon(self) -> None:
         """The stream is over: whoever waits for more is let go."""
@@ -72,6 +75,7 @@ class ExecRequest:
     working_dir: str
     timeout_seconds: float | None
     stdin: bool
+    tty: bool = False
 
     @classmethod
     def of(cls, query: QueryParams) -> "ExecRequest":
@@ -79,19 +83,22 @@ class ExecRequest:
         pairs = [each.partition("=") for each in query.getlist("env")]
         if any(not name or not equals for name, equals, _ in pairs):
             raise BadRequest("env must be NAME=VALUE")
-        if query.get("tty", "false") != "false":
-            raise BadRequest("a terminal (tty) is not served yet; leave it out")
         return cls(
             command=tuple(query.getlist("command")),
             env={name: value for name, _, value in pairs},
             working_dir=query.get("workingDir", ""),
             timeout_seconds=_seconds(query.get("timeoutSeconds")),
-            stdin=query.get("stdin", "false").lower() in ("1", "true"),
+            stdin=_flag(query, "stdin"),
+            tty=_flag(query, "tty"),
         )
 
     def feed(self) -> StdinFeed | None:
         """The way for stdin, if the client will send any."""
         return StdinFeed() if self.stdin else None
+
+
+def _flag(query: QueryParams, name: str) -> bool:
+    return query.get(name, "false").lower() in ("1", "true")
 
 
 def _seconds(text: str | None) -> float | None:
@@ -101,8 +108,8 @@ def _seconds(text: str | None) -> float | None:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 < seconds <= 1e7:
-        raise BadRequest(f"timeoutSeconds must be a number of seconds above 0, not `{text}`")
+    if not 0 <= seconds <= 1e7:
+        raise BadRequest(f"timeoutSeconds must be a number of seconds, or 0 for no limit, not `{text}`")
     return seconds
 
 
@@ -110,40 +117,54 @@ async def serve(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> Non
     """Carry one command's streams until it ends or the client goes."""
     offered = websocket.scope.get("subprotocols", [])
     await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
-    reader = asyncio.create_task(_read(websocket, pump, feed))
+    steering = Steering(pump)
+    reader = asyncio.create_task(_read(websocket, pump, feed, steering))
+    writer = asyncio.create_task(_write(websocket, pump))
+    tasks = (reader, writer, asyncio.create_task(steering.run()))
     try:
-        await websocket.send_bytes(bytes((STATUS,)) + await _write(websocket, pump))
-        await websocket.close()
+        await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        if writer.done():
+            await websocket.send_bytes(bytes((STATUS,)) + writer.result())
+            await websocket.close()
     except (WebSocketDisconnect, RuntimeError):  # the client left; Starlette raises either, by the moment it did
         _log.debug("the client of an exec has left")
     finally:
-        reader.cancel()
         pump.stop()
         if feed is not None:
             feed.abandon()
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _write(websocket: WebSocket, pump: Pump) -> bytes:
     """Send all output; gives the Status to end with."""
-    code = None
+    code, timed_out = None, False
     try:
+        if await pump.opened() is not None:
+            await websocket.send_bytes(bytes((STDOUT,)))  # it has begun: a box that slept may have been woken for it
         async for chunk in pump:
             if chunk.stream == "exit":
                 code = int(chunk.data)
+            elif chunk.stream == "timeout":
+                timed_out = True
             elif chunk.stream in _CHANNELS:
                 await websocket.send_bytes(bytes((_CHANNELS[chunk.stream],)) + chunk.data)
     except StreamError as error:
         return _json(wire.status("InternalError", 500, str(error)))
     if code is None:
         return _json(wire.status("InternalError", 500, "the stream ended before the command did"))
-    return _json(_ended(code))
+    return _json(_ended(code, timed_out=timed_out))
 
 
-def _ended(code: int) -> wire.Json:
+def _ended(code: int, *, timed_out: bool) -> wire.Json:
     if code == 0:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     causes = [{"reason": "ExitCode", "message": str(code)}]
     message = f"command terminated with exit code {code}"
+    if timed_out:
+        message = "the command was killed: its time was over"
+        causes.append({"reason": "TimedOut", "message": message})
     return wire.status("NonZeroExitCode", 500, message, details={"causes": causes})
 
 
@@ -151,16 +172,19 @@ def _json(value: wire.Json) -> bytes:
     return json.dumps(value).encode()
 
 
-async def _read(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> None:
+async def _read(websocket: WebSocket, pump: Pump, feed: StdinFeed | None, steering: Steering) -> None:
     """Take what the client sends, until it goes: then everything ends."""
     try:
         while True:
             frame = await websocket.receive_bytes()
-            if feed is None or not frame:
-                continue
-            if frame[0] == STDIN:
-                await feed.put(frame[1:])
-            elif frame[0] == CLOSE:
-                await feed.end()
+            channel = frame[0] if frame else None
+            if channel == RESIZE:
+                steering.resize(frame[1:])
+            elif channel == SIGNAL:
+                steering.signal(frame[1:])
+            elif feed is not None and channel in (STDIN, CLOSE):
+                # While nothing is read from a client, only writing to it shows that it is gone.
+                while not await feed.put(None if channel == CLOSE else frame[1:], _LOOK_SECONDS):
+                    await websocket.send_bytes(bytes((STDOUT,)))
     except (WebSocketDisconnect, RuntimeError, KeyError):  # gone, or it sent text, which has no channel
         pump.stop()

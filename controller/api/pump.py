@@ -4,6 +4,7 @@ Not in the pool of the request handlers: forty logs that are followed would leav
 """
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +31,7 @@ class Pump:
         self._queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(_AHEAD)
         self._first: list[Chunk | Exception | None] = []
         self._stopped = threading.Event()
+        self._opened = asyncio.Event()
         threading.Thread(target=self._run, name="stream", daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -37,6 +39,11 @@ class Pump:
             if isinstance(item, Exception):
                 raise item
             yield item
+
+    async def opened(self) -> Iterator[Chunk] | None:
+        """The stream, as soon as it is open; None if it can't be opened."""
+        await self._opened.wait()
+        return self._source
 
     async def failure_within(self, seconds: float) -> Exception | None:
         """The error that the source begins with, if it comes that soon; any other beginning is kept for the reader."""
@@ -60,6 +67,7 @@ class Pump:
     def _run(self) -> None:
         try:
             self._source = self._open_stream()
+            self._tell_opened()
             if self._stopped.is_set():  # while it was opened: `stop` could not close it
                 return
             for chunk in self._source:
@@ -70,9 +78,14 @@ class Pump:
             if not self._stopped.is_set():
                 self._offer(error)
         finally:
+            self._tell_opened()
             close = getattr(self._source, "close", None)
             if close is not None:
                 close()
+
+    def _tell_opened(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._opened.set)
 
     def _offer(self, item: Chunk | Exception | None) -> bool:
         """Hand over one item, waiting while the reader is behind; False once nobody reads."""

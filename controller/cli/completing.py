@@ -216,9 +216,9 @@ def _get(address: str | None, path: str) -> Any:
     """The JSON of one short question; None for whatever goes wrong."""
     import httpx
 
-    from controller.cli.client import PREFIX
-    from controller.cli.errors import CliError
-    from controller.cli.server import locate
+    from controller.client.connection import PREFIX
+    from controller.client.errors import ClientError
+    from controller.client.server import locate
 
     try:
         server = locate(address)
@@ -228,5 +228,5 @@ def _get(address: str | None, path: str) -> Any:
         ) as client:
             answer = client.get(f"{PREFIX}/{path}" if path else PREFIX)
             return answer.json() if answer.is_success else None
-    except (CliError, httpx.HTTPError, OSError, ValueError):
+    except (ClientError, httpx.HTTPError, OSError, ValueError):
         return None

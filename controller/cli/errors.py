@@ -4,6 +4,10 @@ from typing import IO, Any
 
 import click
 
+from controller.client.errors import BadAddress, ClientError
+from controller.client.errors import Refused as Refused
+from controller.client.errors import refusal as refusal
+
 
 class CliError(click.ClickException):
     """`error: ...` on stderr, exit code 1."""
@@ -18,16 +22,6 @@ class Misused(CliError):
     exit_code = 2
 
 
-class Refused(CliError):
-    """The daemon answered with a Status; `reason` is Kubernetes' word for it."""
-
-    def __init__(self, message: str, reason: str = "", code: int = 0) -> None:
-        super().__init__(message)
-        self.reason, self.code = reason, code
-
-
-def refusal(body: Any, code: int) -> Refused:
-    """The error for a response of that status code, whose body should be a Status."""
-    if not isinstance(body, dict) or body.get("kind") != "Status":
-        return Refused(f"the server answered {code}, and not as Paddock does; is --server right?", code=code)
-    return Refused(str(body.get("message", f"the server answered {code}")), str(body.get("reason", "")), code)
+def in_words(error: ClientError) -> CliError:
+    """A client's error as the end of a command."""
+    return (Misused if isinstance(error, BadAddress) else CliError)(error.message)

@@ -1,10 +1,13 @@
 """The root of the command line. Commands are loaded when they are called, so that `paddock version` is quick."""
 
 import importlib
+from typing import Any
 
 import click
 
+from controller.cli.errors import in_words
 from controller.cli.flags import plain
+from controller.client.errors import ClientError
 
 # Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
@@ -22,8 +25,10 @@ COMMANDS = {
     "wait": "Wait for a condition, or until an object is gone.",
     "events": "Show what happened, newest last.",
     "why": "Show why a sandbox is as it is, and what it waits for.",
+    "attest": "Read a sandbox from inside, and compare it with its security level.",
     "logs": "Show the log of a sandbox.",
     "exec": "Run a command in a sandbox.",
+    "shell": "Open a shell in a sandbox.",
     "explain": "Show what the fields of a kind mean.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the script that completes words in your shell.",
@@ -47,6 +52,12 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"controller.cli.commands.{name}")
         command: click.Command = getattr(module, f"{name}_")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClientError as error:
+            raise in_words(error) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

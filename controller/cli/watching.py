@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.cli.client import Client, TimeIsOver
-from controller.cli.errors import Refused, refusal
+from controller.cli.client import Client
 from controller.cli.kinds import Resource
+from controller.client.errors import Refused, TimeIsOver, refusal
 
 EXPIRED = "Expired"
 _ASK_AGAIN_SECONDS = 0.5  # where there is nothing to watch
@@ -44,7 +44,7 @@ def follow(
     """Every change after that revision, until `deadline` (time.monotonic). The server ends a watch now and then:
     then it is taken up where it was, which is always between two commits.
 
-    Raises Refused (reason Expired: what comes next is not kept any more), and CliError when the connection breaks.
+    Raises Refused (reason Expired: what comes next is not kept any more), and ClientError when the connection breaks.
     """
     while (left := deadline - time.monotonic()) > 0:
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": revision}

@@ -19,6 +19,7 @@ from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.pull import pull
 from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
+from controller.engine.seccomp import NoProfile, profile
 from controller.kinds import labels as own
 from controller.kinds.action import (
     Action,
@@ -126,7 +127,11 @@ class Actor:
                 "InvalidConfig", f"the labels of {action.config.name} are not those of this store and object"
             )
         image = action.image_id or action.config.image
-        body = create_body(action.config, action.labels, image)
+        try:
+            seccomp = profile(action.config.seccomp) if action.config.seccomp else ""
+        except NoProfile as error:
+            return Transient("NoSeccompProfile", str(error))
+        body = create_body(action.config, action.labels, image, seccomp)
         try:
             volumes = uncovered_volumes(self._client, image, action.config)
             if volumes:

@@ -15,8 +15,8 @@ NANO_PER_MILLI = 1_000_000
 _SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
 
 
-def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str) -> dict[str, Any]:
-    """JSON for POST /containers/create. `image` is a reference or an id."""
+def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "") -> dict[str, Any]:
+    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile."""
     body: dict[str, Any] = {
         "Image": image,
         "Hostname": config.hostname,
@@ -26,7 +26,7 @@ def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str) 
         "Labels": dict(labels),
         # An image's own health check would run what nobody asked for.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(config),
+        "HostConfig": _host_config(config, seccomp),
     }
     if config.command is not None:
         # Both, so that nothing of the image's entry point is left in front of the command.
@@ -34,13 +34,13 @@ def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str) 
     return body
 
 
-def _host_config(config: ContainerConfig) -> dict[str, Any]:
+def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
     return {
         "Init": True,
         "Privileged": False,
         "CapDrop": ["ALL"],
         "CapAdd": list(config.capabilities),
-        "SecurityOpt": list(config.security_options),
+        "SecurityOpt": [*config.security_options, *([f"seccomp={seccomp}"] if seccomp else [])],
         "ReadonlyRootfs": config.read_only_root,
         "Tmpfs": {each.path: tmpfs_options(each, config.user) for each in config.tmpfs},
         "ShmSize": config.shm_bytes,
@@ -60,6 +60,7 @@ def _host_config(config: ContainerConfig) -> dict[str, Any]:
         "AutoRemove": False,
         **limits_body(config.limits),
         **({"Runtime": config.runtime} if config.runtime else {}),
+        **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
     }
 
 

@@ -8,7 +8,7 @@ from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
-from controller.engine.look import BackgroundLook, Looker
+from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.observe import View
 from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
@@ -59,7 +59,7 @@ class DockerEngine:
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client)
+        self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
         self._files = DockerFiles()
         self._ports = DockerPorts()
@@ -122,6 +122,13 @@ class DockerEngine:
         if not self._looker.look(full=full):
             self._background.request()  # goes on trying until the view is no longer blind
         return self._view.now
+
+    def look_at(self, container_id: str) -> str:
+        try:
+            self._looker.read(container_id)
+        except (Fault, Foreign) as error:
+            return error.words if isinstance(error, Fault) else str(error)
+        return ""
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)

@@ -94,13 +94,14 @@ def unix_seconds(text: str) -> float:
 
 
 def _labelled(labels: Mapping[str, str]) -> dict[str, Any]:
-    generation = labels.get(own.GENERATION, "")
+    generation, revision = labels.get(own.GENERATION, ""), labels.get(own.REVISION, "")
     return {
         "uid": labels.get(own.UID, ""),
         "namespace": labels.get(own.NAMESPACE, ""),
         "object_name": labels.get(own.NAME, ""),
         "role": labels.get(own.ROLE, "sandbox"),
         "generation": int(generation) if generation.isdigit() else 0,
+        "revision": int(revision) if revision.isdigit() else 0,
         "config_hash": labels.get(own.CONFIG_HASH, ""),
         "template_hash": labels.get(own.TEMPLATE_HASH, ""),
     }

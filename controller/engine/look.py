@@ -13,6 +13,7 @@ from typing import Any
 from controller.engine.cgroups import Cgroups, Unreadable
 from controller.engine.client import Client
 from controller.engine.errors import Fault
+from controller.engine.inside import read_inside
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
 from controller.engine.lifetime import life_of
 from controller.engine.limits import in_force, read_limits
@@ -69,7 +70,8 @@ class Looker:
             raise Foreign(str(data["Id"]), str(data.get("Name", "")).lstrip("/"), owner)
         container, configured = container_of(data, swap_limit=self._view.now.facts.swap_limit)
         measured = self._measured(container, configured)
-        return Seen(measured or container, configured, ticket, at_ns, drift_ns, measured=measured is not None)
+        shown = self._attested(measured or container)
+        return Seen(shown, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
     def look(self, *, full: bool = False) -> bool:
         """One look at everything; False when the engine could not be looked at (the view is blind then).
@@ -128,6 +130,12 @@ class Looker:
             log.warning("container %s is listed but can't be read: %s", name_of(row), fault.words)
             ticket = self._view.ticket()
             return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
+
+    def _attested(self, container: Container) -> Container:
+        """A live container with what is true inside it."""
+        if container.state not in _LIVE:
+            return container
+        return replace(container, inside=read_inside(container.pid, container.id, self._cgroups.proc))
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
         """A live container with the limits that are in force, None where the cgroups don't tell."""

@@ -120,7 +120,10 @@ class View:
         if before.facts.live_restore:
             return before.lost
         if not before.at:  # our own first look: all that tells of the time before is when the engine began
-            return (life.began_at - _STOPPING_SECONDS, life.began_at + _STARTING_SECONDS) if life else before.lost
+            if life is None:
+                return before.lost
+            # What ends after this look is no fault of the engine's start, however young it is.
+            return life.began_at - _STOPPING_SECONDS, min(life.began_at + _STARTING_SECONDS, now)
         again = not life.same(known) if life and known else bool(before.blind)
         return (before.at - _SHUTDOWN_SECONDS, now) if again else before.lost
 

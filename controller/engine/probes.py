@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from controller.engine.cgroups import PROC
+from controller.engine.exec import TIMED_OUT
 from controller.engine.netns import NoWayIn, socket_in
-from controller.engine.streams import TIMED_OUT
 from controller.kinds.probe import ExecAction, HttpGetAction, ProbeResult, Watch
 from controller.ports import StreamError, Streams
 

@@ -5,96 +5,25 @@ A client of an exec that stops reading makes the engine's kill, rm and even insp
 full for too long loses its stream, and so does any that stands full when the box is to be killed.
 """
 
-import logging
-import os
-import signal
 import struct
 import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from controller.engine.cgroups import PROC, own_path, parse_paths
+from controller.engine.bytequeue import ByteQueue
+from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.errors import FOREIGN, Fault
+from controller.engine.exec import Escaped, Exec, Request, feed, stream_error
 from controller.engine.inspect import belongs_to, labels_of
+from controller.engine.killing import Killer
 from controller.engine.wire import Wire
-from controller.ports import Chunk, ChunkStream, StreamError
+from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
 
-log = logging.getLogger(__name__)
-
-TIMED_OUT = 124
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
-_QUEUE_BYTES = 1 << 20
 _STALL_SECONDS = 10.0
-# After the kill, what the dead left in the pipe is read for so long at most (a child may hold it open).
-_LAST_WORDS_SECONDS = 1.0
-_EXIT_SECONDS = 5.0
-_START_SECONDS = 30.0
-_POLL_SECONDS = 0.01
-
-
-class ByteQueue:
-    """Chunks from one thread to another, at most so many bytes of them."""
-
-    def __init__(self, limit_bytes: int = _QUEUE_BYTES) -> None:
-        self._limit = limit_bytes
-        self._changed = threading.Condition()
-        self._chunks: deque[Chunk] = deque()
-        self._bytes = 0
-        self._ended = False
-        self._error: StreamError | None = None
-
-    @property
-    def full(self) -> bool:
-        return self._bytes >= self._limit
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    def put(self, chunk: Chunk, patience_seconds: float | None) -> bool:
-        """Wait for room and add. False: nobody made room in time, or the reader has left."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self.full or self._ended, patience_seconds)
-            if self.full or self._ended:
-                return False
-            self._chunks.append(chunk)
-            self._bytes += len(chunk.data)
-            self._changed.notify_all()
-            return True
-
-    def end(self, last: Chunk | None = None, error: StreamError | None = None) -> None:
-        """Nothing comes after this; what is queued can still be read. The first end counts."""
-        with self._changed:
-            if not self._ended:
-                self._ended, self._error = True, error
-                if last is not None:
-                    self._chunks.append(last)
-            self._changed.notify_all()
-
-    def clear(self) -> None:
-        """The reader has left."""
-        with self._changed:
-            self._chunks.clear()
-            self._bytes, self._ended, self._error = 0, True, None
-            self._changed.notify_all()
-
-    def get(self) -> Chunk:
-        """The next chunk. Raises StopIteration at the end, StreamError when it broke."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._chunks or self._ended)
-            if self._chunks:
-                chunk = self._chunks.popleft()
-                self._bytes -= len(chunk.data)
-                self._changed.notify_all()
-                return chunk
-            if self._error is not None:
-                raise self._error
-            raise StopIteration
 
 
 class _Stream(Iterator[Chunk]):
@@ -122,12 +51,21 @@ class _Stream(Iterator[Chunk]):
         self.wire.cut()
 
 
+class _ExecStream(_Stream):
+    """The stream of a command, and the command."""
+
+    def __init__(self, container_id: str, wire: Wire, running: Exec) -> None:
+        super().__init__(container_id, wire)
+        self.resize, self.signal = running.resize, running.signal
+
+
 class DockerStreams:
     """ports.Streams over one engine. Every request first makes sure that the container is ours."""
 
-    def __init__(self, instance_id: str, client: Client) -> None:
+    def __init__(self, instance_id: str, client: Client, cgroups: Cgroups) -> None:
         self._instance_id = instance_id
         self._client = client
+        self._killer = Killer(cgroups)
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
 
@@ -152,7 +90,7 @@ class DockerStreams:
         wire = self._start("containers.logs", "GET", f"/containers/{container_id}/logs", params=params)
         stream = self._register(_Stream(container_id, wire))
         # A reader of logs holds up nobody: its pump waits for it.
-        _pump(wire, stream.queue, patience_seconds=None, last=lambda: None, left=lambda: None)
+        _pump(wire, stream.queue, patience_seconds=None, last=tuple, left=lambda: None)
         return stream
 
     def exec(
@@ -165,28 +103,28 @@ class DockerStreams:
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
-    ) -> ChunkStream:
-        self._inspect(container_id)
-        body = {
-            "Cmd": list(command),
-            "Env": [f"{name}={value}" for name, value in (env or {}).items()],
-            "WorkingDir": working_dir,
-            "User": user,
-            "AttachStdin": stdin is not None,
-            "AttachStdout": True,
-            "AttachStderr": True,
-            "Tty": False,
-            "Privileged": False,
-        }
-        exec_id = self._create(container_id, body)
-        start = {"Detach": False, "Tty": False}
+        tty: bool = False,
+        escaped: Escaped | None = None,
+    ) -> ExecStream:
+        init_pid = int(self._inspect(container_id)["State"].get("Pid") or 0)
+        asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
+        exec_id = self._create(container_id, asked.body())
+        start = {"Detach": False, "Tty": tty}
         wire = self._start("exec.start", "POST", f"/exec/{exec_id}/start", body=start, upgrade=True)
-        stream = self._register(_Stream(container_id, wire))
-        running = _Exec(self._client, container_id, exec_id, wire)
-        running.expire_after(timeout_seconds)
-        _pump(wire, stream.queue, patience_seconds=_STALL_SECONDS, last=running.exit_chunk, left=running.abandon)
+        running = Exec(self._client, self._killer, asked, exec_id, wire)
+        stream = _ExecStream(container_id, wire, running)
+        self._register(stream)
+        running.expire_after(timeout_seconds, escaped)
+        _pump(
+            wire,
+            stream.queue,
+            patience_seconds=_STALL_SECONDS,
+            last=running.last_chunks,
+            left=running.abandon,
+            chunks=raw if tty else frames,
+        )
         if stdin is not None:
-            threading.Thread(target=_feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
+            threading.Thread(target=feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
         return stream
 
     def cut_stalled(self, container_id: str) -> None:
@@ -209,117 +147,31 @@ class DockerStreams:
             self._open.add(stream)
         return stream
 
-    def _inspect(self, container_id: str) -> None:
+    def _inspect(self, container_id: str) -> Mapping[str, Any]:
         try:
-            data = self._client.call("containers.inspect", lambda api: api.inspect_container(container_id))
+            data: Mapping[str, Any] = self._client.call(
+                "containers.inspect", lambda api: api.inspect_container(container_id)
+            )
         except Fault as fault:
-            raise _error(fault) from fault
+            raise stream_error(fault) from fault
         if not belongs_to(labels_of(data), self._instance_id):
             raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
+        return data
 
     def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
         try:
             made = self._client.post("exec.create", f"/containers/{container_id}/exec", body)
         except Fault as fault:
-            raise _error(fault) from fault
+            raise stream_error(fault) from fault
         return str(made["Id"])
 
     def _start(self, operation: str, method: str, path: str, **request: Any) -> Wire:
         try:
             wire = self._client.stream(operation, method, path, **request)
         except Fault as fault:
-            raise _error(fault) from fault
+            raise stream_error(fault) from fault
         wire.wait_at_most(None)
         return wire
-
-
-class _Exec:
-    """One running command: when its time is over it is killed; its exit code is asked for at the end."""
-
-    def __init__(self, client: Client, container_id: str, exec_id: str, wire: Wire) -> None:
-        self._client = client
-        self._container_id = container_id
-        self._exec_id = exec_id
-        self._wire = wire
-        self._ended = threading.Event()
-        self._timed_out = False
-        self._timer: threading.Timer | None = None
-
-    def expire_after(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._timer = threading.Timer(seconds, self._expire)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def exit_chunk(self) -> Chunk:
-        """The last chunk. Raises StreamError when the engine does not tell."""
-        self._ended.set()
-        if self._timer is not None:
-            self._timer.cancel()
-        code = TIMED_OUT if self._timed_out else self._exit_code()
-        return Chunk("exit", str(code).encode())
-
-    def _exit_code(self) -> int:
-        deadline = time.monotonic() + _EXIT_SECONDS
-        # The output ends a moment before the engine has noted the exit.
-        while (state := self._state()).get("Running") and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        code = state.get("ExitCode")
-        if state.get("Running") or code is None:
-            raise StreamError("the connection to the command was lost; it may still run in the sandbox")
-        return int(code)
-
-    def abandon(self) -> None:
-        """Its reader has left: a command that nobody hears would use up the box's processes, one call after another."""
-        self._kill()
-        self._ended.set()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _kill(self, *, late: bool = False) -> None:
-        """Kill it, unless it has ended already; `late` because its time is over."""
-        try:
-            state = self._started()
-        except StreamError:
-            state = {}
-        if state.get("ExitCode") is None:
-            self._timed_out = late
-            kill_group(int(state.get("Pid") or 0), self._container_id)
-
-    def _expire(self) -> None:
-        self._kill(late=True)
-        # What the dead had written is still read; a child that left the group may hold the pipe open for ever.
-        self._ended.wait(_LAST_WORDS_SECONDS)
-        self._wire.cut()
-
-    def _started(self) -> dict[str, Any]:
-        """The state once it has a process: a loaded engine may take longer to start it than its time."""
-        deadline = time.monotonic() + _START_SECONDS
-        while not (state := self._state()).get("Pid") and state.get("ExitCode") is None:
-            if time.monotonic() > deadline or self._ended.is_set():
-                break
-            time.sleep(_POLL_SECONDS)
-        return state
-
-    def _state(self) -> dict[str, Any]:
-        try:
-            state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._exec_id))
-        except Fault as fault:
-            raise _error(fault) from fault
-        return state
-
-
-def kill_group(pid: int, container_id: str) -> bool:
-    """Kill the process group that `pid` leads, if it still runs in that container. Closing the stream would not."""
-    try:
-        paths = parse_paths((PROC / str(pid) / "cgroup").read_text())
-        if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
-            return False
-        os.killpg(pid, signal.SIGKILL)
-    except OSError as error:
-        log.warning("the command (pid %d) in container %s can't be killed: %s", pid, container_id[:12], error)
-        return False
-    return True
 
 
 def _pump(
@@ -327,24 +179,25 @@ def _pump(
     queue: ByteQueue,
     *,
     patience_seconds: float | None,
-    last: Callable[[], Chunk | None],
+    last: Callable[[], Iterable[Chunk]],
     left: Callable[[], None],
+    chunks: Callable[[Callable[[], bytes]], Iterator[Chunk]] | None = None,
 ) -> None:
     """Start the thread that empties the connection into the queue, and closes both.
 
-    `last` gives the last chunk; `left` is called instead when the reader went before the end.
+    `last` gives the last chunks; `left` is called instead when the reader went before the end.
     """
 
     def run() -> None:
         try:
-            for chunk in frames(wire.read):
+            for chunk in (chunks or frames)(wire.read):
                 if not queue.put(chunk, patience_seconds):
                     queue.end(error=StreamError(f"the output was not read for {patience_seconds} s; ask again"))
                     break
             if queue.ended:
                 left()
             else:
-                queue.end(last())
+                queue.end(*last())
         except StreamError as error:
             queue.end(error=error)
         except FOREIGN as error:
@@ -355,18 +208,10 @@ def _pump(
     threading.Thread(target=run, name="engine-stream", daemon=True).start()
 
 
-def _feed(wire: Wire, stdin: Iterable[bytes]) -> None:
-    """Write all of the input, then say that it ended. Ends early when the command has."""
-    try:
-        for data in stdin:
-            wire.write(data)
-        wire.end_of_input()
-    except FOREIGN:
-        return
-    except Exception:
-        # Whoever gives the input failed. Half of it must not look like all of it.
-        log.warning("the input of a command broke off", exc_info=True)
-        wire.cut()
+def raw(read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """What a terminal shows: one stream, without frames."""
+    while data := read():
+        yield Chunk("stdout", data)
 
 
 def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
@@ -390,11 +235,3 @@ def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
             if name == "error":
                 raise StreamError(data.decode(errors="replace"))
             yield Chunk(name, data)
-
-
-def _error(fault: Fault) -> StreamError:
-    if fault.gone:
-        return StreamError("the container is gone; ask again once the sandbox is Ready")
-    if fault.status == 409:
-        return StreamError(f"the sandbox is not running: {fault.words}; ask again once it is Ready")
-    return StreamError(fault.words)

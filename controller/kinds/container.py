@@ -12,6 +12,9 @@ from typing import Any
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
+# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+_ADDED = {"added": True}
+_NEVER = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,14 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""
         kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
-        return stable_hash(kept)
+        added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
+        return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
 
 
 def stable_hash(value: Any) -> str:

@@ -92,6 +92,7 @@ class Memory:
     none), `evicted` what the host was short of when it was (empty: of nothing),
     `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
+    `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
 
     restarts: int = 0
@@ -123,6 +124,7 @@ class Memory:
     first_start: float = 0.0
     expired_generation: int = 0
     expired_at: float = 0.0
+    insecure: tuple[int, str, str] = (0, "", "")
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
@@ -168,7 +170,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
-    for name in ("run", "asked_to_stop", "changed", "evicted"):
+    for name in ("run", "asked_to_stop", "changed", "evicted", "insecure"):
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:

@@ -14,6 +14,7 @@ NAME = PREFIX + "name"
 ROLE = PREFIX + "role"  # sandbox (later: warm, egress, canary)
 GENERATION = PREFIX + "generation"  # of the object, when the container was made
 CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
+REVISION = PREFIX + "revision"  # of the store: the object's when the container was made, so never above the store's own
 TEMPLATE_HASH = PREFIX + "template-hash"  # hash of the immutable part of the spec alone
 
 
@@ -45,6 +46,7 @@ def container_labels(
     generation: int,
     config_hash: str,
     template_hash: str,
+    revision: int = 0,
 ) -> Mapping[str, str]:
     """The labels a container of ours is created with."""
     return {
@@ -56,4 +58,5 @@ def container_labels(
         GENERATION: str(generation),
         CONFIG_HASH: config_hash,
         TEMPLATE_HASH: template_hash,
+        REVISION: str(revision),
     }

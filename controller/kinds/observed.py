@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from controller.kinds.container import Limits
+from controller.kinds.inside import Inside
 
 
 class State(StrEnum):
@@ -40,7 +41,8 @@ class Container:
 
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
-    name. `pid` is the host's pid of PID 1, 0 when it does not run.
+    name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
+    this run; None: not yet.
     """
 
     id: str
@@ -65,6 +67,8 @@ class Container:
     networks: tuple[str, ...] = ()
     error: str = ""
     by_hand: ByHand = ByHand()
+    inside: Inside | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,14 @@ class ProfileLimits(Model):
     pids: Annotated[Whole, Field(description="processes and threads")]
 
 
+class ProfileMost(Model):
+    """The highest limits that may be asked for; what is left out is bounded by the host and the quotas alone."""
+
+    cpu: Annotated[Text | None, Field(description="processor time")] = None
+    memory: Annotated[Text | None, Field(description="memory")] = None
+    pids: Annotated[Whole | None, Field(description="processes and threads")] = None
+
+
 class ProfileTmpfs(Model):
     """A folder in memory."""
 
@@ -37,16 +45,18 @@ class SecurityProfileSpec(Model):
     capabilities: Annotated[tuple[Text, ...], Field(description="those it has; all others are dropped")]
     no_new_privileges: Annotated[Flag, Field(description="whether setuid programs give it nothing")]
     read_only_root_filesystem: Annotated[Flag, Field(description="whether it can write in tmpfs folders only")]
-    default_user: Annotated[Text, Field(description="uid:gid of a sandbox that names no user")]
+    default_user: Annotated[Text, Field(description="uid:gid of a sandbox that names no user; empty: the image's")]
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID", description="the lowest uid and gid to be named")]
     network: ProfileNetwork
-    seccomp: Annotated[Text, Field(description="the filter of system calls; default: the engine's own")]
+    seccomp: Annotated[Text, Field(description="the list of system calls that it may make (images/seccomp)")]
     security_options: Annotated[tuple[Text, ...], Field(description="what the engine is told, word for word")]
+    sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")] = ()
     tmpfs: tuple[ProfileTmpfs, ...]
     shm_size: Annotated[Text, Field(description="shared memory (/dev/shm); it counts as memory")]
     open_files: Annotated[Whole, Field(description="files that a process may have open")]
     oom_score_adjust: Annotated[Whole, Field(description="above 0: killed before the host's own when memory ends")]
     default_limits: ProfileLimits
+    max_limits: Annotated[ProfileMost, Field(description="the highest it may ask for")] = ProfileMost()
 
 
 def _capabilities(obj: StoredObject, _now: float) -> str:
@@ -69,8 +79,9 @@ KIND = Kind(
     columns=(
         Column("CAPABILITIES", _capabilities),
         Column("NETWORK", lambda obj, _now: str(obj.spec["network"]["mode"])),
+        Column("SECCOMP", lambda obj, _now: str(obj.spec["seccomp"])),
         Column("READ-ONLY ROOT", lambda obj, _now: str(obj.spec["readOnlyRootFilesystem"]).lower()),
-        Column("DEFAULT USER", lambda obj, _now: str(obj.spec["defaultUser"])),
+        Column("DEFAULT USER", lambda obj, _now: str(obj.spec["defaultUser"]) or "(image)"),
         Column("DEFAULT LIMITS", _limits),
     ),
 )

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Container as Holds
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -77,6 +77,13 @@ class ActivityLog:
                 return False
             self._held.update(fresh)
             return True
+
+    def all_used(self, uids: Iterable[str]) -> None:
+        """Count these as used now: how long they were not can't be told any more."""
+        with self._changed:
+            for uid in uids:
+                known = self._entries.get(uid, _NONE)
+                self._entries[uid] = replace(known, last_at=self._clock.now(), mark=None, cpu=None)
 
     def release(self, runs: Mapping[str, Run]) -> None:
         """They are not ended after all."""

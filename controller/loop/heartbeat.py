@@ -85,6 +85,8 @@ class Heartbeat:
                 return
             self._housekeeping()
             wait = self._one_turn()
+            # Never for longer: a clock that was set makes no event, and the schedule goes by it.
+            wait = self._resync_seconds if wait is None else min(wait, self._resync_seconds)
 
     def _housekeeping(self) -> None:
         if "resync" in self._due:

@@ -1,6 +1,8 @@
 """Periodic work by APScheduler. Its jobs only mark things due: the library goes on after any error in a job, drops
 late runs by default, and must never be what a reconciliation depends on."""
 
+from datetime import UTC, datetime
+
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -32,6 +34,11 @@ class Schedule:
             mark, "interval", seconds=seconds, jitter=int(jitter_seconds) or None, id=job_id, replace_existing=True
         )
         self._meter.gauge("paddock_scheduler_job_interval_seconds", seconds, job_id=job_id)
+
+    def reset(self) -> None:
+        """Everything is due now: the clock was set, and the times that were worked out by the old one mean nothing."""
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
 
     def start(self) -> None:
         self._scheduler.start()

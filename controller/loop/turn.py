@@ -41,11 +41,13 @@ class Turn:
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
         usage: UsageReader | None = None,
+        leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
-        Without `pressure` the host is never short of anything.
+        `leapt` says whether the clock was set since it was asked last. Without `pressure`
+        the host is never short of anything.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -54,7 +56,7 @@ class Turn:
         self._pressure = pressure or PressureWatch(None, clock)
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
-        self._sweep, self._may_act = sweep, may_act
+        self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
@@ -94,9 +96,12 @@ class Turn:
             self._instances = None  # a claim has made a member a sandbox's own
         if self._instances is None:
             self._instances = {each.uid: each for each in self._store.instances()}
+        now = self._clock.now()
+        if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
+            self._activity.all_used(sandboxes)
         observed = self._engine.observe()
         return Snapshot(
-            now=self._clock.now(),
+            now=now,
             instance_id=self._store.instance_id,
             sandboxes=sandboxes,
             pools=self._desired.pools(),

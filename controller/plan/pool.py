@@ -76,6 +76,7 @@ def is_ready(instance: Instance, container: Container | None, wanted: Rendered |
     return (
         instance.role == WARM
         and instance.memory.failure is None
+        and not instance.memory.insecure[2]
         and container is not None
         and wanted is not None
         and container.state is State.RUNNING
@@ -91,7 +92,8 @@ def member_of(
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
     other = container is not None and wanted is not None and container.config_hash != wanted.config_hash
     failure, end = instance.memory.failure, instance.memory.last_end
-    trouble = f"{failure.reason}: {failure.message}" if failure else ""
+    insecure = instance.memory.insecure[2]
+    trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
     if not trouble and instance.memory.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
     return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)

@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import byhand, claim, deaths, drift, lifecycle, probes
+from controller.plan import attest, byhand, claim, deaths, drift, lifecycle, probes
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.logtail import read_first
@@ -65,9 +65,10 @@ def _decide(case: Case) -> Decision:
 def _kept(case: Case) -> Decision:
     """What keeps the one container as it is to be."""
     assert case.rendered is not None
+    insecure = attest.decide(case)
     if case.container is None:
-        return _absent(case, case.rendered)
-    return read_first(case, _present(case, case.container, case.rendered))
+        return insecure or _absent(case, case.rendered)
+    return read_first(case, insecure or _present(case, case.container, case.rendered))
 
 
 def _all(case: Case) -> tuple[Container, ...]:
@@ -159,6 +160,7 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
         generation=case.obj.generation,
         config_hash=rendered.config_hash,
         template_hash=rendered.template_hash,
+        revision=case.obj.resource_version,
     )
     actions: list[Action] = list(first)
     failure = memory.failure

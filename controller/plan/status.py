@@ -10,15 +10,11 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import byhand, claim, drift, idle, probes
+from controller.plan import attest, byhand, claim, drift, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
-_NOT_ATTESTED = (
-    "this version renders and applies its level but does not read it back from inside; "
-    "seccomp is the engine's default profile"
-)
 
 
 def status(case: Case, decision: Decision) -> dict[str, Any]:
@@ -100,7 +96,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
-    yield Condition("Secured", "Unknown", "NotAttested", _NOT_ATTESTED)
+    yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
@@ -133,7 +129,7 @@ def _ready(case: Case, decision: Decision) -> Condition:
 
 def _interrupts(decision: Decision) -> bool:
     """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON)
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON, attest.REASON)
 
 
 def _accepted(case: Case) -> Condition:

@@ -4,17 +4,19 @@ Nothing is kept for it: it is worked out anew from the loop's last snapshot, for
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from controller.kinds.action import Action
 from controller.kinds.container import Limits
-from controller.kinds.instance import Memory
+from controller.kinds.instance import Instance, Memory
 from controller.kinds.observed import Container
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
 from controller.plan import byhand, drift
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_of
+from controller.plan.host import plan
 from controller.plan.sandbox import decide
 from controller.policy.levels import Policy
 
@@ -47,18 +49,43 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
     if sandbox is None or snapshot.observed.revision == 0:
         return Explanation("NotSeenYet", "NotSeenYet", "the loop has not looked at it yet; ask again in a moment")
     case = case_of(snapshot, sandbox, policy)
-    decision = decide(case)
+    decision = _within_the_host(snapshot, case, decide(case), policy)
+    instance = snapshot.instances.get(uid)
     return Explanation(
         verdict=_verdict(case, decision),
         reason=decision.reason or ("Acting" if decision.actions else "AsAsked"),
         message=decision.message or _without_words(decision),
         wanted=tuple(_wanted(case)),
         seen=tuple(_seen(case)),
-        remembered=tuple(_remembered(decision.memory, case.now)),
+        remembered=(*_remembered(decision.memory, case.now), *_held(instance)),
         actions=decision.actions,
         under_way=uid in snapshot.in_flight,
         until=decision.until,
     )
+
+
+def _within_the_host(snapshot: Snapshot, case: Case, alone: Decision, policy: Policy) -> Decision:
+    """What the whole host's plan makes of the decision for this one alone: quotas and pools may let it wait."""
+    uid = case.obj.uid
+    world = replace(snapshot, in_flight=snapshot.in_flight - {uid}, results=MappingProxyType({}))
+    decided = plan(world, policy, policy.version())
+    actions = next((each.actions for each in decided.groups if each.ref.uid == uid), ())
+    held = next((each for each in decided.deferrals if each.ref.uid == uid), None)
+    if held is None:
+        return replace(alone, actions=actions)
+    return replace(alone, actions=actions, reason=held.reason, message=held.message, until=held.until)
+
+
+def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:
+    """What the store holds for it."""
+    if instance is None:
+        return
+    if instance.memory.launch:
+        yield "launch", instance.memory.launch
+    if instance.memory.pool:
+        yield "pool", "counts among the boxes of a pool"
+    if instance.reserves.memory_bytes:
+        yield "reserved", _limits(instance.reserves)
 
 
 def _verdict(case: Case, decision: Decision) -> str:

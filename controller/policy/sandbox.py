@@ -27,7 +27,8 @@ _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 class Rendered:
     """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
-    `probes` are what the sandbox is asked while it runs.
+    `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
+    insecure inside is not stopped for it.
     """
 
     config: ContainerConfig
@@ -35,6 +36,7 @@ class Rendered:
     template_hash: str
     template_fields: Mapping[str, str]
     probes: ProbeSet = NO_PROBES
+    report_only: bool = False
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -64,6 +66,7 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         *_env(template),
         *_exec(template),
         *_tmpfs(template, resources, level),
+        *_most(template, resources, level),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
@@ -87,7 +90,8 @@ def _user(template: Template, level: Level) -> Iterator[Refusal]:
     uid, _, gid = template.user.partition(":")
     for what, value in (("user", uid), ("group", gid)):
         if value == "" and what == "group":
-            yield Refusal("user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
+            if level.lowest_uid:
+                yield Refusal("user", f"write uid:gid; a bare uid gets group 0 ({level.name} allows no root)")
         elif not level.lowest_uid <= int(value) < 2**31:
             yield Refusal(
                 "user",
@@ -139,6 +143,17 @@ def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[R
         )
 
 
+def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
+    """A refusal for each limit above the level's highest."""
+    asked = effective_limits(resources, template, level.limits)
+    shown = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
+    for name, field, text in shown:
+        found, most = getattr(asked, field), getattr(level.most, field)
+        if most and found > most:
+            words = f"{text(found)} is more than a sandbox of level {level.name} may have ({text(most)}); lower it"
+            yield Refusal(f"resources.limits.{name}", words)
+
+
 def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
     """The sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
     own, shared = resources.limits, template.resources.limits
@@ -170,12 +185,14 @@ def render(
         command=template.command,
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
-        env=_environment(template),
+        env=_environment(template, level),
         tmpfs=_mounts(template, level),
         shm_bytes=_SHM_BYTES,
         network_mode=level.network_mode,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
+        seccomp=level.seccomp,
+        sysctls=level.sysctls,
     )
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # A template of its own is part of the spec; one that is only named may change without a new generation.
@@ -186,13 +203,14 @@ def render(
         template_hash=stable_hash(own),
         template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
+        report_only=policy.report_only,
     )
 
 
-def _environment(template: Template) -> tuple[tuple[str, str], ...]:
+def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...]:
     """The asked environment. HOME is where the box may write, so that tools which insist on a home work."""
     asked = {each.name: each.value for each in template.env}
-    return tuple(sorted({"HOME": "/workspace", **asked}.items()))
+    return tuple(sorted({**({"HOME": level.home} if level.home else {}), **asked}.items()))
 
 
 def _mounts(template: Template, level: Level) -> tuple[Tmpfs, ...]:

@@ -10,8 +10,11 @@ from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMet
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
+from controller.service.attest import Attest
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.escapes import Escapes
+from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.objects import Objects
@@ -40,6 +43,7 @@ class Services:
     write: Write
     watches: Watches
     why: Why
+    attest: Attest
     tokens: TokenAdmin
 
 
@@ -57,6 +61,7 @@ def make_services(
     watches: Watches | None = None,
     meter: Meter | None = None,
     in_use: InUse | None = None,
+    exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
     ports: Ports | None = None,
@@ -90,7 +95,14 @@ def make_services(
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
-    into_box = IntoBox(objects=objects, engine=engine, streams=streams, used=used)
+    into_box = IntoBox(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        used=used,
+        rules=exec_rules or ExecRules(),
+        escapes=Escapes(store=store, engine=engine, clock=clock),
+    )
     return Services(
         registry=registry,
         apply=apply,
@@ -112,5 +124,6 @@ def make_services(
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
     )

@@ -10,8 +10,10 @@ from controller.kinds.observed import Container, State
 from controller.kinds.registry import Kind
 from controller.ports import Chunk, Engine, StreamError, Streams
 from controller.service import errors
+from controller.service.escapes import Escapes
+from controller.service.exec_rules import ExecRules, Places
 from controller.service.objects import Objects
-from controller.service.use import WAIT_SECONDS, Used, is_coming, words
+from controller.service.use import WAIT_SECONDS, Used, UsedStream, is_coming, words
 
 T = TypeVar("T")
 Opener = Callable[[], Iterator[Chunk]]
@@ -23,8 +25,19 @@ class IntoBox:
     Opening may block (an engine may begin to take stdin) and raise StreamError: call it where that does no harm.
     """
 
-    def __init__(self, *, objects: Objects, engine: Engine, streams: Streams, used: Used) -> None:
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        engine: Engine,
+        streams: Streams,
+        used: Used,
+        rules: ExecRules,
+        escapes: Escapes,
+    ) -> None:
         self._objects, self._engine, self._streams, self._used = objects, engine, streams, used
+        self._places, self._escapes = Places(rules.per_sandbox), escapes
+        self.rules = rules
 
     def logs(
         self,
@@ -57,8 +70,12 @@ class IntoBox:
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
+        tty: bool = False,
     ) -> Opener:
-        """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it."""
+        """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it.
+
+        Without `timeout_seconds` the rules' own holds; 0 is none. The stream is an ExecStream.
+        """
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
         obj = self._objects.get(kind, namespace, name)
@@ -66,6 +83,8 @@ class IntoBox:
             container = self._container(obj)
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
+        self._places.check(obj.uid, _word(obj))
+        limit = self.rules.timeout(timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
             command=command,
@@ -73,12 +92,19 @@ class IntoBox:
             working_dir=working_dir,
             user=user,
             stdin=stdin,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=limit,
+            tty=tty,
         )
-        patience = min(timeout_seconds or WAIT_SECONDS, WAIT_SECONDS)
+        patience = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def open_() -> Iterator[Chunk]:
-            return start(self._used.running(partial(self._same, kind, obj), patience).id)
+            leave = self._places.take(obj.uid, _word(obj))
+            try:
+                found = self._used.running(partial(self._same, kind, obj), patience)
+                return UsedStream(start(found.id, escaped=self._escapes.handler(obj, found)), leave)
+            except BaseException:
+                leave()
+                raise
 
         return partial(self._used.stream, obj.uid, open_, asks=True)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
-from controller.ports import Chunk, Engine, InUse, StreamError, Wake
+from controller.ports import Chunk, Engine, ExecStream, InUse, StreamError, Wake
 from controller.service import errors
 
 WAIT_SECONDS = 30.0
@@ -27,6 +27,16 @@ class UsedStream(Iterator[Chunk]):
         except BaseException:
             self._end()
             raise
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give a command's terminal a size."""
+        if isinstance(self._chunks, ExecStream):
+            self._chunks.resize(rows, columns)
+
+    def signal(self, name: str) -> None:
+        """Send a signal to a command's process group."""
+        if isinstance(self._chunks, ExecStream):
+            self._chunks.signal(name)
 
     def close(self) -> None:
         try:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from controller.cli.main import cli
 from controller.cli.options import DURATION
-from controller.cli.server import locate
+from controller.client.server import locate
 from tests.helpers_api import World
 
 

@@ -114,7 +114,8 @@ def test_an_engine_that_is_gone_is_said_so(paddock: Run, engine: FakeEngine) -> 
     [
         (["exec", "nope", "--", "true"], 1, "`nope` not found"),
         (["exec", "quickstart"], 2, "COMMAND"),
-        (["exec", "-t", "quickstart", "--", "sh"], 2, "leave -t out"),
+        (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is no terminal"),
+        (["exec", "-e", "=A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "-e", "A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "pod/quickstart", "--", "sh"], 2, "only sandboxes"),
         (["logs", "nope"], 1, "`nope` not found"),

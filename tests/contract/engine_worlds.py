@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import subprocess
 import threading
 import time
 import uuid
@@ -71,6 +72,7 @@ class Hand(Protocol):
     def update(self, name: str, **changes: Any) -> None: ...
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str: ...
     def exists(self, name: str) -> bool: ...
+    def open_root(self, name: str) -> None: ...
 
 
 class DockerHand:
@@ -130,6 +132,10 @@ class DockerHand:
         except docker.errors.NotFound:
             return False
         return True
+
+    def open_root(self, name: str) -> None:
+        pid = str(self.inspect(name)["State"]["Pid"])
+        subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
 
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)
@@ -240,7 +246,7 @@ def ok(outcome: Outcome) -> str:
 
 def read_all(stream: Any) -> tuple[bytes, bytes, bytes]:
     """(stdout, stderr, exit) of a stream read to its end."""
-    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "exit": []}
+    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": [], "timeout": [], "exit": []}
     with contextlib.closing(stream):
         for chunk in stream:
             assert isinstance(chunk, Chunk)

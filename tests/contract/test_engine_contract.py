@@ -486,7 +486,16 @@ def test_exec_reads_its_input_to_the_end(world: World, uid: str) -> None:
 def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
     box = world.running(uid)
     stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=0.3)
-    assert read_all(stream) == (b"begun\n", b"", b"124")
+    chunks = list(stream)
+    assert b"".join(each.data for each in chunks if each.stream == "stdout") == b"begun\n"
+    assert [each.stream for each in chunks[-2:]] == ["timeout", "exit"]
+    assert chunks[-1].data == b"124"
+
+
+def test_a_terminal_is_one_stream(world: World, uid: str) -> None:
+    box = world.running(uid)
+    out, err, code = read_all(world.streams.exec(box.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
+    assert (out.replace(b"\r", b""), err, code) == (b"out\nerr\n", b"", b"3")
 
 
 def test_exec_in_what_does_not_run_says_so(world: World, uid: str) -> None:

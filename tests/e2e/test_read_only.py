@@ -36,5 +36,7 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         assert made["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
         assert made["NetworkMode"] == spec["network"]["mode"]
         assert list(made["CapAdd"] or []) == spec["capabilities"]
-        assert made["SecurityOpt"] == spec["securityOptions"]
+        assert made["SecurityOpt"][:-1] == spec["securityOptions"]
+        assert made["SecurityOpt"][-1].startswith("seccomp={")
+        assert spec["seccomp"] == "minimal"
         assert set(made["Tmpfs"]) == {each["mountPath"] for each in spec["tmpfs"]}

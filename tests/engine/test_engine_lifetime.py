@@ -64,6 +64,13 @@ def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
     assert begun < FIRST.began_at < ended
 
 
+def test_a_crash_after_the_first_look_is_not_put_down_to_a_young_engine() -> None:
+    clock = HandClock()
+    made = View(clock)
+    _, ended = look(made, Life(10, 100, clock.now() - 2))
+    assert ended == clock.now()
+
+
 def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
     view.put(BOX)
     view.died("c1", 137, 5.0)

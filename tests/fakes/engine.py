@@ -12,6 +12,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
     engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
+    engine.hostile = {"seccomp": 0}               # boxes started from now on are so inside (fields of Inside)
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -49,6 +50,7 @@ from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.ports import FakePorts
+from tests.fakes.inside import inside_of
 from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
@@ -95,6 +97,8 @@ class Box:
     at_rest: bool = False
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
+    config: ContainerConfig | None = None
+    tampered: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, *, readable: bool) -> Container:
         """As a view shows it."""
@@ -122,6 +126,8 @@ class Box:
             networks=self.networks,
             error=self.error,
             by_hand=self.by_hand,
+            inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
+            revision=int(self.labels.get(own.REVISION, "0")),
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -147,6 +153,9 @@ class Stream(Iterator[Chunk]):
         if self in self._opened:
             self._opened.remove(self)
 
+    def resize(self, rows: int, columns: int) -> None: ...
+    def signal(self, name: str) -> None: ...
+
 
 class FakeEngine:
     """Thread-safe. `images` are here, `registry` can be pulled. `before_act` is called first by every `act`."""
@@ -170,7 +179,9 @@ class FakeEngine:
         self.answers: dict[tuple[str, int], int | None] = {}
         self.execs: dict[str, int] = {}
         self.probes_run: list[Watch] = []
+        self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
+        self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports = FakeFiles(), FakePorts()
         self._clock = clock
@@ -243,6 +254,14 @@ class FakeEngine:
 
     def ping(self) -> str:
         return self._down
+
+    def look_at(self, container_id: str) -> str:
+        with self._lock:
+            box = self._boxes.get(container_id)
+            if self._down or box is None:
+                return self._down or f"no such container: {container_id[:12]}"
+            self._show(act=box.labels.get(own.UID, ""))
+            return ""
 
     def act(self, action: Action) -> Outcome:
         if self.before_act is not None:
@@ -326,6 +345,17 @@ class FakeEngine:
         """`docker network connect` and `disconnect`: these networks and no others."""
         with self._by_hand():
             self.box(name).networks = tuple(sorted(networks))
+
+    def tamper(self, name: str, **changes: Any) -> None:
+        """Somebody changes what is inside (the fields of Inside); seen at the next look, and gone with the run."""
+        self.box(name).tampered.update(changes)
+
+    def open_root(self, name: str) -> None:
+        """`mount -o remount,rw /` in the box, by root of the host."""
+        found = self.box(name).seen(readable=True).inside
+        assert found is not None
+        mounts = (replace(each, writable=True) if each.path == "/" else each for each in found.mounts)
+        self.tamper(name, mounts=tuple(mounts))
 
     def use_memory(self, name: str, count: int) -> None:
         """The box uses so many bytes from now on."""
@@ -458,13 +488,24 @@ class FakeEngine:
         user: str = "",
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
+        tty: bool = False,
+        escaped: Callable[[str], None] | None = None,
     ) -> Stream:
         box = self._reachable(container_id)
         if box.state is not State.RUNNING:
             raise StreamError(f"the sandbox is not running: container {box.name} is {box.state}; ask again once Ready")
-        done = run(command, stdin or ())
-        code = 124 if done.exit_code is None else done.exit_code
-        return Stream([*done.output, Chunk("exit", str(code).encode())], self.open_streams)
+        leaves = box.name in self.escaping
+
+        def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
+            done = run(command, stdin or ())
+            yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
+            if done.exit_code is None:
+                if escaped is not None and leaves:
+                    escaped("processes that can't be told from the box's own")
+                yield Chunk("timeout", b"")
+            yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
+
+        return Stream(chunks(), self.open_streams)
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:
@@ -619,7 +660,7 @@ class FakeEngine:
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
         box = self._new_box(config.name, labels, image, image_id, config.limits)
         box.command = config.command
-        box.networks = (config.network_mode,)
+        box.networks, box.config = (config.network_mode,), config
         return box
 
     def _new_box(self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits) -> Box:
@@ -634,6 +675,7 @@ class FakeEngine:
         box.at_rest = self.at_rest
         box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
         box.exit_code, box.oom_killed, box.error = 0, False, ""
+        box.tampered = dict(self.hostile) if box.config else {}
         done = run(box.command)
         box.output += [(self._clock.now(), each) for each in done.output]
         code = self.start_exits.get(box.name, done.exit_code)

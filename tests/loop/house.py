@@ -18,6 +18,7 @@ from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
+from controller.loop.leap import Leap
 from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -102,6 +103,7 @@ class House:
         self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
         self.engine.open(lambda: None)
+        self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
         self.wake: Callable[[], None] = lambda: None
@@ -148,6 +150,7 @@ class House:
             policy=Policy(),
             activity=self.activity,
             usage=self.engine,
+            leapt=Leap(self.clock, ticks=self.ticks).noticed,
         )
 
     def close(self) -> None:

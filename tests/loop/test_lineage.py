@@ -37,6 +37,32 @@ def test_a_store_that_went_back_is_not_swept_until_that_is_confirmed(file: Path,
     assert opened(file).follow(503) == ""
 
 
+def test_a_restore_that_put_the_file_back_too_is_told_by_the_containers(file: Path) -> None:
+    lineage = opened(file)
+    assert lineage.follow(80, lambda: 70) == ""
+    backup = file.read_text()
+    lineage.follow(120, lambda: 110)
+    file.write_text(backup)
+    lineage = opened(file)
+    assert lineage.follow(80, lambda: None) == "", "nobody is swept while they can't be seen"
+    assert "from revision 110 to 80" in lineage.follow(90, lambda: 110)
+    assert "restored" in opened(file).follow(200, lambda: 110)
+    file.unlink()
+    lineage = opened(file)
+    assert "from revision 110 to 90" in lineage.follow(90, lambda: 110), "a file that is not there is no confirmation"
+    file.unlink()
+    assert lineage.follow(91, lambda: 110) == ""
+    assert lineage.follow(92, lambda: 110) == ""
+    assert opened(file).follow(93, lambda: 110) == "", "confirmed for good"
+    assert "from revision 115 to 94" in opened(file).follow(94, lambda: 115), "but not the next restore"
+
+
+def test_what_this_life_makes_is_no_witness(file: Path) -> None:
+    lineage = opened(file)
+    assert lineage.follow(80, lambda: 0) == ""
+    assert lineage.follow(120, lambda: 119) == ""
+
+
 def test_another_store_is_not_an_older_one(file: Path) -> None:
     opened(file).follow(120)
     assert opened(file, "store-2").follow(1) == ""

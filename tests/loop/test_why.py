@@ -1,5 +1,6 @@
 """`why`: the explanation says what the loop does, at rest and in every sort of trouble, and costs nothing at rest."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from controller.kinds.action import StartContainer
 from controller.kinds.outcome import Terminal, Transient
 from controller.kinds.registry import discover
+from controller.service.apply import Source
 from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.why import Reasons, Why
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.house import TINY, House
 
 
 @pytest.fixture
@@ -170,3 +172,52 @@ def test_what_docker_update_gave_is_taken_back(house: House, changes: dict[str, 
         (0, "no", 1024),
     )
     assert house.condition("web", "Resized") == "True InForce"
+
+
+def put(house: House, kind: str, name: str, **spec: object) -> None:
+    document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def test_one_that_waits_for_room_says_whose_and_how_much(house: House) -> None:
+    put(house, "Quota", "main", hard={"memory": "100Mi"})
+    house.apply("first", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    house.apply("web", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    assert told(house) == ("Waiting", "QuotaExceeded")
+    found = ask(house).explanation
+    assert found.message == "quota default/main: memory: 64Mi asked, 64Mi of 100Mi used"
+    assert found.actions == ()
+    assert "memory=64Mi" in dict(ask(house, "first").explanation.remembered)["reserved"]
+
+
+def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: House) -> None:
+    put(house, "Quota", "main", hard={"memory": "140Mi"})
+    house.apply("other", resources={"limits": {"memory": "64Mi"}})
+    house.apply("web", resources={"limits": {"memory": "64Mi"}})
+    house.settle()
+    house.apply("web", resources={"limits": {"memory": "128Mi"}})
+    house.settle()
+    found = ask(house).explanation
+    assert (found.verdict, found.reason) == ("Waiting", "Deferred")
+    assert "quota default/main: memory" in found.message
+    assert "memory=64Mi" in dict(found.seen)["limits"]
+
+
+def test_how_it_came_to_be_is_told(house: House) -> None:
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    put(house, "SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=1)
+    house.settle()
+    house.refer("web", "t", poolPolicy="Require")
+    house.settle()
+    assert dict(ask(house).explanation.remembered)["launch"] == "Warm"
+    assert told(house) == ("AsAsked", "AsAsked")
+    house.refer("late", "t", poolPolicy="Require")
+    house.settle()
+    found = ask(house, "late").explanation
+    assert (found.verdict, found.reason) == ("Waiting", "PoolExhausted")
+    assert "warm" in found.message
+    house.apply("cold")
+    house.settle()
+    assert dict(ask(house, "cold").explanation.remembered)["launch"].startswith("Cold: ")

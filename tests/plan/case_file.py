@@ -2,7 +2,8 @@
 
 A file is YAML: `now` is 1000 unless said; `sandboxes` are specs by name, with what is known of each object;
 `containers` are given by the sandbox they belong to. A container is as the spec wants it, but for what is written
-down: times are relative to now, `template: old` gives it another template. `plan` is the print that must come out.
+down: times are relative to now, `template: old` gives it another template, `inside` what is not as
+rendered in there. `plan` is the print that must come out.
 """
 
 from dataclasses import replace
@@ -27,6 +28,7 @@ from controller.kinds.snapshot import Result, Sandbox, Snapshot
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
 from controller.policy.sandbox import Rendered, render
+from tests.fakes.inside import inside_of
 
 POLICY = Policy(host_cpus=2)
 INSTANCE = "store-1"
@@ -89,7 +91,8 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         finished_at=now + said.pop("finished") if "finished" in said else 0.0,
         exit_code=said.pop("exit_code", 0),
         oom_killed=said.pop("oom_killed", False),
-        networks=tuple(said.pop("networks", ["none"])),
+        networks=(networks := tuple(said.pop("networks", ["none"]))),
+        inside=inside_of(made.config, networks, said.pop("inside")) if "inside" in said else None,
         by_hand=ByHand(**said.pop("by_hand", {})),
         **said,
     )
@@ -112,6 +115,8 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
         kept = said["use"]
         at, noted = now + kept["at"], now + kept.get("noted", kept["at"])
         said["use"] = Use(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
+    if "insecure" in said:
+        said["insecure"] = (said["insecure"]["generation"], made.config_hash, said["insecure"]["words"])
     for run in said.keys() & {"run", "asked_to_stop"}:
         said[run] = (said[run][0], now + said[run][1])
     if said.get("finished") == "now":

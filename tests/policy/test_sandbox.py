@@ -53,8 +53,9 @@ def test_what_can_not_be_enforced_is_refused_in_words(asked: dict[str, Any], fie
 
 
 def test_every_reason_is_told_at_once() -> None:
-    asked = spec(user="0:0", env=[{"name": "A"}, {"name": "A"}], securityLevel="build")
-    assert len(admit(asked, POLICY)) == 4
+    twice = [{"mountPath": "/proc/a", "size": "1Mi"}] * 2
+    asked = spec(env=[{"name": "A"}, {"name": "A"}], tmpfs=twice, securityLevel="build")
+    assert len(admit(asked, POLICY)) == 5
 
 
 ASKED = st.fixed_dictionaries(

@@ -9,7 +9,7 @@ import click
 
 from controller.cli import files
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused
+from controller.cli.errors import CliError, Refused, in_words
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
@@ -78,7 +78,7 @@ def delete_(
     for target, where in pairs:
         _delete(client, target, where, _query(ctx, selector, cascade), doomed, missing)
     for error in () if ignore_not_found else missing:
-        error.show()
+        in_words(error).show()
     if not doomed and not missing:
         note("No resources found.")
     if wait and doomed:

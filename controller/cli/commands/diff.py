@@ -11,6 +11,7 @@ from controller.cli.errors import CliError, Misused
 from controller.cli.options import files_option, namespace_option
 from controller.cli.output import say
 from controller.cli.set_options import set_fields, set_options
+from controller.client.errors import ClientError
 
 
 @click.command("diff")
@@ -41,7 +42,7 @@ def diff_(
     fields = set_fields(**as_set)
     try:
         items = _ask(ctx, files.read(files_, recursive=recursive), namespace, plan=plan, delete=deletion, **fields)
-    except CliError as error:
+    except (CliError, ClientError) as error:
         raise Misused(error.message) from error  # 1 means that something differs
     for each in items:
         _show(each, plan=plan)

@@ -15,6 +15,7 @@ from controller.cli.errors import CliError, Refused
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say, yaml_text
 from controller.cli.patching import Meant, the_one, told, with_version
+from controller.client.errors import ClientError
 
 _HEAD = """\
 # Change what you like below and save; lines that start with # are left out.
@@ -64,7 +65,7 @@ def _edit(client: Client, one: Meant, path: Path) -> bool:
             if error.reason not in ("Invalid", "Conflict", "BadRequest"):
                 raise CliError(f"{error.message}\n{_SAVED.format(path=path)}") from error
             base, complaint = _again(client, one, base, error)
-        except CliError as error:
+        except (CliError, ClientError) as error:
             complaint = error.message
         else:
             say(said)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.commands.logs import sandbox_name
-from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 
 
@@ -14,10 +13,15 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG ...]", type=click.UNPROCESSED)
 @namespace_option
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
-@click.option("-t", "--tty", is_flag=True, help="A terminal; not there yet.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal, which is shown in this one.")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("-w", "--workdir", default="", metavar="FOLDER", help="Where the command runs.")
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Kill the command after so long (exit code 124).")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="Kill the command after so long (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
+)
 @click.pass_context
 def exec_(
     ctx: click.Context,
@@ -30,23 +34,27 @@ def exec_(
     workdir: str,
     timeout: float | None,
 ) -> None:
-    """Run a command in a sandbox; its exit code becomes that of this command.
+    """Run a command in a sandbox; its exit code becomes that of this command. Ctrl-C and other signals go to it.
 
     \b
     paddock exec quickstart -- python3 -c 'print(6 * 7)'
     echo hello | paddock exec -i quickstart -- cat
+    paddock exec -it quickstart -- python3
     """
-    if tty:
-        raise Misused("a terminal (-t) is not served yet; leave -t out: stdin (-i), stdout and stderr work")
-    if any("=" not in each for each in env):
+    if any(not each.partition("=")[0] or "=" not in each for each in env):
         raise click.UsageError("--env takes NAME=VALUE")
-    from controller.cli.exec_stream import run
-    from controller.cli.server import locate
+    from controller.cli.entering import enter
 
-    query: list[tuple[str, str]] = [("command", each) for each in command]
-    query += [("env", each) for each in env]
-    query += [("stdin", "true")] if with_stdin else []
-    query += [("workingDir", workdir)] if workdir else []
-    query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
-    place = namespace or DEFAULT_NAMESPACE
-    ctx.exit(run(locate(ctx.obj), place, sandbox_name(name), query, with_stdin=with_stdin))
+    ctx.exit(
+        enter(
+            ctx,
+            namespace or DEFAULT_NAMESPACE,
+            sandbox_name(name),
+            command,
+            with_stdin=with_stdin,
+            tty=tty,
+            env=dict(each.split("=", 1) for each in env),
+            working_dir=workdir,
+            timeout_seconds=timeout,
+        )
+    )

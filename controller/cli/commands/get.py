@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from controller.cli.client import Client, connect
-from controller.cli.errors import CliError, Refused
+from controller.cli.errors import CliError, Refused, in_words
 from controller.cli.formats import FORMS, made, reads, sort_key
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
@@ -99,7 +99,7 @@ def get_(
     if ignore_not_found:
         asked.refused.clear()
     for error in asked.refused:
-        error.show()
+        in_words(error).show()
     ctx.exit(1 if asked.refused else 0)
 
 
@@ -192,7 +192,7 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
         if not only:
             (_tables if rows else _objects)(asked)
             for error in asked.refused:
-                error.show()
+                in_words(error).show()
         for event in follow(asked.client, path, revision, params, table=rows):
             obj = event.obj["rows"][0]["object"] if rows else event.obj
             if not names or obj["metadata"]["name"] in names:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from controller.cli.client import connect, segment
+from controller.cli.client import connect
 from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 
@@ -35,15 +35,11 @@ def logs_(
     timestamps: bool,
 ) -> None:
     """Show what a sandbox's first process has written."""
-    wanted = {
-        "follow": "true" if follow else "",
-        "tailLines": "" if tail is None else str(tail),
-        "sinceSeconds": "" if since is None else f"{since:g}",
-        "timestamps": "true" if timestamps else "",
-    }
-    path = f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes/{segment(sandbox_name(name))}/logs"
+    from controller.client.sandbox import Sandbox
+
+    box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     out = sys.stdout.buffer
-    with connect(ctx).stream(path, {key: value for key, value in wanted.items() if value}) as pieces:
+    with box.logs(follow=follow, tail=tail, since_seconds=since, timestamps=timestamps) as pieces:
         for piece in pieces:
             out.write(piece)
             out.flush()

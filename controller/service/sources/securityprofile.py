@@ -10,6 +10,7 @@ from controller.kinds.sandbox import SandboxSpec, Template
 from controller.plan.status import limits_to_json
 from controller.policy.levels import Level, Policy
 from controller.policy.sandbox import render
+from controller.policy.seccomp import name_of
 from controller.service.errors import NotFound
 from controller.service.field_selector import FieldSelector
 from controller.service.sources import derived_uid
@@ -58,8 +59,9 @@ def _spec(level: Level, config: ContainerConfig) -> dict[str, Any]:
         "defaultUser": config.user,
         "lowestUserID": level.lowest_uid,
         "network": {"mode": config.network_mode},
-        "seccomp": options.get("seccomp", "default"),
+        "seccomp": name_of(config.seccomp) or options.get("seccomp", "default"),
         "securityOptions": list(config.security_options),
+        "sysctls": [f"{name}={value}" for name, value in config.sysctls],
         "tmpfs": [
             {"mountPath": each.path, "size": format_bytes(each.size_bytes), "noexec": each.noexec}
             for each in config.tmpfs
@@ -68,4 +70,5 @@ def _spec(level: Level, config: ContainerConfig) -> dict[str, Any]:
         "openFiles": config.nofile,
         "oomScoreAdjust": config.oom_score_adjust,
         "defaultLimits": limits_to_json(config.limits),
+        "maxLimits": {name: value for name, value in limits_to_json(level.most).items() if value not in ("0", 0)},
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.cli.errors import CliError, Misused
+from controller.client.errors import BadAddress, Unreachable
 
 _SYSTEM_SOCKET = "/run/paddock/paddock.sock"
 
@@ -41,16 +41,16 @@ def dial(server: Server) -> socket.socket:
     except PermissionError as error:
         made.close()
         words = f"no permission to use {server.socket}; run this as root, or as a member of the group that owns it"
-        raise CliError(words) from error
+        raise Unreachable(words) from error
     except OSError as error:
         made.close()
         raise unreachable(server, error.strerror or str(error)) from error
     return made
 
 
-def unreachable(server: Server, why: str) -> CliError:
+def unreachable(server: Server, why: str) -> Unreachable:
     """Why nobody answers, and what to do."""
-    return CliError(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
+    return Unreachable(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
 
 
 def _parse(text: str) -> Server:
@@ -61,4 +61,4 @@ def _parse(text: str) -> Server:
         return Server("http://paddock", parts.path)
     if parts.scheme in ("http", "https") and parts.netloc:
         return Server(text.rstrip("/"))
-    raise Misused(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port")
+    raise BadAddress(f"`{text}` is no address of a server; write unix:///path/to/socket or http://host:port")

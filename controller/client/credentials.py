@@ -5,7 +5,7 @@ import os
 import ssl
 from pathlib import Path
 
-from controller.cli.errors import CliError
+from controller.client.errors import ClientError
 
 _MOST_BYTES = 4096
 
@@ -16,7 +16,7 @@ def authorization() -> dict[str, str]:
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise CliError("the token is not one of Paddock's: it has spaces or odd characters; copy it again")
+        raise ClientError("the token is not one of Paddock's: it has spaces or odd characters; copy it again")
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -26,7 +26,9 @@ def trusted() -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file or None)
     except (OSError, ssl.SSLError) as error:
-        raise CliError(f"{file}: can't be read as certificates ({error}); set PADDOCK_CA_FILE to a PEM file") from error
+        raise ClientError(
+            f"{file}: can't be read as certificates ({error}); set PADDOCK_CA_FILE to a PEM file"
+        ) from error
 
 
 def _from_file() -> str:
@@ -37,4 +39,4 @@ def _from_file() -> str:
         with Path(file).open() as opened:
             return opened.read(_MOST_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{file}: no token can be read from it ({error}); check PADDOCK_TOKEN_FILE") from error
+        raise ClientError(f"{file}: no token can be read from it ({error}); check PADDOCK_TOKEN_FILE") from error

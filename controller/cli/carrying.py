@@ -1,0 +1,97 @@
+"""Between this process's own streams, terminal and signals, and those of a command in a box."""
+
+import contextlib
+import io
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from controller.cli.output import note
+from controller.cli.terminal import raw, size
+from controller.client.exec import PIECE_BYTES, Running
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_PATIENCE = 3  # this often a Ctrl-C is passed on; the next one ends this process, and the command with it
+INTERRUPTED = 130
+
+
+def carry(running: Running, *, with_stdin: bool, tty: bool = False) -> int:
+    """Carry the streams until the command ends; gives its exit code."""
+    with _Later() as later, _terminal(running, later) if tty else _signals(running, later):
+        if with_stdin:
+            threading.Thread(target=running.feed, args=(_stdin(),), name="stdin", daemon=True).start()
+        streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+        for each in running:
+            stream = streams[each.stream]
+            stream.write(each.data)
+            stream.flush()
+    assert running.exit_code is not None  # the iteration has ended
+    if running.timed_out:
+        note("error: the command was killed: its time was over; --timeout gives it another limit, or 0: none")
+    return running.exit_code
+
+
+class _Later:
+    """Does things on a thread of its own: a signal's handler must not wait for what it may have interrupted."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+
+    def __enter__(self) -> Callable[[Callable[[], Any]], None]:
+        threading.Thread(target=self._run, name="signals", daemon=True).start()
+        return self._queue.put
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (do := self._queue.get()) is not None:
+            do()
+
+
+@contextlib.contextmanager
+def _terminal(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
+    def resized() -> None:
+        later(lambda: running.resize(*size()))
+
+    with raw(resized):
+        resized()
+        yield
+
+
+@contextlib.contextmanager
+def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
+    """Pass signals on to the command, which says how it takes them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = 0
+
+    def handle(number: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed += number == signal.SIGINT
+        if pressed > _PATIENCE:
+            raise KeyboardInterrupt
+        later(lambda: running.signal(signal.Signals(number).name.removeprefix("SIG")))
+
+    earlier = {number: signal.signal(number, handle) for number in _PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _stdin() -> Iterator[bytes]:
+    """What comes on stdin. Read from its handle: a buffered reader is locked when the process ends meanwhile."""
+    try:
+        handle = sys.stdin.fileno()
+    except (io.UnsupportedOperation, ValueError):  # not a file: a test's, or a program's that uses this module
+        yield from iter(lambda: sys.stdin.buffer.read(PIECE_BYTES), b"")
+        return
+    while data := os.read(handle, PIECE_BYTES):
+        yield data

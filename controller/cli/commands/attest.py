@@ -1,0 +1,49 @@
+"""`paddock attest`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.kinds import Kinds
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import columns, json_text, say, yaml_text
+
+_WORDS = {"True": "is secured", "False": "is NOT secured", "Unknown": "can't be attested"}
+
+
+@click.command("attest")
+@click.argument("name")
+@namespace_option
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.pass_context
+def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | None) -> None:
+    """Read a sandbox from inside, now, and compare it with its security level.
+
+    The host's kernel is asked, no program in the sandbox. The exit code is 0 only if all is as it should be.
+
+    \b
+    paddock attest quickstart
+    paddock attest quickstart -o yaml
+    """
+    client = connect(ctx)
+    resource = Kinds(client).targets([f"sandbox/{name.removeprefix('sandbox/')}"])[0].resource
+    path = resource.path(namespace or DEFAULT_NAMESPACE, name.removeprefix("sandbox/"))
+    found = client.get(f"{path}/attest")
+    if output is not None:
+        say((json_text if output == "json" else yaml_text)(found))
+    else:
+        say("\n".join(_lines(found)))
+    if found["secured"] != "True":
+        ctx.exit(1)
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"sandbox/{found['metadata']['name']} {_WORDS[found['secured']]}"
+    if found["secured"] != "True":
+        yield f"  {found['reason']}: {found['message']}"
+    rows = [["", "WHAT", "FOUND", "WANTED"]]
+    rows += [["ok" if each["holds"] else "!!", each["name"], each["found"], each["wanted"]] for each in found["facts"]]
+    if found["facts"]:
+        yield columns(rows)

@@ -1,0 +1,29 @@
+"""`paddock shell`."""
+
+import click
+
+from controller.cli.commands.logs import sandbox_name
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+
+# bash where the image has it, else sh. `exec`, so that Ctrl-C and the exit code are the shell's own.
+_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec sh")
+
+
+@click.command("shell")
+@click.argument("name")
+@namespace_option
+@click.pass_context
+def shell_(ctx: click.Context, name: str, namespace: str | None) -> None:
+    """Open a shell in a sandbox: bash where it has one, else sh. In a pipe, it reads its commands from stdin.
+
+    \b
+    paddock shell quickstart
+    """
+    import os
+
+    from controller.cli.entering import enter
+    from controller.cli.terminal import is_terminal
+
+    env = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
+    place, tty = namespace or DEFAULT_NAMESPACE, is_terminal()
+    ctx.exit(enter(ctx, place, sandbox_name(name), _SHELL, with_stdin=True, tty=tty, env=env if tty else {}))

@@ -1,0 +1,48 @@
+"""FOR PROGRAMS. A small typed client of the daemon, used by the command line itself; it knows no other room.
+
+    from controller.client import Paddock
+
+    with Paddock() as paddock:
+        done = paddock.sandbox("quickstart").exec(["python3", "-c", "print(6 * 7)"])
+        assert (done.exit_code, done.stdout) == (0, b"42\\n")
+
+What is imported here is loaded when it is first asked for: the command line has to start quickly.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from controller.client.errors import ClientError, Refused, TimeIsOver, Unreachable
+    from controller.client.exec import Completed, Output, Running
+    from controller.client.paddock import Paddock
+    from controller.client.sandbox import Sandbox
+
+_WHERE = {
+    "ClientError": "errors",
+    "Completed": "exec",
+    "Output": "exec",
+    "Paddock": "paddock",
+    "Refused": "errors",
+    "Running": "exec",
+    "Sandbox": "sandbox",
+    "TimeIsOver": "errors",
+    "Unreachable": "errors",
+}
+__all__ = [
+    "ClientError",
+    "Completed",
+    "Output",
+    "Paddock",
+    "Refused",
+    "Running",
+    "Sandbox",
+    "TimeIsOver",
+    "Unreachable",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

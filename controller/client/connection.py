@@ -1,0 +1,131 @@
+"""Speaks HTTP with the daemon. What it can't do becomes a ClientError that says what to do next."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from controller.client.credentials import authorization, trusted
+from controller.client.errors import ClientError, TimeIsOver, refusal
+from controller.client.server import Server, dial, locate, unreachable
+from controller.version import API_VERSION, VERSION
+
+PREFIX = f"/apis/{API_VERSION}"
+TABLE = {"Accept": "application/json;as=Table"}
+_AGENT = f"paddock/{VERSION}"
+
+
+class Connection:
+    """HTTP with one daemon, from any thread. Paths are relative to the API version unless they start with `/`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
+        # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
+        limits = httpx.Timeout(10.0, read=None)
+        headers = {"User-Agent": _AGENT, **authorization()}
+        self._http = httpx.Client(
+            base_url=server.url,
+            transport=transport,
+            timeout=limits,
+            headers=headers,
+            trust_env=False,
+            verify=trusted() if server.url.startswith("https") else True,
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        table: bool = False,
+        content_type: str = "",
+    ) -> Any:
+        """The JSON of the answer. Refused when the daemon says no. `content_type` is the body's, if not plain JSON."""
+        headers = {**(TABLE if table else {}), **({"Content-Type": content_type} if content_type else {})}
+        with self._in_words():
+            answer = self._http.request(method, full_path(path), params=params, json=json, headers=headers)
+            body = _json(answer)
+        if answer.is_error or body is None:
+            raise refusal(body, answer.status_code)
+        return body
+
+    def get(self, path: str, *, table: bool = False, **params: str) -> Any:
+        """GET; parameters that are empty are left out."""
+        return self.request("GET", path, params={key: value for key, value in params.items() if value}, table=table)
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """The pieces of an answer as they come."""
+        with self._in_words(), self._http.stream("GET", full_path(path), params=params) as answer:
+            if answer.is_error:
+                answer.read()
+                raise refusal(_json(answer), answer.status_code)
+            yield answer.iter_bytes()
+
+    @contextmanager
+    def lines(
+        self, path: str, params: Mapping[str, str], *, table: bool = False, seconds: float = math.inf
+    ) -> Iterator[Iterator[str]]:
+        """The lines of an answer as they come. TimeIsOver when none has come for `seconds`."""
+        limits = httpx.Timeout(10.0, read=None if math.isinf(seconds) else seconds)
+        headers = TABLE if table else None
+        try:
+            with (
+                self._in_words(),
+                self._http.stream("GET", full_path(path), params=params, headers=headers, timeout=limits) as answer,
+            ):
+                if answer.is_error:
+                    answer.read()
+                    raise refusal(_json(answer), answer.status_code)
+                yield answer.iter_lines()
+        except ClientError as error:
+            if isinstance(error.__cause__, httpx.ReadTimeout):
+                raise TimeIsOver(str(error)) from error
+            raise
+
+    def close(self) -> None:
+        """Free the connection."""
+        self._http.close()
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise unreachable(self.server, str(error)) from error
+        except httpx.HTTPError as error:
+            raise ClientError(
+                f"the connection to {self.server} broke: {error}; is the daemon still running?"
+            ) from error
+
+
+def connect(address: str | None = None) -> Connection:
+    """A connection to the daemon at that address, or to the one that `locate` finds. Raises BadAddress, Unreachable."""
+    server = locate(address)
+    if server.socket:
+        # httpcore never closes a socket whose connect failed, and its words are worse.
+        dial(server).close()
+    return Connection(server)
+
+
+def segment(text: str) -> str:
+    """A name as one part of a path."""
+    return quote(text, safe="")
+
+
+def full_path(path: str) -> str:
+    """A path relative to the API version as the server knows it."""
+    return path if path.startswith("/") else f"{PREFIX}/{path}"
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None

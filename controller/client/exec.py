@@ -1,0 +1,200 @@
+"""Commands in a sandbox: as a result, or as streams over a WebSocket.
+
+Its frames are those of v5.channel.k8s.io: the first byte is the channel.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from controller.client.connection import Connection
+from controller.client.errors import ClientError, refusal
+from controller.client.websocket import json_or_none, open_websocket
+
+_PROTOCOL = "v5.channel.k8s.io"
+_STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _SIGNAL = 0, 1, 2, 3, 4, 5
+_CLOSE_STDIN = b"\xff\x00"
+_STREAMS = {_STDOUT: "stdout", _STDERR: "stderr"}
+PIECE_BYTES = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of what a command writes; `stream` is stdout or stderr."""
+
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended.
+
+    Of long output the head and the tail are kept (then it is `truncated`), with a line between that counts the rest.
+    `timed_out`: it was killed because its time was over, and its exit code is 124.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    duration_seconds: float
+    truncated: bool
+    timed_out: bool
+
+
+class Running(Iterator[Output]):
+    """A command that runs: iterate for its output, to its end. Leaving it, or closing it, kills the command.
+
+    `exit_code` is None until the iteration has ended; `timed_out` says then whether it was killed because its time was
+    over. Iterating raises ClientError when the connection breaks. Other methods may be called from any thread.
+    """
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self._websocket = websocket
+        self.exit_code: int | None = None
+        self.timed_out = False
+        self._first: bytes | str | None = None
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_begun(self) -> None:
+        """Wait until it has begun: a box that sleeps is woken first. Raises as iterating does."""
+        if self._first is None:
+            self._first = self._receive()
+
+    def __next__(self) -> Output:
+        while self.exit_code is None:
+            self.wait_begun()
+            frame, self._first = self._first, None
+            if not isinstance(frame, bytes) or not frame:
+                continue
+            if frame[0] == _STATUS:
+                status = json_or_none(frame[1:])
+                self.timed_out = "TimedOut" in _causes(status)
+                self.exit_code = _exit_code(status)
+            elif frame[0] in _STREAMS and len(frame) > 1:
+                return Output(_STREAMS[frame[0]], frame[1:])
+        raise StopIteration
+
+    def _receive(self) -> bytes | str:
+        try:
+            return self._websocket.recv()
+        except ConnectionClosed as error:
+            raise ClientError(f"the connection broke: {error}; whether the command still runs is not known") from error
+
+    def write(self, data: bytes) -> bool:
+        """Pass on some of stdin; waits while the command does not read. False: it has ended, nobody takes more."""
+        return self._send(bytes((_STDIN,)) + data)
+
+    def end_of_input(self) -> bool:
+        """Close its stdin."""
+        return self._send(_CLOSE_STDIN)
+
+    def resize(self, rows: int, columns: int) -> bool:
+        """Tell the command's terminal its size."""
+        return self._send(bytes((_RESIZE,)) + json.dumps({"Width": columns, "Height": rows}).encode())
+
+    def signal(self, name: str) -> bool:
+        """Send a signal, such as `INT`, to the command and its children."""
+        return self._send(bytes((_SIGNAL,)) + json.dumps({"signal": name}).encode())
+
+    def feed(self, pieces: Iterable[bytes]) -> None:
+        """Write all of these, then close stdin; stops early when the command has ended.
+
+        Where the pieces fail, the command is let go of: half of the input must not look like all of it.
+        """
+        try:
+            if all(self.write(each) for each in pieces):
+                self.end_of_input()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._websocket.close()
+
+    def _send(self, frame: bytes) -> bool:
+        try:
+            self._websocket.send(frame)
+        except ConnectionClosed:
+            return False
+        return True
+
+
+def start(
+    connection: Connection,
+    path: str,
+    command: Sequence[str],
+    *,
+    stdin: bool = False,
+    tty: bool = False,
+    env: Mapping[str, str] | None = None,
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> Running:
+    """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
+    query = [("command", each) for each in command]
+    query += [("env", f"{name}={value}") for name, value in (env or {}).items()]
+    query += [("stdin", "true")] if stdin else []
+    query += [("tty", "true")] if tty else []
+    query += [("workingDir", working_dir)] if working_dir else []
+    query += [("timeoutSeconds", f"{timeout_seconds:g}")] if timeout_seconds is not None else []
+    return Running(open_websocket(connection.server, f"{path}/exec", query, protocol=_PROTOCOL))
+
+
+def run(
+    connection: Connection,
+    path: str,
+    command: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> Completed:
+    """Run a command in the sandbox at `path` to its end. Raises Refused where the daemon says no."""
+    asked = {
+        "command": list(command),
+        "env": dict(env or {}),
+        "workingDir": working_dir,
+        "stdin": base64.b64encode(stdin).decode(),
+        "encoding": "base64",
+        "timeoutSeconds": timeout_seconds,
+    }
+    done = connection.request("POST", f"{path}/exec", json=asked)
+    return Completed(
+        exit_code=done["exitCode"],
+        stdout=base64.b64decode(done["stdout"]),
+        stderr=base64.b64decode(done["stderr"]),
+        duration_seconds=done["durationSeconds"],
+        truncated=done["truncated"],
+        timed_out=done["timedOut"],
+    )
+
+
+def _exit_code(status: Any) -> int:
+    if isinstance(status, dict) and status.get("status") == "Success":
+        return 0
+    code = _causes(status).get("ExitCode")
+    if code is None:
+        raise refusal(status, 500)
+    return int(code)
+
+
+def _causes(status: Any) -> dict[str, str]:
+    """The messages by their reasons."""
+    causes = (status or {}).get("details", {}).get("causes", [])
+    return {str(each.get("reason")): str(each.get("message")) for each in causes}

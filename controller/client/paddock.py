@@ -1,0 +1,57 @@
+"""The daemon from a program's side: objects as dictionaries, and sandboxes to work in."""
+
+from types import TracebackType
+from typing import Any
+
+from controller.client.connection import connect, segment
+from controller.client.sandbox import Sandbox
+
+
+class Paddock:
+    """One daemon: that at `server` (unix:///path or http://host:port), else the one that `paddock` itself would find.
+
+    `namespace` is where objects are looked for. Use it in a `with`, or close it. Every method may raise a ClientError.
+    """
+
+    def __init__(self, server: str | None = None, *, namespace: str = "default") -> None:
+        self.connection = connect(server)
+        self.namespace = namespace
+
+    def __enter__(self) -> "Paddock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the connection."""
+        self.connection.close()
+
+    def sandbox(self, name: str) -> Sandbox:
+        """A handle; whether it is there shows when it is used."""
+        return Sandbox(self.connection, self.namespace, name)
+
+    def apply(self, text: str) -> list[dict[str, Any]]:
+        """Apply the documents of a spec file's text, all or none; what became of each."""
+        body = {"documents": [{"file": "request", "text": text}], "namespace": self.namespace}
+        items: list[dict[str, Any]] = self.connection.request("POST", "apply", json=body)["items"]
+        return items
+
+    def get(self, plural: str, name: str) -> dict[str, Any]:
+        """One object, such as `get("sandboxes", "quickstart")`. Refused (reason NotFound) when there is none."""
+        found: dict[str, Any] = self.connection.get(f"{self._path(plural)}/{segment(name)}")
+        return found
+
+    def list(self, plural: str, *, selector: str = "") -> list[dict[str, Any]]:
+        """All objects of a kind in the namespace, or those with these labels (`app=web,tier!=db`)."""
+        items: list[dict[str, Any]] = self.connection.get(self._path(plural), labelSelector=selector)["items"]
+        return items
+
+    def delete(self, plural: str, name: str) -> None:
+        """Ask for its deletion; it is gone once its container is."""
+        self.connection.request("DELETE", f"{self._path(plural)}/{segment(name)}")
+
+    def _path(self, plural: str) -> str:
+        return f"namespaces/{segment(self.namespace)}/{segment(plural)}"

@@ -1,0 +1,89 @@
+"""One sandbox from a program's side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from controller.client import exec as exec_
+from controller.client.connection import Connection, segment
+from controller.client.exec import Completed, Running
+
+
+class Sandbox:
+    """A sandbox by its name; nothing is asked until a method is called. Every method may raise a ClientError."""
+
+    def __init__(self, connection: Connection, namespace: str, name: str) -> None:
+        self.connection, self.namespace, self.name = connection, namespace, name
+
+    @property
+    def path(self) -> str:
+        """Where the API has it, below its version."""
+        return f"namespaces/{segment(self.namespace)}/sandboxes/{segment(self.name)}"
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Running:
+        """Start a command, to read its output as it comes. A box that idleness suspended is woken for it.
+
+        Past `timeout_seconds` the command is killed, and its exit code is 124; without it the daemon's own limit
+        holds, but for a terminal (`tty`); 0 is none.
+        """
+        return exec_.start(
+            self.connection,
+            self.path,
+            command,
+            stdin=stdin,
+            tty=tty,
+            env=env,
+            working_dir=working_dir,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def exec(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Completed:
+        """Run a command to its end, and gather what it wrote. `timeout_seconds` as for `start`.
+
+        For more than a few MiB of input or output use `start`.
+        """
+        return exec_.run(
+            self.connection,
+            self.path,
+            command,
+            stdin=stdin,
+            env=env,
+            working_dir=working_dir,
+            timeout_seconds=timeout_seconds,
+        )
+
+    @contextmanager
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since_seconds: float | None = None,
+        timestamps: bool = False,
+    ) -> Iterator[Iterator[bytes]]:
+        """What its first process has written, in pieces as they come; `tail` is a number of lines."""
+        wanted = {
+            "follow": "true" if follow else "",
+            "tailLines": "" if tail is None else str(tail),
+            "sinceSeconds": "" if since_seconds is None else f"{since_seconds:g}",
+            "timestamps": "true" if timestamps else "",
+        }
+        given = {key: value for key, value in wanted.items() if value}
+        with self.connection.stream(f"{self.path}/logs", given) as pieces:
+            yield pieces

@@ -1,0 +1,67 @@
+"""Chunks from one thread to another, bounded in bytes: how the engine's streams wait for their readers."""
+
+import threading
+from collections import deque
+
+from controller.ports import Chunk, StreamError
+
+_QUEUE_BYTES = 1 << 20
+
+
+class ByteQueue:
+    """Chunks from one thread to another, at most so many bytes of them."""
+
+    def __init__(self, limit_bytes: int = _QUEUE_BYTES) -> None:
+        self._limit = limit_bytes
+        self._changed = threading.Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._bytes = 0
+        self._ended = False
+        self._error: StreamError | None = None
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= self._limit
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def put(self, chunk: Chunk, patience_seconds: float | None) -> bool:
+        """Wait for room and add. False: nobody made room in time, or the reader has left."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.full or self._ended, patience_seconds)
+            if self.full or self._ended:
+                return False
+            self._chunks.append(chunk)
+            self._bytes += len(chunk.data)
+            self._changed.notify_all()
+            return True
+
+    def end(self, *last: Chunk, error: StreamError | None = None) -> None:
+        """Nothing comes after this; what is queued can still be read. The first end counts."""
+        with self._changed:
+            if not self._ended:
+                self._ended, self._error = True, error
+                self._chunks.extend(last)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """The reader has left."""
+        with self._changed:
+            self._chunks.clear()
+            self._bytes, self._ended, self._error = 0, True, None
+            self._changed.notify_all()
+
+    def get(self) -> Chunk:
+        """The next chunk. Raises StopIteration at the end, StreamError when it broke."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._chunks or self._ended)
+            if self._chunks:
+                chunk = self._chunks.popleft()
+                self._bytes -= len(chunk.data)
+                self._changed.notify_all()
+                return chunk
+            if self._error is not None:
+                raise self._error
+            raise StopIteration

@@ -1,0 +1,44 @@
+"""Attestation on demand: the box is read from inside anew, at once, and compared with what was rendered."""
+
+from dataclasses import dataclass, replace
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.plan.attest import Verdict, verdict
+from controller.plan.cases import case_of
+from controller.policy.levels import Policy
+from controller.ports import Clock, Engine
+from controller.service import errors
+from controller.service.diff import LastSnapshot
+from controller.service.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """The object, and what was found at `at` (Unix seconds)."""
+
+    obj: StoredObject
+    at: float
+    verdict: Verdict
+
+
+class Attest:
+    """The use-case. What is found goes into the engine's view too, so that the loop acts on it."""
+
+    def __init__(self, *, objects: Objects, engine: Engine, clock: Clock, snapshot: LastSnapshot) -> None:
+        self._objects, self._engine, self._clock, self._snapshot = objects, engine, clock, snapshot
+
+    def attest(self, kind: Kind, namespace: str, name: str) -> Attested:
+        """Read and compare. NotFound; ServiceUnavailable while the engine or the loop can't tell."""
+        obj = self._objects.get(kind, namespace, name)
+        last = self._snapshot()
+        sandbox = last.sandboxes.get(obj.uid) if last is not None else None
+        if last is None or sandbox is None:
+            raise errors.ServiceUnavailable("the daemon has not looked at it yet; ask again in a moment")
+        for each in self._engine.observe().containers.get(obj.uid, ()):
+            trouble = self._engine.look_at(each.id)
+            if trouble:
+                raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
+        now, observed = self._clock.now(), self._engine.observe()
+        case = case_of(replace(last, now=now, observed=observed), sandbox, Policy(host_cpus=observed.facts.cpus))
+        return Attested(obj, now, verdict(case))

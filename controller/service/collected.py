@@ -1,0 +1,86 @@
+"""A command's output gathered within bounds: the head and the tail of each stream, and how much was between."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from controller.ports import Chunk
+
+_MARK = b"\n[... %d bytes left out ...]\n"
+
+
+class Capped:
+    """The first and the last half of so many bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._room = limit_bytes - limit_bytes // 2
+        self._tail_bytes = limit_bytes // 2
+        self._head: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._held = 0  # bytes in the tail
+        self.omitted_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep of it what fits; the oldest of the tail goes."""
+        first, rest = data[: self._room], data[self._room :]
+        self._room -= len(first)
+        if first:
+            self._head.append(first)
+        if rest:
+            self._tail.append(rest)
+            self._held += len(rest)
+        while self._held > self._tail_bytes:
+            self._drop(self._held - self._tail_bytes)
+
+    def _drop(self, surplus: int) -> None:
+        oldest = self._tail.popleft()
+        kept = oldest[surplus:]
+        if kept:
+            self._tail.appendleft(kept)
+        gone = len(oldest) - len(kept)
+        self._held -= gone
+        self.omitted_bytes += gone
+
+    def whole(self) -> bytes:
+        """What was kept, with a line between head and tail that says how much is missing."""
+        mark = _MARK % self.omitted_bytes if self.omitted_bytes else b""
+        return b"".join((*self._head, mark, *self._tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A command that has ended, and what of its output was kept."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    stdout_omitted_bytes: int
+    stderr_omitted_bytes: int
+    timed_out: bool
+
+
+class Collector:
+    """Takes a command's chunks; `result` is there once the last one was its `exit`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._streams = {"stdout": Capped(limit_bytes), "stderr": Capped(limit_bytes)}
+        self._exit_code: int | None = None
+        self._timed_out = False
+
+    def add(self, chunk: Chunk) -> None:
+        """One more."""
+        if chunk.stream == "exit":
+            self._exit_code = int(chunk.data)
+        elif chunk.stream == "timeout":
+            self._timed_out = True
+        elif chunk.stream in self._streams:
+            self._streams[chunk.stream].add(chunk.data)
+
+    @property
+    def result(self) -> Collected | None:
+        """None while the command has not ended."""
+        if self._exit_code is None:
+            return None
+        out, err = self._streams["stdout"], self._streams["stderr"]
+        return Collected(
+            self._exit_code, out.whole(), err.whole(), out.omitted_bytes, err.omitted_bytes, self._timed_out
+        )

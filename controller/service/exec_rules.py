@@ -1,0 +1,57 @@
+"""What commands in boxes may take: how long, how many at a time, how much of their output is gathered."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from controller.ports import StreamError
+from controller.service import errors
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRules:
+    """The host's settings for commands. `timeout_seconds` holds where a request names none; 0: no limit."""
+
+    timeout_seconds: float = 300.0
+    per_sandbox: int = 32
+    output_bytes: int = 1 << 20
+
+    def timeout(self, asked: float | None, *, tty: bool) -> float | None:
+        """How long a command may run; None: as long as it likes, as a person at a terminal may unless told."""
+        seconds = asked if asked is not None else 0.0 if tty else self.timeout_seconds
+        return seconds or None
+
+
+@dataclass(slots=True)
+class Places:
+    """Counts the commands that run in each box."""
+
+    most: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _taken: dict[str, int] = field(default_factory=dict)
+
+    def check(self, uid: str, word: str) -> None:
+        """Raises TooManyRequests where no place is free."""
+        if (taken := self._taken.get(uid, 0)) >= self.most:
+            raise errors.TooManyRequests(
+                f"{word} runs {taken} commands already, and {self.most} are the most at a time; wait until one ends, "
+                "or raise exec_per_sandbox in the daemon's settings"
+            )
+
+    def take(self, uid: str, word: str) -> Callable[[], None]:
+        """Take a place; gives how to leave it. Raises StreamError where somebody was faster since `check`."""
+        with self._lock:
+            try:
+                self.check(uid, word)
+            except errors.TooManyRequests as error:
+                raise StreamError(str(error)) from error
+            self._taken[uid] = self._taken.get(uid, 0) + 1
+        return lambda: self._leave(uid)
+
+    def _leave(self, uid: str) -> None:
+        with self._lock:
+            left = self._taken[uid] - 1
+            if left:
+                self._taken[uid] = left
+            else:
+                del self._taken[uid]

@@ -1,0 +1,192 @@
+"""POST exec: one answer with all that became of a command; and what a terminal's client sends beside its input."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.sync.client import unix_connect
+
+from controller.ports import Chunk
+from controller.service.exec_rules import ExecRules
+from tests.helpers_api import World
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served
+
+
+@pytest.fixture
+def http(box: World) -> Iterator[httpx.Client]:
+    transport = httpx.HTTPTransport(uds=str(box.socket))
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
+        yield client
+
+
+def run(http: httpx.Client, **asked: Any) -> Any:
+    answer = http.post(f"{BASE}/exec", json={"command": ["a"], **asked})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_all_of_a_command_in_one_answer(http: httpx.Client, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("stderr", b"err"), Chunk("exit", b"3")))
+    done = run(http, command=["a", "b c"], env={"A": "1"}, workingDir="/tmp", timeoutSeconds=2.5)
+    assert done.pop("durationSeconds") >= 0
+    assert done == {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "ExecResult",
+        "stdout": "out\ufffd",
+        "stderr": "err",
+        "encoding": "utf-8",
+        "exitCode": 3,
+        "truncated": False,
+        "timedOut": False,
+        "stdoutOmittedBytes": 0,
+        "stderrOmittedBytes": 0,
+    }
+    _, asked = box.streams.asked[-1]
+    assert (asked["command"], asked["env"], asked["working_dir"]) == (("a", "b c"), {"A": "1"}, "/tmp")
+    assert (asked["timeout_seconds"], asked["stdin"], asked["tty"]) == (2.5, None, False)
+
+
+def test_without_a_limit_the_hosts_holds_and_nought_is_none(http: httpx.Client, box: World) -> None:
+    run(http)
+    run(http, timeoutSeconds=0)
+    assert [asked["timeout_seconds"] for _, asked in box.streams.asked] == [300, None]
+
+
+def test_a_command_that_was_killed_for_its_time_says_so(http: httpx.Client, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124")))
+    done = run(http)
+    assert (done["timedOut"], done["exitCode"]) == (True, 124)
+
+
+def test_long_output_keeps_head_and_tail(http: httpx.Client, box: World) -> None:
+    box.services.into_box.rules = ExecRules(output_bytes=8)
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"0123456789abcdef"), Chunk("exit", b"0")))
+    done = run(http)
+    assert (done["truncated"], done["stdoutOmittedBytes"], done["stderrOmittedBytes"]) == (True, 8, 0)
+    assert done["stdout"] == "0123\n[... 8 bytes left out ...]\ncdef"
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1)), max_size=20), st.binary())
+def test_every_byte_comes_through(
+    http: httpx.Client, box: World, pieces: list[tuple[str, bytes]], stdin: bytes
+) -> None:
+    taken: list[bytes] = []
+
+    def talk(stdin: Any, **_: Any) -> Iterator[Chunk]:
+        taken.extend(stdin or ())
+        yield from (Chunk(stream, data) for stream, data in pieces)
+        yield Chunk("exit", b"0")
+
+    box.streams.run = talk
+    done = run(http, encoding="base64", stdin=base64.b64encode(stdin).decode())
+    assert b"".join(taken) == stdin
+    for stream in ("stdout", "stderr"):
+        assert base64.b64decode(done[stream]) == b"".join(data for name, data in pieces if name == stream)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        ({"command": []}, 400, "command"),
+        ({"command": [""]}, 400, "no command to run"),
+        ({"command": ["a"], "timeoutSeconds": -1}, 400, "timeoutSeconds"),
+        ({"command": ["a"], "env": {"A=B": ""}}, 400, "env"),
+        ({"command": ["a"], "stdin": "?", "encoding": "base64"}, 400, "stdin is not base64"),
+        ({"command": ["a"], "nonsense": 1}, 400, "nonsense"),
+    ],
+)
+def test_what_can_not_be_run_is_refused(http: httpx.Client, asked: dict[str, Any], code: int, words: str) -> None:
+    answer = http.post(f"{BASE}/exec", json=asked)
+    assert answer.status_code == code
+    assert words in answer.json()["message"]
+
+
+def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
+    box.services.into_box._places.most = 1
+    box.streams.run = box.streams.endless
+    with unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a") as opened:
+        opened.recv()
+        answer = http.post(f"{BASE}/exec", json={"command": ["a"]})
+        assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
+    assert box.streams.closed.wait(30)
+
+
+def test_a_client_that_leaves_ends_the_command(http: httpx.Client, box: World) -> None:
+    box.streams.run = box.streams.endless
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(f"{BASE}/exec", json={"command": ["a"]}, timeout=0.5)
+    assert box.streams.closed.wait(30)
+
+
+class Steered(Iterator[Chunk]):
+    """A command that ends when it gets INT, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self._over = threading.Event()
+
+    def __next__(self) -> Chunk:
+        if self._over.is_set():
+            raise StopIteration
+        self._over.wait(60)
+        return Chunk("exit", b"130")
+
+    def resize(self, rows: int, columns: int) -> None:
+        self.told.append((rows, columns))
+
+    def signal(self, name: str) -> None:
+        self.told.append(name)
+        self._over.set()
+
+    def close(self) -> None:
+        self._over.set()
+
+
+def test_sizes_and_signals_reach_the_command_and_nonsense_does_not(box: World) -> None:
+    command = Steered()
+    box.streams.exec = lambda *_, **options: command if options["tty"] else None  # type: ignore[method-assign,assignment]
+    with unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a&tty=true") as opened:
+        for frame in (b"\x04nonsense", b'\x04{"Width": 0, "Height": 1}', b'\x04{"Width": "a"}', b"\x05[]", b"\x05"):
+            opened.send(frame)
+        opened.send(b"\x04" + json.dumps({"Width": 80, "Height": 24}).encode())
+        opened.send(b"\x05" + json.dumps({"signal": "INT"}).encode())
+        received = [bytes(each) for each in opened]
+    assert command.told == [(24, 80), "INT"]
+    assert b"130" in received[-1]
+
+
+def test_a_client_that_is_gone_is_noticed_though_the_command_takes_no_input(box: World) -> None:
+    """Nothing is read from it then: its end shows only when it is written to."""
+    command = Steered()
+    box.streams.exec = lambda *_, **__: command  # type: ignore[method-assign,assignment]
+    opened = unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a&stdin=true").__enter__()
+    assert opened.recv() == b"\x01"
+    sender = threading.Thread(target=_send_until_gone, args=(opened,), daemon=True)
+    sender.start()
+    assert opened.recv() == b"\x01", "it is looked for"
+    opened.socket.close()
+    assert command._over.wait(30)
+
+
+def _send_until_gone(opened: Any) -> None:
+    try:
+        while True:
+            opened.send(b"\x00" + b"x" * 65536)
+    except Exception:  # in whatever way a connection without a socket fails
+        return

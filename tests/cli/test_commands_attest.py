@@ -1,0 +1,97 @@
+"""`paddock attest`, as a person reads it and as a program does."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.inside import Inside
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.policy.levels import Policy
+from controller.policy.sandbox import render
+from controller.service.attest import Attest
+from tests.cli.conftest import Run
+from tests.fakes.inside import inside_of
+from tests.helpers_api import View, World
+
+Box = Callable[..., None]
+
+
+class Looking(View):
+    """A view that can be looked at again, and shows what it did."""
+
+    def look_at(self, container_id: str) -> str:
+        return "" if any(each.id == container_id for held in self.seen.containers.values() for each in held) else "gone"
+
+
+@pytest.fixture
+def box(world: World) -> Box:
+    """Makes a running box that is inside as it was rendered, but for what is said. To be asked for before `paddock`."""
+    view, known = Looking(), dict[str, Sandbox]()
+    attest = Attest(
+        objects=world.services.objects,
+        engine=view,
+        clock=world.clock,
+        snapshot=lambda: Snapshot(world.clock.now(), "i-1", known, view.seen),
+    )
+    world.services = replace(world.services, attest=attest)
+
+    def make(**changes: object) -> None:
+        world.apply()
+        obj = world.sandbox()
+        spec = SandboxSpec.model_validate(obj.spec)
+        assert spec.template is not None
+        config = render(spec, spec.template, name=obj.name, uid=obj.uid, policy=Policy()).config
+        inside: Inside = replace(inside_of(config, ("none",), {}), **changes)
+        shown = replace(view.show(obj), networks=("none",), config_hash=config.hash(), inside=inside)
+        view.seen = replace(view.seen, containers={obj.uid: (shown,)}, revision=1)
+        known[obj.uid] = Sandbox(obj, spec, spec.template)
+
+    return make
+
+
+def test_one_that_is_as_it_should_be(box: Box, paddock: Run) -> None:
+    box()
+    done = paddock("attest", "quickstart")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("sandbox/quickstart is secured\n")
+    assert "ok   seccomp " in done.output
+    assert "!!" not in done.output
+
+
+def test_one_that_is_not(box: Box, paddock: Run) -> None:
+    box(uid=0)
+    done = paddock("attest", "sandbox/quickstart")
+    assert done.exit_code == 1
+    assert "is NOT secured\n  NotSecured: user: found 0:20000, wanted 20000:20000\n" in done.stdout
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("!!")] == [["!!", "user"]]
+
+
+def test_one_that_can_not_be_read(box: Box, paddock: Run) -> None:
+    box(unread="run the daemon as root")
+    done = paddock("attest", "quickstart")
+    assert done.exit_code == 1
+    assert done.stdout == "sandbox/quickstart can't be attested\n  NotAttested: run the daemon as root\n"
+
+
+def test_as_a_program_reads_it(box: Box, paddock: Run) -> None:
+    box(seccomp=0)
+    done = paddock("attest", "quickstart", "-o", "json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["kind"], found["secured"], found["reason"]) == (
+        1,
+        "Attestation",
+        "False",
+        "NotSecured",
+    )
+    wrong = [each for each in found["facts"] if not each["holds"]]
+    assert wrong == [{"name": "seccomp", "found": "none", "wanted": "filter", "holds": False}]
+
+
+def test_before_anybody_has_looked(world: World, paddock: Run) -> None:
+    world.apply()
+    done = paddock("attest", "quickstart")
+    assert done.exit_code != 0
+    assert "ask again in a moment" in done.stderr

@@ -1,0 +1,3 @@
+from tests.helpers_fixtures import quiet as quiet
+from tests.helpers_fixtures import served as served
+from tests.helpers_fixtures import world as world

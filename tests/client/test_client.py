@@ -1,0 +1,95 @@
+"""The Python client against a served API: what a program gets, and how it fails."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.client import ClientError, Output, Paddock, Refused, Unreachable
+from controller.ports import Chunk
+from tests.helpers_api import QUICKSTART, World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def paddock(served: World) -> Iterator[Paddock]:
+    with Paddock(f"unix://{served.socket}") as made:
+        yield made
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served
+
+
+def test_objects_are_applied_got_listed_and_deleted(paddock: Paddock) -> None:
+    assert [each["result"] for each in paddock.apply(QUICKSTART)] == ["created"]
+    assert paddock.get("sandboxes", "quickstart")["metadata"]["labels"] == {"app": "demo"}
+    assert [each["metadata"]["name"] for each in paddock.list("sandboxes", selector="app=demo")] == ["quickstart"]
+    assert paddock.list("sandboxes", selector="app=other") == []
+    paddock.delete("sandboxes", "quickstart")
+    assert "deletionTimestamp" in paddock.get("sandboxes", "quickstart")["metadata"]
+
+
+def test_a_refusal_has_its_reason(paddock: Paddock) -> None:
+    with pytest.raises(Refused, match="not found") as caught:
+        paddock.get("sandboxes", "nope")
+    assert (caught.value.reason, caught.value.code) == ("NotFound", 404)
+    with pytest.raises(Refused, match="not found"):
+        paddock.sandbox("nope").exec(["true"])
+
+
+def test_nobody_there_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="paddock serve"):
+        Paddock(f"unix://{tmp_path}/none.sock")
+    with pytest.raises(ClientError, match="no address"):
+        Paddock("ftp://x")
+
+
+def test_a_command_runs_to_its_end(paddock: Paddock, box: World) -> None:
+    def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
+        for data in stdin:
+            yield Chunk("stdout", data)
+        yield Chunk("stderr", b"err\xff")
+        yield Chunk("exit", b"3")
+
+    box.streams.run = cat
+    data = bytes(range(256)) * 1000
+    done = paddock.sandbox("quickstart").exec(["cat"], stdin=data, env={"A": "1"}, timeout_seconds=5)
+    assert (done.exit_code, done.stdout, done.stderr) == (3, data, b"err\xff")
+    assert box.streams.asked[-1][1]["env"] == {"A": "1"}
+
+
+def test_output_is_read_as_it_comes_and_leaving_ends_the_command(paddock: Paddock, box: World) -> None:
+    box.streams.run = box.streams.endless
+    with paddock.sandbox("quickstart").start(["a"]) as running:
+        assert next(running) == Output("stdout", b"first\n")
+        assert running.exit_code is None
+    assert box.streams.closed.wait(30)
+
+
+def test_logs(paddock: Paddock, box: World) -> None:
+    with paddock.sandbox("quickstart").logs(tail=5) as pieces:
+        assert b"".join(pieces) == b"hello\n"
+    assert box.streams.asked[-1][1]["tail"] == 5
+
+
+def test_importing_it_loads_nothing_until_it_is_used() -> None:
+    asked = "print('httpx' in sys.modules)"
+    code = f"import sys, controller.client; {asked}; controller.client.Paddock; {asked}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_what_it_does_not_have_is_an_attribute_error() -> None:
+    import controller.client
+
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = controller.client.Nothing

@@ -1,0 +1,68 @@
+"""What every engine tells of the inside of a box: as it was rendered, and otherwise once somebody has been at it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.action import SignalContainer
+from controller.kinds.container import ContainerConfig
+from controller.kinds.inside import Inside
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.attest import differing, facts
+from controller.policy.levels import Policy
+from controller.policy.sandbox import render
+from tests.contract.engine_worlds import TINY, World, docker_world, fake_world, ok
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield made.settled()
+
+
+def rendered(level: str) -> ContainerConfig:
+    asked = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
+    assert asked.template is not None
+    return render(asked, asked.template, name="box", uid="a", policy=Policy()).config
+
+
+def run(world: World, uid: str, wanted: ContainerConfig) -> Inside:
+    fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
+    found = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("level", ["full-isolation", "development", "build", "production"])
+def test_a_box_is_inside_as_its_level_was_rendered(world: World, level: str) -> None:
+    wanted = rendered(level)
+    inside = run(world, world.new_uid(), wanted)
+    assert inside.unread == ""
+    assert differing(facts(wanted, inside)) == ""
+    if level != "full-isolation":
+        assert "read-only root: found no" in differing(facts(rendered("full-isolation"), inside))
+
+
+def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
+    uid = world.new_uid()
+    assert world.made(uid).inside is None
+    box = world.running(uid)
+    assert box.inside is not None
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    assert world.only(uid).inside is None
+
+
+def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) -> None:
+    wanted, uid = rendered("full-isolation"), world.new_uid()
+    run(world, uid, wanted)
+    box = world.only(uid)
+    world.hand.open_root(box.name)
+    assert world.engine.look_at(box.id) == ""
+    inside = world.only(uid).inside
+    assert inside is not None
+    assert differing(facts(wanted, inside)) == "read-only root: found no, wanted yes"
+
+
+def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> None:
+    assert "no such container" in world.engine.look_at("0" * 64).lower()

@@ -1,0 +1,143 @@
+"""Commands on a real engine: terminals, signals, and that the end of their time is the end of all they started."""
+
+import contextlib
+import queue
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from controller.kinds.observed import Container
+from controller.ports import Chunk, ExecStream, StreamError
+from tests.contract.engine_worlds import World, docker_world, read_all
+from tests.daemon import wait_for
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with docker_world() as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def box(world: World) -> Container:
+    return world.running(world.new_uid())
+
+
+def until(stream: Iterator[Chunk], words: bytes) -> bytes:
+    """Read until these words have come."""
+    said = b""
+    while words not in said:
+        said += next(stream).data
+    return said
+
+
+def processes(world: World, box: Container) -> str:
+    return read_all(world.streams.exec(box.id, ["ps"]))[0].decode()
+
+
+def in_time(world: World, box: Container, command: Sequence[str], seconds: float = 1.0) -> tuple[list[str], list[str]]:
+    """Run a command past its time: the names of its last two chunks, and what was left by then."""
+    left: list[str] = []
+    stream = world.streams.exec(box.id, command, timeout_seconds=seconds, escaped=left.append)
+    chunks = list(stream)
+    assert chunks[-1].data == b"124"
+    return [each.stream for each in chunks[-2:]], left
+
+
+class Typist:
+    """Input that comes when the test says so."""
+
+    def __init__(self) -> None:
+        self._keys: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.type = self._keys.put
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._keys.get, b"")
+
+
+@pytest.fixture
+def typist() -> Iterator[Typist]:
+    made = Typist()
+    yield made
+    made.type(b"")
+
+
+def test_a_terminal_has_the_size_it_is_given(world: World, box: Container, typist: Typist) -> None:
+    script = "echo begun; read _; stty size; read _; stty size; exit 7"
+    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    until(stream, b"begun")
+    stream.resize(30, 90)
+    typist.type(b"\n")
+    until(stream, b"30 90")
+    stream.resize(41, 123)
+    typist.type(b"\n")
+    until(stream, b"41 123")
+    assert list(stream)[-1] == Chunk("exit", b"7")
+
+
+def test_a_terminal_is_one(world: World, box: Container, typist: Typist) -> None:
+    script = "test -t 0 && test -t 1 && echo yes >&2"
+    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    assert read_all(stream) == (b"yes\r\n", b"", b"0")
+
+
+def test_no_key_is_held_back(world: World, box: Container, typist: Typist) -> None:
+    """The engine's own escape sequence would begin with Ctrl-P, and wait for what follows it."""
+    script = "stty raw -echo; echo begun; head -c 1 | od -An -b"
+    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    until(stream, b"begun")
+    typist.type(b"\x10")
+    until(stream, b"020")
+
+
+@pytest.mark.parametrize(("name", "code"), [("INT", b"130"), ("TERM", b"143"), ("KILL", b"137")])
+def test_a_signal_reaches_the_command(world: World, box: Container, name: str, code: bytes) -> None:
+    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+    assert next(stream).data == b"begun\n"
+    stream.signal(name)
+    assert list(stream)[-1].data == code
+
+
+def test_a_signal_that_is_none_is_said_so(world: World, box: Container) -> None:
+    with contextlib.closing(world.streams.exec(box.id, ["sleep", "1000"])) as stream:
+        assert isinstance(stream, ExecStream)
+        with pytest.raises(StreamError, match="no signal `NOPE`"):
+            stream.signal("NOPE")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 4321 & sleep 4321",
+        "setsid sleep 4321 & sleep 1000",
+        "setsid sh -c 'setsid sleep 4321 & sleep 4321' & exit 0",
+        "trap '' TERM INT HUP; while :; do sleep 4321; done",
+    ],
+)
+def test_time_over_ends_all_that_can_be_told_to_be_the_commands(world: World, box: Container, script: str) -> None:
+    ends, left = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
+    assert (ends, left) == (["timeout", "exit"], [])
+    assert "sleep 4321" not in processes(world, box)
+
+
+def test_what_may_be_the_commands_but_can_not_be_told_is_counted(world: World, box: Container) -> None:
+    _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"])
+    assert left == ["processes that can't be told from the box's own"]
+    assert "sleep 4321" in processes(world, box)
+
+
+def test_other_commands_are_let_be(world: World, box: Container) -> None:
+    with contextlib.closing(world.streams.exec(box.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])) as other:
+        assert next(other).data == b"begun\n"
+        _, left = in_time(world, box, ["sleep", "1000"])
+        assert left == []
+        assert "sleep 5432" in processes(world, box)
+
+
+def test_a_reader_that_leaves_ends_what_left_the_group(world: World, box: Container) -> None:
+    stream = world.streams.exec(box.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
+    assert next(stream).data == b"begun\n"
+    stream.close()
+    wait_for("its end", lambda: "sleep 4321" not in processes(world, box))

@@ -1,0 +1,91 @@
+"""Reading a box from inside: the kernel's files as they are written, and the host's own hand in a real box."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine.inside import parse_mounts, read_inside
+from controller.policy.attest import differing, facts
+from tests.contract.engine_worlds import World, docker_world
+from tests.contract.test_engine_attest import rendered, run
+from tests.daemon import docker, running
+from tests.e2e.test_sandbox import box, container, ready
+
+MOUNTINFO = """\
+100 99 0:50 / / rw,relatime master:1 - overlay overlay ro,lowerdir=/a,upperdir=/b
+101 100 0:51 / /tmp rw,nosuid,nodev,noexec - tmpfs tmpfs rw,size=65536k,uid=20000
+102 100 0:52 / /a\\040b rw - tmpfs tmpfs rw,nr_blocks=2
+103 100 0:53 / /tmp ro - ext4 /dev/sda1 rw
+104 100 0:54 / /shm rw - tmpfs shm rw
+"""
+
+
+def test_of_several_mounts_at_one_path_the_uppermost_counts() -> None:
+    found = {each.path: each for each in parse_mounts(MOUNTINFO)}
+    assert list(found) == ["/", "/a b", "/tmp", "/shm"]
+    assert not found["/"].writable  # the file system itself is read-only
+    assert (found["/tmp"].kind, found["/tmp"].writable) == ("ext4", False)
+    assert (found["/a b"].size_bytes, found["/shm"].size_bytes) == (2 * os.sysconf("SC_PAGE_SIZE"), 0)
+
+
+def test_a_process_that_is_not_the_containers_tells_nothing(tmp_path: Path) -> None:
+    assert "on the engine's own host" in read_inside(os.getpid(), "0" * 64).unread
+    assert "can't be read" in read_inside(1 << 30, "0" * 64).unread
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "cgroup").write_text("0::/docker/abc\n")
+    assert "can't be read" in read_inside(5, "abc", tmp_path).unread
+    (tmp_path / "5" / "comm").write_text("sleep\n")
+    (tmp_path / "5" / "status").write_text("Name:\tsleep\n")
+    (tmp_path / "5" / "uid_map").write_text("0 100000 65536\n")
+    (tmp_path / "5" / "gid_map").write_text("0 100000 65536\n")
+    assert "please report this" in read_inside(5, "abc", tmp_path).unread
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with docker_world() as made:
+        yield made.settled()
+
+
+@pytest.mark.docker
+def test_an_interface_put_into_a_box_is_told(world: World) -> None:
+    wanted, uid = rendered("full-isolation"), world.new_uid()
+    run(world, uid, wanted)
+    found = world.only(uid)
+    link = ["ip", "link", "add", "name", "p0", "type", "veth", "peer", "name", "p1"]
+    subprocess.run(["nsenter", "--target", str(found.pid), "--net", *link], check=True)
+    assert differing(facts(wanted, read_inside(found.pid, found.id))) == "network interfaces: found p0, p1, wanted none"
+
+
+@pytest.mark.docker
+def test_reading_is_quick(world: World) -> None:
+    """Under 15 ms, by processor time: the machine may be busy otherwise."""
+    uid = world.new_uid()
+    run(world, uid, rendered("full-isolation"))
+    found, begun = world.only(uid), time.process_time()
+    for _ in range(100):
+        read_inside(found.pid, found.id)
+    assert time.process_time() - begun < 1.5
+
+
+@pytest.mark.docker
+def test_a_daemon_attests_what_it_starts_and_kills_what_was_tampered_with(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.apply(box("own"))
+        ready(daemon, "own")
+        found = json.loads(daemon.paddock("attest", "own", "-o", "json").stdout)
+        assert (found["secured"], found["message"]) == ("True", "read back from inside as rendered")
+        daemon.paddock("wait", "--for=condition=Secured", "--timeout=30s", "sandbox/own")
+        pid = str(container(daemon, "own")["State"]["Pid"])
+        subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
+        told = daemon.paddock("attest", "own", check=False)
+        assert told.returncode == 1
+        assert "read-only root: found no, wanted yes" in told.stdout
+        daemon.paddock("wait", "--for=condition=Secured=False", "--timeout=30s", "sandbox/own")
+        daemon.paddock("wait", "--for=jsonpath={.status.lastTermination.reason}=Killed", "--timeout=30s", "sandbox/own")
+        assert docker("inspect", "--format", "{{.State.Status}}", container(daemon, "own")["Id"]).strip() == "exited"

@@ -1,0 +1,60 @@
+"""What is true inside a fake box: as a Docker Engine and its kernel make it of a config."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from controller.kinds.container import ContainerConfig
+from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.policy.attest import mask_of
+
+_ALWAYS = (
+    Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
+    Mounted("/dev", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
+    Mounted("/dev/mqueue", "mqueue", writable=True, nosuid=True, nodev=True, noexec=True),
+    Mounted("/sys", "sysfs", writable=False, nosuid=True, nodev=True, noexec=True),
+    Mounted("/proc/sys", "proc", writable=False, nosuid=True, nodev=True, noexec=True),
+    Mounted("/proc/keys", "tmpfs", writable=True, nosuid=True, size_bytes=64 << 20),
+)
+_IMAGES_USER = (20000, 20000)
+
+
+def inside_of(config: ContainerConfig | None, networks: tuple[str, ...], tampered: Mapping[str, Any]) -> Inside:
+    """The inside of a running box; of one that was not made by Paddock, nothing is known."""
+    if config is None:
+        return Inside(unread="not one of ours")
+    untouched = _inside_of(config, networks)
+    return replace(untouched, **tampered) if tampered else untouched
+
+
+@cache
+def _inside_of(config: ContainerConfig, networks: tuple[str, ...]) -> Inside:
+    uid, _, gid = config.user.partition(":")
+    ids = (int(uid), int(gid or 0)) if uid.isdigit() else _IMAGES_USER
+    bounding = mask_of(config.capabilities)
+    reach = tuple(f"eth{number}" for number, each in enumerate(networks) if each != "none")
+    return Inside(
+        uid=ids[0],
+        gid=ids[1],
+        groups=(ids[1],),
+        capabilities=bounding if ids[0] == 0 else 0,
+        bounding=bounding,
+        no_new_privileges="no-new-privileges:true" in config.security_options,
+        seccomp=SECCOMP_FILTER,
+        mounts=tuple(_mounts(config)),
+        interfaces=reach,
+        routes=reach,
+    )
+
+
+def _mounts(config: ContainerConfig) -> list[Mounted]:
+    root = Mounted("/", "overlay", writable=not config.read_only_root)
+    shm = Mounted("/dev/shm", "tmpfs", writable=True, nosuid=True, nodev=True, noexec=True, size_bytes=config.shm_bytes)
+    folders = [
+        Mounted(
+            each.path, "tmpfs", writable=True, nosuid=True, nodev=True, noexec=each.noexec, size_bytes=each.size_bytes
+        )
+        for each in config.tmpfs
+    ]
+    return [root, *_ALWAYS, shm, *folders]

@@ -1,0 +1,89 @@
+"""A PostgreSQL server of the test's own, which may be cut and started again."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.daemon import wait_for
+
+_OPTIONS = {"listen_addresses": "", "fsync": "off", "max_connections": "50"}
+
+
+class Postgres:
+    """One cluster in one folder, reached by a socket in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._bin = folder, _programs()
+        self._as = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
+        if self._as:
+            user = pwd.getpwnam("postgres")
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        self._run("initdb", "--pgdata", str(folder / "data"), "--username=postgres", "--auth=trust", "--no-sync")
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+
+    def start(self) -> "Postgres":
+        """Start it, and wait until it answers."""
+        words = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
+        options = f"{words} -c unix_socket_directories={self._folder}"
+        self._control("--log", str(self._folder / "log"), "--wait", "--options", options, "start")
+        return self
+
+    def cut(self) -> None:
+        """As a power cut would end it: every connection breaks, and nothing is tidied up."""
+        self._control("--mode", "immediate", "--wait", "stop")
+
+    def freeze(self) -> None:
+        """It hangs: it takes connections, and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        if (self._folder / "data/postmaster.pid").exists():
+            self.thaw()
+            self.cut()
+
+    def _signal(self, number: signal.Signals) -> None:
+        main = int((self._folder / "data/postmaster.pid").read_text().split()[0])
+        children = (Path(f"/proc/{main}/task/{main}/children")).read_text().split()
+        for pid in (main, *map(int, children)):
+            os.kill(pid, number)
+
+    def _control(self, *arguments: str) -> None:
+        self._run("pg_ctl", "--pgdata", str(self._folder / "data"), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # Not to a pipe: the server inherits it, and would keep it open.
+        with (self._folder / "said").open("ab") as said:
+            done = subprocess.run(
+                [*self._as, str(self._bin / program), *arguments], cwd="/", stdout=said, stderr=said, timeout=120
+            )
+        assert done.returncode == 0, (self._folder / "said").read_text()
+
+
+def _programs() -> Path:
+    """The folder of PostgreSQL's programs, which Debian keeps off the PATH."""
+    found = [Path(each) for each in (shutil.which("initdb"),) if each]
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert found, "PostgreSQL is not installed here"
+    return found[-1].resolve().parent
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A server that is up, and gone at the end with its data."""
+    folder = Path(tempfile.mkdtemp(prefix="pdk-pg-"))  # a socket's path has little room
+    server = Postgres(folder)
+    try:
+        yield server.start()
+    finally:
+        server.close()
+        wait_for("the server has ended", lambda: not (folder / "data/postmaster.pid").exists())
+        shutil.rmtree(folder)

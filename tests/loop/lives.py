@@ -1,0 +1,218 @@
+"""Lives in which everything of one feature happens once; and a house whose doors die with the daemon, too.
+
+A step may be taken again after a crash in it, as a person does who got no answer: each one says what is to be so.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import text
+
+from controller.kinds.observed import State
+from controller.kinds.registry import discover
+from controller.service import errors
+from controller.service.apply import Source
+from controller.service.services import Services
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, FusedStore, House
+
+Step = Callable[["CrashingHouse"], None]
+SMALL: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+BIG: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "128Mi", "pids": 16}}
+
+
+class CrashingHouse(House):
+    """A House in which applying and deleting are steps of the daemon's, too."""
+
+    def __init__(self, world: World, store: Any) -> None:
+        self.world = world
+        super().__init__(store)
+        self.engine.at_rest = True
+
+    def _services(self) -> Services:
+        real, self.store = self.store, FusedStore(self.store, self.fuse)  # type: ignore[assignment]
+        try:
+            return super()._services()
+        finally:
+            self.store = real
+
+    def put(self, kind: str, name: str, owners: tuple[str, ...] = (), **spec: Any) -> None:
+        references = [{"kind": "Sandbox", "name": each} for each in owners]
+        metadata: dict[str, Any] = {"name": name, **({"ownerReferences": references} if owners else {})}
+        document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        self.services.apply.apply([Source("test", json.dumps(document))])
+
+    def gone(self, name: str, kind: str = "Sandbox", propagation: Any = None) -> None:
+        """Delete it, unless that was done already."""
+        found = discover().by_name(kind)
+        assert found is not None
+        options = {"propagation": propagation} if propagation else {}
+        try:
+            self.services.objects.delete(found, "default", name, **options)
+        except errors.NotFound:
+            return
+
+    def meddle(self, name: str, what: str, *arguments: Any) -> None:
+        """Something by hand, where it can be done."""
+        container = self.container_name(name)
+        if self.engine.exists(container) and self.engine.box(container).state is State.RUNNING:
+            getattr(self.engine, what)(container, *arguments)
+
+    def forget(self, name: str) -> None:
+        """An object's rows go behind everybody's back; the next daemon finds what is left of it."""
+        with self.world.database() as database, database.writing() as connection:
+            connection.execute(text("DELETE FROM objects WHERE name = :name"), {"name": name})
+        self.daemon()
+
+    def empty(self) -> None:
+        """Make the store as good as new for another life in it."""
+        self.daemon()
+        self.engine.go_down()
+        self.engine.come_up()
+        for kind in ("Sandbox", "SandboxPool", "SandboxTemplate", "Quota"):
+            for obj in self.store.list(kind)[0]:
+                self.gone(obj.name, kind)
+        self.settle()
+        assert (self.ours(), list(self.store.instances())) == ({}, [])
+        self.close()
+
+    def picture(self) -> Mapping[str, Any]:
+        """What everything came to, as far as it is the same however often a daemon died on the way."""
+        seen: dict[str, Any] = {}
+        for kind in ("Sandbox", "SandboxPool", "SandboxTemplate", "Quota"):
+            for obj in self.store.list(kind)[0]:
+                conditions = [f"{it['type']}={it['status']}" for it in obj.status.get("conditions", ())]
+                kept = ("used", "replicas", "readyReplicas", "claimedReplicas")
+                counts = {key: value for key, value in obj.status.items() if key in kept}
+                seen[f"{kind}/{obj.name}"] = (conditions, counts, bool(obj.deleted_at), obj.finalizers)
+        held = self.store.instances()
+        seen["instances"] = sorted((each.role, each.reserves.memory_bytes) for each in held)
+        boxes = [found for group in self.engine.observe().containers.values() for found in group]
+        seen["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
+        return seen
+
+    def check(self, *, swept: bool = False) -> None:
+        """What holds at rest, in every life: a container each at most, and nothing foreign is touched.
+
+        `swept`: also what was nobody's has gone.
+        """
+        ours = self.ours()
+        assert all(len(names) == 1 for names in ours.values()), ours
+        assert not swept or ours.keys() <= {each.uid for each in self.store.instances()}, "a container without a record"
+        assert self.engine.box("somebody-elses").state is State.RUNNING
+
+
+def _answering(house: CrashingHouse, *, alive: int) -> None:
+    """The box's port answers its readiness, and its command says whether it is alive."""
+    house.engine.execs["alive"] = alive
+    if house.get("web") is not None:
+        house.engine.answers[house.container_name("web"), 8500] = 200
+
+
+def _probed(house: CrashingHouse) -> None:
+    probes = {
+        "readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15},
+        "liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5, "failureThreshold": 2},
+    }
+    house.apply("web", template=probes, lifecycle={"keepRunning": True})
+    _answering(house, alive=0)
+
+
+def _ailing(house: CrashingHouse) -> None:
+    _answering(house, alive=1)
+    house.settle(seconds=12)
+    _answering(house, alive=0)
+
+
+def _used(house: CrashingHouse) -> None:
+    """As an exec does: begun, waited for, over."""
+    found = house.get("web")
+    assert found is not None
+    house.activity.begin(found.uid, asks=True)
+    house.settle(seconds=5)
+    house.activity.end(found.uid, asks=True)
+    house.settle(seconds=5)
+    assert house.condition("web", "Ready") == "True Running"
+
+
+def _idler(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
+    house.apply(name, lifecycle={"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, **lifecycle})
+
+
+def _finite(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
+    lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 20, "shutdownGracePeriodSeconds": 5, **lifecycle}
+    house.apply(name, restartPolicy="Never", lifecycle=lifecycle)
+
+
+def _hurry(house: CrashingHouse) -> None:
+    found = house.get("web")
+    if found is not None and found.deleted_at is None:
+        house.apply("web", restartPolicy="OnFailure", lifecycle={"ttlSecondsAfterFinished": 5})
+
+
+LIVES: Mapping[str, tuple[Step, ...]] = {
+    "a pool is filled, claimed from, refilled, replaced and deleted": (
+        lambda house: house.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"]),
+        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=2, maxReplicas=4),
+        lambda house: house.put("Sandbox", "a", templateRef={"name": "t"}, resources=BIG),
+        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Require"),
+        lambda house: house.meddle("a", "kill"),
+        lambda house: house.put("SandboxTemplate", "t", image="other:1", command=["sleep", "1000000"]),
+        lambda house: house.gone("a"),
+        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=4),
+        lambda house: house.gone("warm", "SandboxPool"),
+    ),
+    "probes make it ready, end it, and make it ready again": (
+        _probed,
+        lambda house: _answering(house, alive=0),
+        _ailing,
+        lambda house: _answering(house, alive=0),
+        lambda house: house.meddle("web", "kill"),
+        lambda house: house.clock.advance(1000),
+    ),
+    "idleness stops one and deletes another, and use wakes": (
+        lambda house: _idler(house, "web"),
+        lambda house: house.settle(seconds=130),
+        _used,
+        lambda house: house.settle(seconds=130),
+        lambda house: _idler(house, "other", onIdle="Delete") if house.get("done") is None else None,
+        lambda house: house.settle(seconds=130),
+        _used,
+    ),
+    "a quota is waited for, grown, shrunk, and grown into": (
+        lambda house: house.put("Quota", "main", hard={"memory": "100Mi"}),
+        lambda house: house.apply("a", resources=SMALL),
+        lambda house: house.apply("b", resources=SMALL),
+        lambda house: house.put("Quota", "main", hard={"memory": "128Mi"}),
+        lambda house: house.apply("a", resources=BIG),
+        lambda house: house.put("Quota", "main", hard={"memory": "256Mi"}),
+        lambda house: house.apply("a", resources=SMALL),
+        lambda house: house.put("Quota", "main", hard={"memory": "64Mi"}),
+        lambda house: house.gone("b"),
+        lambda house: house.apply("c", resources=SMALL),
+        lambda house: house.gone("a"),
+    ),
+    "owners take their dependents along": (
+        lambda house: house.put("Sandbox", "a", template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda house: house.put("Sandbox", "b", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda house: house.put("Sandbox", "c", ("b",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda house: house.gone("b", propagation="Foreground"),
+        lambda house: house.put("Sandbox", "d", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda house: house.gone("a", propagation="Background"),
+        lambda house: house.apply("z"),
+    ),
+    "what lost its record is swept": (
+        lambda house: [house.apply(name) for name in ("a", "b", "c")] and None,
+        lambda house: house.forget("a"),
+        lambda house: house.forget("b"),
+    ),
+    "what is finished is deleted in its time": (
+        lambda house: _finite(house, "done", activeDeadlineSeconds=100),
+        lambda house: house.apply("web", restartPolicy="OnFailure"),
+        lambda house: house.settle(seconds=90),
+        lambda house: house.meddle("web", "exit", 0),
+        lambda house: house.settle(seconds=200),
+        _hurry,
+    ),
+}

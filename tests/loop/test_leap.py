@@ -1,0 +1,85 @@
+"""The wall clock is set: no box counts as idle for that, and the schedule starts over."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.observed import State
+from controller.loop.leap import Leap
+from controller.loop.schedule import Schedule
+from controller.ports import NullMeter
+from tests.conftest import HandClock
+from tests.contract.store_worlds import World
+from tests.daemon import wait_for
+from tests.loop.house import House
+
+IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 0}
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    made.engine.at_rest = True
+    yield made
+    made.close()
+
+
+def test_the_passing_of_time_is_no_leap() -> None:
+    clock, ticks, told = HandClock(), HandClock(5.0), []
+    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    for _ in range(3):
+        clock.advance(1000)
+        ticks.advance(1001)
+        assert not leap.noticed()
+    assert told == []
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_leap_is_noticed_once(seconds: float) -> None:
+    clock, ticks, told = HandClock(), HandClock(5.0), []
+    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    clock.advance(seconds)
+    assert [leap.noticed(), leap.noticed(), told] == [True, False, [1]]
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_clock_that_is_set_stops_no_box(house: House, seconds: float) -> None:
+    house.ticks = HandClock().now
+    house.daemon()
+    house.apply("web", lifecycle=IDLE)
+    house.settle(seconds=0)
+    house.clock.advance(seconds)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "True Running"
+
+
+def test_idleness_is_counted_from_the_leap(house: House) -> None:
+    ticks = HandClock()
+    house.ticks = ticks.now
+    house.daemon()
+    house.apply("web", lifecycle=IDLE)
+    house.settle(seconds=0)
+    box = house.engine.box(house.container_name("web"))
+    house.clock.advance(3600)
+    house.settle(seconds=0)
+    assert box.state is State.RUNNING
+    for _ in range(65):
+        house.clock.advance(1)
+        ticks.advance(1)
+        house.settle(seconds=0)
+    assert box.state is State.EXITED
+    assert house.condition("web", "Suspended") == "True IdleReaped"
+
+
+def test_a_schedule_that_is_reset_is_due_at_once() -> None:
+    ran: list[int] = []
+    schedule = Schedule(NullMeter())
+    schedule.every("rare", 10_000, 0, lambda: ran.append(1))
+    schedule.start()
+    try:
+        assert ran == []
+        schedule.reset()
+        wait_for("it ran", lambda: ran)
+    finally:
+        schedule.stop()

@@ -1,0 +1,121 @@
+"""Attestation compares: what is inside as it was rendered differs in nothing, and each way to be wider is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.kinds.container import ContainerConfig
+from controller.kinds.inside import Inside, Mounted
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.attest import CAPABILITIES, differing, facts, hides, mask_of, names_of
+from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.sandbox import render
+from tests.fakes.inside import inside_of
+
+
+def rendered(level: str = "full-isolation", **template: Any) -> ContainerConfig:
+    asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level, **template}})
+    assert asked.template is not None
+    return render(asked, asked.template, name="a", uid="a", policy=Policy()).config
+
+
+CONFIG = rendered()
+INSIDE = inside_of(CONFIG, ("none",), {})
+
+
+def mounts(**changes: Any) -> tuple[Mounted, ...]:
+    """The mounts inside, with fields of some of them changed: by path, or a new one at a path that is not there."""
+    found = {each.path: each for each in INSIDE.mounts}
+    for path, fields in changes["at"].items():
+        found[path] = replace(found.get(path, Mounted(path, "ext4", writable=True)), **fields)
+    return tuple(each for path, each in found.items() if path not in changes.get("without", ()))
+
+
+@pytest.mark.parametrize("level", sorted(BUILT_IN))
+@pytest.mark.parametrize("user", ["20000:20000", "0:0"])
+def test_a_box_as_it_was_rendered_differs_in_nothing(level: str, user: str) -> None:
+    config = rendered(level, user=user, tmpfs=[{"mountPath": "/data", "size": "4Ki"}])
+    assert differing(facts(config, inside_of(config, (config.network_mode,), {}))) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"uid": 0}, "user: found 0:20000, wanted 20000:20000"),
+        ({"gid": 0}, "user: found 20000:0, wanted 20000:20000"),
+        ({"groups": (0, 27, 20000)}, "groups of the host's users: found 0, 27, wanted none"),
+        ({"bounding": 1 << 21}, "capabilities that programs may get: found SYS_ADMIN, wanted none"),
+        ({"capabilities": 1}, "capabilities held: found CHOWN, wanted none"),
+        ({"no_new_privileges": False}, "no new privileges: found no, wanted yes"),
+        ({"seccomp": 0}, "seccomp: found none, wanted filter"),
+        ({"mounts": mounts(at={"/": {"writable": True}})}, "read-only root: found no, wanted yes"),
+        ({"mounts": mounts(at={}, without=["/tmp"])}, "/tmp: found no mount, wanted tmpfs 64Mi nosuid nodev noexec"),
+        ({"mounts": mounts(at={"/tmp": {"size_bytes": 0}})}, "/tmp: found tmpfs without a size nosuid nodev noexec"),
+        ({"mounts": mounts(at={"/tmp": {"size_bytes": 65 << 20}})}, "/tmp: found tmpfs 65Mi"),
+        ({"mounts": mounts(at={"/tmp": {"noexec": False}})}, "/tmp: found tmpfs 64Mi nosuid nodev, wanted"),
+        ({"mounts": mounts(at={"/workspace": {"nosuid": False}})}, "/workspace: found tmpfs 64Mi nodev"),
+        ({"mounts": mounts(at={"/dev/shm": {"size_bytes": 64 << 20}})}, "/dev/shm: found 64Mi, wanted 16Mi"),
+        ({"mounts": mounts(at={"/proc/sys": {"writable": True}})}, "kernel settings writable: found /proc/sys"),
+        ({"mounts": mounts(at={"/sys/fs/cgroup": {}})}, "kernel settings writable: found /sys/fs/cgroup"),
+        ({"mounts": mounts(at={}, without=["/proc/sys"])}, "kernel settings writable: found /proc/sys"),
+        ({"mounts": mounts(at={"/srv/host": {}})}, "other writable mounts: found /srv/host, wanted none"),
+        ({"mounts": mounts(at={"/etc/hosts": {}})}, "other writable mounts: found /etc/hosts"),
+        ({"mounts": mounts(at={"/proc/x": {}})}, "other writable mounts: found /proc/x"),
+        ({"shared": ("net", "pid")}, "namespaces shared with the host: found net, pid, wanted none"),
+        ({"interfaces": ("eth0",)}, "network interfaces: found eth0, wanted none"),
+        ({"ipv6": ("eth1",)}, "network interfaces: found eth1, wanted none"),
+    ],
+)
+def test_each_way_to_be_wider_is_told(changes: dict[str, Any], words: str) -> None:
+    assert words in differing(facts(CONFIG, replace(INSIDE, **changes)))
+
+
+def test_what_is_narrower_is_as_good() -> None:
+    config = rendered("production", user="0:0")
+    inside = inside_of(config, ("none",), {})
+    less = replace(inside, bounding=0, capabilities=0, mounts=mounts(at={}, without=["/tmp", "/workspace"]))
+    assert differing(facts(config, less)) == ""
+
+
+def test_a_size_is_rounded_up_to_pages() -> None:
+    config = rendered(tmpfs=[{"mountPath": "/data", "size": "5Ki"}])
+    inside = inside_of(config, ("none",), {})
+    larger = tuple(replace(each, size_bytes=8192) if each.path == "/data" else each for each in inside.mounts)
+    assert differing(facts(config, replace(inside, mounts=larger))) == ""
+
+
+def test_networks_that_are_being_changed_are_not_judged() -> None:
+    assert differing(facts(CONFIG, replace(INSIDE, interfaces=("eth0",)), networks=False)) == ""
+
+
+@given(st.sets(st.sampled_from(CAPABILITIES)))
+def test_capabilities_by_name_and_by_number(names: set[str]) -> None:
+    told = names_of(mask_of(names))
+    if len(names) < len(CAPABILITIES):
+        assert set(told.split(", ")) == (names or {"none"})
+
+
+def test_every_capability_of_a_level_has_a_number() -> None:
+    masks = {name: mask_of(level.capabilities) for name, level in BUILT_IN.items()}
+    assert masks == {"full-isolation": 0, "development": 0xC1, "build": 0x4C1, "production": 0x405FB}
+    assert names_of((1 << 41) - 1) == "all"
+    assert names_of(1 << 60) == "60"
+
+
+def test_runtimes_that_hide_the_inside() -> None:
+    assert [hides(each) for each in ("", "runc", "crun", "runsc", "kata-runtime", "io.containerd.kata.v2")] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_nothing_read_is_nothing_known() -> None:
+    assert Inside().unread == ""
+    assert differing(facts(CONFIG, Inside())) != ""

@@ -1,0 +1,73 @@
+"""The seccomp profiles: as their generator makes them, known by their digests, and each within the next."""
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from controller.policy.seccomp import LOG_ONLY, MINIMAL, STANDARD, WIDTH, name_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "images" / "seccomp"
+NEVER = """unshare setns mount umount2 pivot_root move_mount fsopen open_tree bpf perf_event_open keyctl add_key
+    request_key userfaultfd io_uring_setup clone3 open_by_handle_at init_module finit_module kexec_load reboot swapon
+    acct iopl ioperm vmsplice settimeofday clock_settime quotactl syslog modify_ldt fanotify_init sethostname"""
+
+
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("seccomp_make", FOLDER / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rules(reference: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FOLDER / f"{name_of(reference)}.json").read_text())["syscalls"]
+    return found
+
+
+def allowed(reference: str) -> set[str]:
+    """The calls that are allowed whatever their arguments."""
+    kept = [each for each in rules(reference) if each["action"] == "SCMP_ACT_ALLOW" and not each.get("args")]
+    return {name for each in kept for name in each["names"]}
+
+
+@pytest.mark.parametrize("reference", sorted(WIDTH))
+def test_the_files_are_as_made_and_known_by_their_digests(reference: str) -> None:
+    maker, file = made(), FOLDER / f"{name_of(reference)}.json"
+    written = maker.text(maker.profiles()[name_of(reference)])
+    assert file.read_text() == written, "run: python images/seccomp/make.py"
+    digest = hashlib.sha256(written.encode()).hexdigest()[:16]
+    assert reference == f"{name_of(reference)}@{digest}", "write the new digest into controller/policy/seccomp.py"
+
+
+def test_minimal_is_within_standard() -> None:
+    assert allowed(MINIMAL) < allowed(STANDARD)
+    by_arguments = [each for each in rules(MINIMAL) if each.get("args")]
+    assert by_arguments == [each for each in rules(STANDARD) if each.get("args")]
+
+
+@pytest.mark.parametrize("reference", [MINIMAL, STANDARD])
+def test_what_no_profile_allows(reference: str) -> None:
+    profile = json.loads((FOLDER / f"{name_of(reference)}.json").read_text())
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert not allowed(reference) & set(NEVER.split())
+    assert not allowed(reference) & {"socket", "socketpair", "clone", "personality"}  # by their arguments only
+    assert all(each["subArchitectures"] == [] for each in profile["archMap"])
+
+
+def test_what_minimal_lacks() -> None:
+    lacks = "ptrace process_vm_readv shmget semget msgget mq_open io_submit splice tee mlock mbind chroot"
+    assert not allowed(MINIMAL) & set(lacks.split())
+
+
+def test_log_only_refuses_nothing_and_lets_nothing_unusual_pass_in_silence() -> None:
+    profile = json.loads((FOLDER / "log-only.json").read_text())
+    assert profile["defaultAction"] == "SCMP_ACT_LOG"
+    assert {each["action"] for each in profile["syscalls"]} == {"SCMP_ACT_ALLOW"}
+    assert allowed(LOG_ONLY) == allowed(STANDARD)

@@ -1,0 +1,119 @@
+"""What commands may take: their output within bounds, byte for byte; their time; their places."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kinds.observed import State
+from controller.kinds.registry import Kind, discover
+from controller.ports import Chunk, StreamError
+from controller.service import errors
+from controller.service.collected import Capped, Collector
+from controller.service.exec_rules import ExecRules, Places
+from tests.fakes.engine import FakeEngine
+from tests.helpers_api import World
+
+PIECES = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=40)), max_size=40)
+
+
+def sandbox_kind() -> Kind:
+    kind = discover().by_word("sandbox")
+    assert kind is not None
+    return kind
+
+
+@given(PIECES, st.integers(0, 400))
+def test_what_fits_is_kept_whole_and_the_rest_is_counted(pieces: list[tuple[str, bytes]], limit: int) -> None:
+    collector = Collector(limit)
+    for stream, data in pieces:
+        collector.add(Chunk(stream, data))
+    assert collector.result is None
+    collector.add(Chunk("exit", b"0"))
+    done = collector.result
+    assert done is not None
+    for stream, kept, omitted in (
+        ("stdout", done.stdout, done.stdout_omitted_bytes),
+        ("stderr", done.stderr, done.stderr_omitted_bytes),
+    ):
+        whole = b"".join(data for name, data in pieces if name == stream)
+        assert omitted == max(0, len(whole) - limit)
+        if not omitted:
+            assert kept == whole
+            continue
+        head, tail = limit - limit // 2, limit // 2
+        mark = f"\n[... {omitted} bytes left out ...]\n".encode()
+        assert kept == whole[:head] + mark + whole[len(whole) - tail :]
+
+
+def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
+    capped = Capped(1000)
+    for _ in range(10_000):
+        capped.add(b"x" * 1000)
+    assert len(capped.whole()) < 1100
+    assert capped.omitted_bytes == 10_000_000 - 1000
+
+
+def test_a_command_has_the_time_that_was_asked_for_or_the_hosts() -> None:
+    rules = ExecRules(timeout_seconds=300)
+    assert (rules.timeout(None, tty=False), rules.timeout(None, tty=True)) == (300, None)
+    assert (rules.timeout(5, tty=True), rules.timeout(0, tty=False)) == (5, None)
+    assert ExecRules(timeout_seconds=0).timeout(None, tty=False) is None
+
+
+def test_places_are_left_again_and_then_forgotten() -> None:
+    places = Places(2)
+    leave = [places.take("a", "sandbox `a`"), places.take("a", "sandbox `a`")]
+    places.check("b", "sandbox `b`")
+    with pytest.raises(errors.TooManyRequests, match=r"runs 2 commands already.* raise exec_per_sandbox"):
+        places.check("a", "sandbox `a`")
+    with pytest.raises(StreamError, match="2 are the most at a time"):
+        places.take("a", "sandbox `a`")
+    for each in leave:
+        each()
+    places.check("a", "sandbox `a`")
+    assert not places._taken
+
+
+def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:
+    world.apply()
+    world.view.show(world.sandbox())
+    into = world.services.into_box
+    into._places.most = 1
+    world.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
+    opened = into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
+    with pytest.raises(errors.TooManyRequests):
+        into.exec(sandbox_kind(), "default", "quickstart", ["true"])
+    assert len(list(opened)) == 1
+    into.exec(sandbox_kind(), "default", "quickstart", ["true"])
+
+    def refused(**_: object) -> None:
+        raise StreamError("no")
+
+    world.streams.run = refused  # type: ignore[assignment]
+    for _ in range(3):
+        with pytest.raises(StreamError, match=r"^no$"):
+            into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
+
+
+def test_what_escapes_is_recorded_and_then_killed(world: World) -> None:
+    world.apply()
+    container = world.view.show(world.sandbox(), State.RUNNING)
+    engine = FakeEngine(clock=world.clock)
+    acted: list[object] = []
+    world.view.act = lambda action: acted.append(action) or engine.act(action)  # type: ignore[attr-defined]
+    world.services.into_box._escapes.handler(world.sandbox(), container)("processes that nobody knows")
+    (event,) = world.store.events(name="quickstart", kind="Sandbox")
+    assert (event.type, event.reason) == ("Warning", "ExecEscaped")
+    assert "left processes that nobody knows: all of the sandbox was killed" in event.message
+    assert [str(each) for each in acted] == [f"signal KILL {container.name}"]
+
+
+def test_what_can_not_be_recorded_is_not_done(world: World) -> None:
+    world.apply()
+    container = world.view.show(world.sandbox(), State.RUNNING)
+    obj = world.sandbox()
+    acted: list[object] = []
+    world.view.act = acted.append  # type: ignore[attr-defined]
+    world.store.close()
+    world.services.into_box._escapes.handler(obj, container)("processes")
+    assert not acted
