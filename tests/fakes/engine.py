@@ -49,8 +49,8 @@ from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
-from tests.fakes.ports import FakePorts
 from tests.fakes.inside import inside_of
+from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
