@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.server import SocketTaken
 from controller.engine.engine import DockerEngine
+from controller.engine.fallback import FallbackUsage
+from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
@@ -34,16 +37,19 @@ from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.metrics.containers import ContainerCollector
+from controller.metrics.door import DoorError, open_door
 from controller.metrics.host import HostCollector
+from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.pools import PoolCollector
-from controller.metrics.registry import new_registry
+from controller.metrics.quotas import QuotaCollector
+from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.levels import Policy
-from controller.ports import Lease, StoreError
+from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
@@ -101,6 +107,9 @@ class Daemon:
         _make_state_folder(settings.state_dir)
         registry = new_registry(VERSION)
         meter = PrometheusMeter(registry)
+        _count_logs(undo, meter)
+        meter.gauge("paddock_config_last_reload_successful", 1)  # it would not start with one that is not
+        meter.gauge("paddock_config_last_reload_success_timestamp_seconds", clock.now())
         store = SqlStore(settings.database(), meter=meter)
         undo.callback(store.close)
         lease = store.lease()
@@ -110,6 +119,7 @@ class Daemon:
         undo.callback(leading.stop)
         leading.start()  # a migration may take longer than the lease
         _open(store)
+        _watch_connections(meter, store)
         meter.watch("paddock_leader", lambda: float(lease.held()))
         engine = DockerEngine(
             store.instance_id,
@@ -117,6 +127,7 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
@@ -138,7 +149,7 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(report_only=settings.attestation == "report"),
+            policy=Policy(report_only=settings.attestation == "report", network_range=str(settings.network_range)),
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
@@ -162,18 +173,22 @@ class Daemon:
         longest = "paddock_workqueue_longest_running_processor_seconds"
         meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        usage = CgroupUsage()
+        files = CgroupUsage()
+        undo.callback(files.close)
+        usage = FallbackUsage(files, engine.stats)
         undo.callback(usage.close)
         for collector in (
-            ContainerCollector(lambda: turn.last, usage),
-            ObjectCollector(lambda: turn.last),
+            ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
+            ObjectCollector(lambda: turn.last, label_allowlist=settings.metrics_labels),
             PoolCollector(lambda: turn.last),
+            QuotaCollector(lambda: turn.last),
             HostCollector(lambda: turn.last),
         ):
             registry.register(collector)
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            policy = Policy(host_cpus=engine.observe().facts.cpus)
+            seen = engine.observe()
+            policy = Policy(host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
             refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
             return [(each.field, each.message) for each in refusals]
 
@@ -209,7 +224,7 @@ class Daemon:
             clock,
             lambda who: create_app(services, ready=ready, meter=meter, who=who),
         )
-        metrics = MetricsServer(registry, settings.metrics_host, settings.metrics_port)
+        metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)
         self.api_url = doors.url
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
@@ -233,6 +248,30 @@ class Daemon:
     def _lose(self) -> None:
         self.lost = True
         self._stopping.set()
+
+
+def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
+    try:
+        door = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
+    except DoorError as error:
+        raise CannotStart(str(error)) from error
+    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, door.token, door.tls)
+
+
+def _count_logs(undo: ExitStack, meter: Meter) -> None:
+    counter = LogCounter(meter)
+    logging.getLogger().addHandler(counter)
+    undo.callback(logging.getLogger().removeHandler, counter)
+
+
+def _watch_connections(meter: PrometheusMeter, store: SqlStore) -> None:
+    for state in ("checked_in", "checked_out", "overflow"):
+        meter.watch("paddock_store_connections", _connections(store, state), state=state)
+    meter.watch("paddock_store_connections_max", lambda: float(store.connections().most))
+
+
+def _connections(store: SqlStore, state: str) -> Callable[[], float]:
+    return lambda: float(getattr(store.connections(), state))
 
 
 def _door_rules(settings: Settings) -> DoorRules:
@@ -295,7 +334,8 @@ def serve(settings: Settings) -> int:
     except CannotStart as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
         return 1
-    metrics = f"http://{settings.metrics_host}:{daemon.metrics_port}/metrics"
+    scheme = "https" if settings.metrics_tls_cert_file else "http"
+    metrics = f"{scheme}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
     log.info("serving", version=VERSION, pid=os.getpid(), **doors)
     stopping.wait()

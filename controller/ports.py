@@ -10,9 +10,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from controller.kinds.access import Token
+from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.audit import Audit as Audit  # a port as well
+from controller.kinds.audit import AuditEntry
+from controller.kinds.chunk import Chunk as Chunk
 from controller.kinds.files import FileAsk
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
@@ -22,6 +25,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.pressure import HostUse
 from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.quota import Amount
+from controller.kinds.store_figures import StoreFigures
 from controller.kinds.usage import Usage
 
 Wake = Callable[[], None]
@@ -85,6 +89,14 @@ class Engine(Protocol):
         ...
 
 
+class Firewall(Protocol):
+    """The host's packet filter, as far as Paddock reads it."""
+
+    def unguarded(self) -> str:
+        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
+        ...
+
+
 class Probes(Protocol):
     """Asks boxes how they are."""
 
@@ -103,17 +115,6 @@ class UsageReader(Protocol):
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Usage by container id, read now. A container that can't be read whole is left out."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a stream: `stdout`, `stderr`, or `exit` with the exit code as ASCII digits.
-
-    Before the `exit` of a command whose time was over comes an empty `timeout`.
-    """
-
-    stream: str
-    data: bytes
 
 
 class ChunkStream(Iterator[Chunk], Protocol):
@@ -234,20 +235,6 @@ class InUse(Protocol):
         ...
 
 
-class NoLoop:
-    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
-
-    turns = 0
-
-    def begin(self, _uid: str, *, asks: bool) -> None: ...
-    def end(self, _uid: str, *, asks: bool) -> None: ...
-    def held(self, _uid: str) -> Run | None:
-        return None
-
-    def wait(self, _turns: int, _seconds: float) -> bool:
-        return False
-
-
 class StreamError(Exception):
     """A log or exec request that cannot be served, in words for the user."""
 
@@ -315,21 +302,8 @@ class Transaction(Protocol):
         """Add, or count up an equal one (same object, type, reason and message)."""
         ...
 
-
-class Tokens(Protocol):
-    """The bearer tokens. Every method may raise StoreError."""
-
-    def add(self, token: Token) -> None:
-        """Keep a new one. Conflict when one that is not revoked has its name."""
-        ...
-
-    def by_id(self, id_: str) -> Token | None: ...
-    def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
-        ...
-
-    def revoke(self, name: str, at: float) -> Token | None:
-        """Revoke the one of that name; gives it as it was. None when no token of that name is left to revoke."""
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log: it is there if, and only if, all else of the commit is."""
         ...
 
 
@@ -338,6 +312,8 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens: ...
+    @property
+    def audit(self) -> Audit: ...
 
     def open(self) -> None:
         """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
@@ -390,6 +366,10 @@ class Store(Protocol):
         limit: int = 500,
     ) -> Sequence[Event]:
         """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
+        ...
+
+    def figures(self) -> StoreFigures:
+        """Size, schema, and objects by kind."""
         ...
 
     def prune(self, *, keep_changes: int, events_before: float) -> int:

@@ -5,10 +5,11 @@ Every setting has a default that works; `paddock serve --config FILE` names anot
 
 import os
 import tomllib
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
@@ -51,6 +52,16 @@ class Settings(BaseSettings):
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
+    metrics_token_file: Path | None = Field(
+        default=None,
+        description="a file whose only line is the token that a scrape has to bear; default: none is asked",
+    )
+    metrics_tls_cert_file: Path | None = Field(default=None, description="PEM; with the key: https instead of http")
+    metrics_tls_key_file: Path | None = Field(default=None, description="PEM, without a passphrase")
+    metrics_detail: bool = Field(default=False, description="export the families that few people watch, too")
+    metrics_labels: tuple[str, ...] = Field(
+        default=(), max_length=16, description="labels of sandboxes that are exported, by name; default: none"
+    )
     workers: int = Field(
         default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
     )
@@ -74,6 +85,10 @@ class Settings(BaseSettings):
     exec_output_bytes: int = Field(
         default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
     )
+    network_range: IPv4Network = Field(
+        default=IPv4Network("10.213.0.0/16"),
+        description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+    )
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
     )
@@ -95,6 +110,13 @@ class Settings(BaseSettings):
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("network_range")
+    @classmethod
+    def _large_enough(cls, value: IPv4Network) -> IPv4Network:
+        if value.prefixlen > 21 or not value.is_private:
+            raise ValueError("must be a private range of a /21 or larger: 1024 addresses are the uplink's")
+        return value
 
     @classmethod
     def settings_customise_sources(

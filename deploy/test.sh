@@ -74,6 +74,22 @@ start_postgres() {
     export PADDOCK_TEST_POSTGRES="postgresql+psycopg://postgres@/postgres?host=$scratch"
 }
 
+# Prometheus and promtool, for the tests of rules and dashboards: taken out of Debian's package without installing it,
+# which would start a server and have it started at every boot.
+find_prometheus() {
+    local folder=$ROOT/.cache/prometheus
+    if have promtool && have prometheus; then return 0; fi
+    if [ ! -x "$folder/usr/bin/promtool" ] && on_debian; then
+        step "Fetching Debian's prometheus for the tests"
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        apt_update
+        (cd "$folder" && progress "fetching prometheus" apt-get -q download -o APT::Sandbox::User=root prometheus && dpkg-deb -x ./*.deb . && rm -f ./*.deb) ||
+            warn "Debian's prometheus could not be fetched; the tests that need it are left out"
+    fi
+    PATH=$PATH:$folder/usr/bin
+}
+
 # Programs that some tests drive; where they cannot be had, those tests say that they were skipped.
 install_witnesses() {
     local missing=()
@@ -90,6 +106,7 @@ deploy/venv.sh --dev
 install_witnesses
 images/build.sh tiny python
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
+find_prometheus
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 step "Running the tests"
 "$PADDOCK_VENV/bin/python" -m pytest "${selection[@]}" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | tiny | all]...    (default: python, with the base that it stands on)
+#   images/build.sh [--force] [base | python | egress | tiny | all]...    (default: python and egress, with the base that they stand on)
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
 # Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
 # the registry has to answer).
@@ -21,6 +21,7 @@ recipe_of() {
     case $1 in
         base) recipe base ;;
         python) recipe base python ;;
+        egress) recipe base egress ;;
         tiny) recipe tiny ;;
     esac
 }
@@ -102,6 +103,14 @@ build_python() {
     build python "$work/python"
 }
 
+build_egress() {
+    up_to_date base || build_base
+    step "Egress image $(tag_of egress)"
+    cp -R "$ROOT/images/egress" "$work/egress"
+    host_apt "$release" "$work/egress/host-apt"
+    build egress "$work/egress"
+}
+
 build_tiny() {
     step "Test image $(tag_of tiny)"
     cp -R "$ROOT/images/tiny" "$work/tiny"
@@ -113,12 +122,12 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python tiny) ;;
-        base | python | tiny) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | tiny | all]..." ;;
+        all) names+=(base python egress tiny) ;;
+        base | python | egress | tiny) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | egress | tiny | all]..." ;;
     esac
 done
-[ ${#names[@]} -gt 0 ] || names=(python)
+[ ${#names[@]} -gt 0 ] || names=(python egress)
 
 need_engine
 work=$(mktemp -d "${TMPDIR:-/tmp}/paddock-images.XXXXXX")

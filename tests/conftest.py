@@ -1,6 +1,7 @@
 """What every test may use. Tests that need an engine or PostgreSQL run only where `make test` provides them."""
 
 import os
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,8 +16,10 @@ _NEEDS = {"docker": "PADDOCK_TEST_DOCKER", "postgres": "PADDOCK_TEST_POSTGRES", 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect (never skip) what this run has no engine or server for, so that plain `pytest` is green and quick."""
     kept, left = [], []
+    prometheus = shutil.which("promtool") and shutil.which("prometheus")
     for item in items:
         missing = any(item.get_closest_marker(mark) and not os.environ.get(need) for mark, need in _NEEDS.items())
+        missing = missing or bool(item.get_closest_marker("prometheus") and not prometheus)
         (left if missing else kept).append(item)
     if left:
         config.hook.pytest_deselected(items=left)

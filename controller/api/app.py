@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI
 from controller.api import (
     apply_routes,
     attest_routes,
+    audit_routes,
     auth_routes,
     box_routes,
     diff_routes,
@@ -46,11 +47,12 @@ def create_app(
     `who` names the caller of each request. Every door gives one: without it, whoever calls is Paddock itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
-    may = [Depends(authorise(services.registry))]
+    may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     errors.install(app)
     app.include_router(health_routes.router(ready))
     app.include_router(auth_routes.router(services.registry, services.tokens))
+    app.include_router(audit_routes.router(services.audit))
     app.include_router(apply_routes.router(services))
     app.include_router(diff_routes.router(services))
     app.include_router(kind_routes.discovery(services))
@@ -70,6 +72,6 @@ def create_app(
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)
-    app.add_middleware(Authenticate, who=who)
+    app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
     return app

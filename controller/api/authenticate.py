@@ -11,6 +11,7 @@ from controller.api import errors
 from controller.api.peer import STATE
 from controller.kinds.access import Caller
 from controller.service.access import acting
+from controller.service.audit import Recorder
 from controller.service.errors import BadRequest, ServiceError, Unauthorized
 from controller.service.identify import Identify, Peer, bearer
 
@@ -39,8 +40,8 @@ def by(identify: Identify) -> Who:
 class Authenticate:
     """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted)."""
 
-    def __init__(self, app: ASGIApp, who: Who) -> None:
-        self._app, self._who = app, who
+    def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
+        self._app, self._who, self._recorder = app, who, recorder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
@@ -49,21 +50,30 @@ class Authenticate:
         try:
             caller = await self._caller(scope)
         except ServiceError as error:
+            await run_in_threadpool(self._recorder.unknown, _source(scope), str(error))
             await _refuse(error, scope, receive, send)
             return
-        with acting(caller):
-            await self._app(scope, receive, send)
+        with acting(caller) as refused:
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                for ask, why in refused:
+                    await run_in_threadpool(self._recorder.refused, ask, why)
 
     async def _caller(self, scope: Scope) -> Caller | None:
         peer = scope.get("state", {}).get(STATE)
         given = Headers(scope=scope).getlist("authorization")
         if len(given) > 1:
             raise BadRequest("there is more than one Authorization header; send one")
-        client = scope.get("client")
-        source = f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
+        source = _source(scope)
         if not given and peer is not None:
             return self._who(peer, "", source)  # needs no store
         return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+
+
+def _source(scope: Scope) -> str:
+    peer, client = scope.get("state", {}).get(STATE), scope.get("client")
+    return f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
 
 
 async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,20 +1,28 @@
-"""Before every route: what it asks for, read off the route itself, and whether the caller may."""
+"""Before every route: what it asks for, read off the route itself, and whether the caller may.
+
+Work in boxes, which changes nothing that is stored, is audited here.
+"""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from controller.api.paths import PREFIX
 from controller.kinds.access import Ask, Verb
 from controller.kinds.registry import Registry
+from controller.policy.access import is_work
 from controller.service import access
+from controller.service.audit import Recorder
 
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
+_MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
 
-def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]:
+def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnection], Awaitable[None]]:
     """The dependency of all routes of an application."""
     kinds = {kind.plural: kind for kind in registry}
 
@@ -36,9 +44,18 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
         return Ask(_verb(connection, name, sub), kind.name, namespace, name, sub)
 
     async def check(connection: HTTPConnection) -> None:
-        access.require(ask(connection), registry)
+        asked = ask(connection)
+        access.require(asked, registry)
+        if is_work(asked):
+            await run_in_threadpool(recorder.used, asked, _words(connection))
 
     return check
+
+
+def _words(connection: HTTPConnection) -> dict[str, Any]:
+    """What is told of a command: the program, and nothing that may be secret."""
+    command = connection.query_params.getlist("command")
+    return {"program": command[0][:_MOST_LETTERS], "arguments": len(command) - 1} if command else {}
 
 
 def _verb(connection: HTTPConnection, name: str, sub: str) -> Verb:

@@ -2,8 +2,10 @@
 
 import re
 import time
+from collections import Counter
+from http import HTTPStatus
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +15,8 @@ from controller.ports import Meter
 from controller.service import wire
 
 MAX_BODY_BYTES = 12 << 20
+_TRUE = ("true", "True", "1", "yes", "on")
+_REFUSED = {401: "unauthenticated", 403: "forbidden"}
 STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
 
@@ -56,19 +60,25 @@ class RequestMetrics:
 
     def __init__(self, app: ASGIApp, meter: Meter) -> None:
         self._app, self._meter = app, meter
+        self._in_flight = 0
+        self._streams: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        told = False
+        told, stream = False, ""
+        self._add_in_flight(1)
 
         def tell(code: int) -> None:
-            nonlocal told
+            nonlocal told, stream
             if not told:
                 told = True
                 self._tell(scope, code, time.perf_counter() - started)
+                self._add_in_flight(-1)
+                stream = _stream(scope) if code < HTTPStatus.BAD_REQUEST else ""
+                self._add_stream(stream, 1)
 
         async def watched(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -81,9 +91,34 @@ class RequestMetrics:
             await self._app(scope, receive, watched)
         finally:
             tell(500)
+            self._add_stream(stream, -1)
+
+    def _add_in_flight(self, change: int) -> None:
+        self._in_flight += change
+        self._meter.gauge("paddock_api_requests_in_flight", self._in_flight)
+
+    def _add_stream(self, kind: str, change: int) -> None:
+        if kind:
+            self._streams[kind] += change
+            self._meter.gauge("paddock_api_streams", self._streams[kind], kind=kind)
 
     def _tell(self, scope: Scope, code: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope.get("method", "WEBSOCKET")
         self._meter.count("paddock_api_requests_total", method=method, route=route, code=str(code))
         self._meter.observe("paddock_api_request_duration_seconds", seconds, method=method, route=route)
+        if code in _REFUSED:
+            self._meter.count("paddock_api_auth_failures_total", reason=_REFUSED[code])
+
+
+def _stream(scope: Scope) -> str:
+    """Which kind of stream an answer that has just begun is; empty when it is none."""
+    route = str(getattr(scope.get("route"), "path", ""))
+    query = QueryParams(scope.get("query_string", b""))
+    if scope["type"] == "websocket" and route.endswith("/exec"):
+        return "exec"
+    if route.endswith("/logs") and query.get("follow") in _TRUE:
+        return "logs"
+    if STREAMED.fullmatch(str(scope.get("path", ""))):
+        return "cp"
+    return "watch" if query.get("watch") in _TRUE else ""

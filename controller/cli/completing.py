@@ -217,6 +217,7 @@ def _get(address: str | None, path: str) -> Any:
     import httpx
 
     from controller.client.connection import PREFIX
+    from controller.client.credentials import authorization, trusted
     from controller.client.errors import ClientError
     from controller.client.server import locate
 
@@ -224,7 +225,12 @@ def _get(address: str | None, path: str) -> Any:
         server = locate(address)
         transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
         with httpx.Client(
-            base_url=server.url, transport=transport, timeout=_TIMEOUT_SECONDS, trust_env=False
+            base_url=server.url,
+            transport=transport,
+            timeout=_TIMEOUT_SECONDS,
+            headers=authorization(),
+            trust_env=False,
+            verify=trusted() if server.url.startswith("https") else True,
         ) as client:
             answer = client.get(f"{PREFIX}/{path}" if path else PREFIX)
             return answer.json() if answer.is_success else None

@@ -35,6 +35,7 @@ COMMANDS = {
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the script that completes words in your shell.",
     "auth": "Show who you are here, and what you may do.",
+    "audit": "Show who asked for what, and verify that nothing of it was changed.",
     "token": "Make, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",

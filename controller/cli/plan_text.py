@@ -28,7 +28,7 @@ def _lines(item: Mapping[str, Any]) -> Iterator[str]:
     for each in item["changes"]:
         yield f"  {each['field']}: {_value(each['before'])} -> {_value(each['after'])}"
         yield f"    {each['effect']}: {each['why']}"
-    single = len(item["plans"]) == 1 and item["kind"] == "Sandbox"
+    single = len(item["plans"]) == 1 and item["kind"] in ("Sandbox", "SandboxPool")
     if not item["plans"]:
         yield "  engine calls: none"
     for plan in item["plans"]:

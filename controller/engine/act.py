@@ -7,6 +7,7 @@ is inspected, and if it is as the action wants it, the action is done.
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from controller.engine.cgroups import Cgroups
@@ -16,6 +17,7 @@ from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import refusal, uncovered_volumes
 from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
+from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.pull import pull
 from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
@@ -37,6 +39,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.logtail import GONE
+from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
@@ -44,6 +47,11 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _LATE_WORD_SECONDS = 0.5
+_NO_DRIVER = "could not select device driver"
+_WITHOUT_DRIVER = (
+    "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
+    "sandbox anew, or ask for none"
+)
 
 OnContainer = (
     PauseContainer
@@ -72,6 +80,7 @@ class Actor:
         *,
         background: BackgroundLook,
         cgroups: Cgroups,
+        networks: Networks,
         before_end: Callable[[str], None],
         holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
@@ -96,6 +105,8 @@ class Actor:
             ConnectNetwork: self._connect,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
+            EnsureNetwork: networks.ensure,
+            RemoveNetwork: networks.remove,
         }
 
     def act(self, action: Action) -> Outcome:
@@ -175,10 +186,12 @@ class Actor:
             now = self._looker.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
+            if _NO_DRIVER in fault.words:
+                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {_WITHOUT_DRIVER}: {fault.words}")
             return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
         return Ok(self._looker.read(container.id).container.id)
 
-    def _startable(self, action: StartContainer) -> Container | None:
+    def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:
         if action.container_id:
             return self._ours(action.uid, action.container_id)
         known = self._view.by_name(action.uid, action.name)
@@ -238,10 +251,16 @@ class Actor:
         )
 
     def _connect(self, action: ConnectNetwork) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            raise _gone(action.container_id or action.name)
+        action = replace(action, container_id=container.id)
         return self._settle(
             action,
             "networks.connect",
-            lambda api: api.connect_container_to_network(action.container_id, action.network),
+            lambda api: api.connect_container_to_network(
+                action.container_id, action.network, ipv4_address=action.address or None
+            ),
             done=lambda now: now is not None and action.network in now.networks,
         )
 

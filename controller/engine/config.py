@@ -46,6 +46,8 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "ShmSize": config.shm_bytes,
         "NetworkMode": config.network_mode,
         "Dns": list(config.dns),
+        "DnsOptions": list(config.dns_options),
+        "Sysctls": dict(config.sysctls),
         "PublishAllPorts": False,
         "IpcMode": "private",
         "CgroupnsMode": "private",
@@ -60,8 +62,14 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "AutoRemove": False,
         **limits_body(config.limits),
         **({"Runtime": config.runtime} if config.runtime else {}),
+        **({"DeviceRequests": [_gpus(config.gpus)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
     }
+
+
+def _gpus(count: int) -> dict[str, Any]:
+    """As `docker run --gpus COUNT` asks for them: whichever driver can give them, or the start is refused."""
+    return {"Driver": "", "Count": count, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}
 
 
 def limits_body(limits: Limits) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
 
 import threading
+from typing import Any
 
 from controller.engine.act import Actor
 from controller.engine.cgroups import Cgroups
@@ -9,6 +10,7 @@ from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
 from controller.engine.look import BackgroundLook, Foreign, Looker
+from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
@@ -16,7 +18,7 @@ from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Files, Meter, NullMeter, Ports, Probes, Streams, Wake
+from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -25,7 +27,8 @@ class DockerEngine:
     """The containers of one instance id on the engine at `base_url` (unix:///path or tcp://host:port).
 
     Making one does no work. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
-    between attempts to reach an engine that does not answer. ValueError for an address that is none.
+    between attempts to reach an engine that does not answer. `firewall` is the host's; without one nothing is guarded.
+    ValueError for an address that is none.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class DockerEngine:
         meter: Meter | None = None,
         call_timeout_seconds: float = 30.0,
         pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
+        firewall: Firewall | None = None,
     ) -> None:
         meter = meter or NullMeter()
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
-        self._looker = Looker(instance_id, self._client, self._view, cgroups)
+        networks = Networks(instance_id, self._client, self._view)
+        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
@@ -70,6 +75,7 @@ class DockerEngine:
             self._looker,
             background=self._background,
             cgroups=cgroups,
+            networks=networks,
             before_end=self._streams.cut_stalled,
             holding=self._inspector.holding,
         )
@@ -132,6 +138,13 @@ class DockerEngine:
 
     def act(self, action: Action) -> Outcome:
         return self._actor.act(action)
+
+    def stats(self, container_id: str) -> dict[str, Any]:
+        """The engine's own figures of a container, at one instant. Raises Fault."""
+        found: dict[str, Any] = self._client.call(
+            "containers.stats", lambda api: api.stats(container_id, stream=False, one_shot=True)
+        )
+        return found
 
     def ping(self) -> str:
         try:

@@ -230,8 +230,12 @@ class EventStream:
             self._inspector.mark(container_id, name, at_ns)
 
     def _take_network(self, event: Mapping[str, Any]) -> None:
-        """Somebody attached or detached a container: look at it, if it is one of ours."""
+        """Somebody attached or detached a container: look at it, if it is ours. If a bridge of ours went, at all."""
         attributes = event.get("Actor", {}).get("Attributes", {})
+        if event.get("Action") == "destroy":
+            if attributes.get("name") in self._view.now.networks:
+                self._background.request()
+            return
         seen = self._view.seen(str(attributes.get("container", "")))
         if seen is not None:
             self._inspector.mark(seen.container.id, seen.container.name, int(event.get("timeNano") or 0))
@@ -242,7 +246,7 @@ def container_events(instance_id: str) -> Mapping[str, list[str]]:
     return {"type": ["container"], "label": [f"{own.INSTANCE}={instance_id}"]}
 
 
-NETWORK_EVENTS: Mapping[str, list[str]] = {"type": ["network"], "event": ["connect", "disconnect"]}
+NETWORK_EVENTS: Mapping[str, list[str]] = {"type": ["network"], "event": ["connect", "disconnect", "destroy"]}
 
 
 def _read_lines(wire: Wire, take: Callable[[bytes], None]) -> None:

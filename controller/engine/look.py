@@ -17,16 +17,19 @@ from controller.engine.inside import read_inside
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
 from controller.engine.lifetime import life_of
 from controller.engine.limits import in_force, read_limits
+from controller.engine.networks import Networks
 from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
+from controller.ports import Firewall, Meter, NullMeter
 
 log = logging.getLogger(__name__)
 
 # One container may hang the engine's inspect; when more do, it is the engine that hangs.
 _TIMEOUTS_A_LOOK = 2
 _LIVE = (State.RUNNING, State.PAUSED)
+_NO_FIREWALL = "this daemon was given no firewall to read"
 
 
 class Foreign(Exception):
@@ -42,11 +45,21 @@ class Foreign(Exception):
 class Looker:
     """Reads the engine into the view, in whatever thread calls. Only `read` and `look` talk to the engine."""
 
-    def __init__(self, instance_id: str, client: Client, view: View, cgroups: Cgroups) -> None:
-        self._instance_id = instance_id
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        view: View,
+        cgroups: Cgroups,
+        networks: Networks,
+        firewall: Firewall | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
         self._cgroups = cgroups
+        self._networks, self._firewall = networks, firewall
         self._one_at_a_time = threading.Lock()
         self._patience = 0
 
@@ -80,10 +93,12 @@ class Looker:
         """
         with self._one_at_a_time:
             full = full or bool(self._view.now.blind)
-            self._patience = _TIMEOUTS_A_LOOK
+            self._patience, began = _TIMEOUTS_A_LOOK, time.perf_counter()
             ticket = self._view.ticket()
             life = life_of(self._client.base_url)
+            self._view.guard(self._firewall.unguarded() if self._firewall else _NO_FIREWALL)
             try:
+                self._networks.look()
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
                 found = [seen for row in ours.values() if (seen := self._look_at(row, full=full)) is not None]
@@ -91,6 +106,7 @@ class Looker:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:

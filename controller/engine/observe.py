@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.engine.lifetime import Life
 from controller.kinds.container import Limits
+from controller.kinds.network import Network
 from controller.kinds.observed import Container, End, HostFacts, Observation, State
 from controller.ports import Clock, Wake
 
@@ -140,6 +141,16 @@ class View:
     def blind(self, words: str) -> None:
         """The engine can't be looked at. Containers stay as they were seen last; absence means nothing."""
         self._change(blind=words)
+
+    def networks(self, networks: Mapping[str, Network]) -> None:
+        """All bridges of ours, as they were just listed."""
+        if networks != self._now.networks:
+            self._change(networks=networks)
+
+    def guard(self, unguarded: str) -> None:
+        """Why the host's firewall does not guard networks; "" when it does."""
+        if unguarded != self._now.unguarded:
+            self._change(unguarded=unguarded)
 
     def facts(self, facts: HostFacts) -> None:
         """The engine has said what it is."""

@@ -287,8 +287,11 @@ def _disk2(held: Held) -> Figures:
 
 
 def _by_word(text: str | None) -> Mapping[str, int]:
-    """v1's `8:0 Read 4096` lines, summed over devices; empty if the host has no such file."""
-    if text is None:
+    """v1's `8:0 Read 4096` lines, summed over devices; empty if the host has no such file, or tells of no device.
+
+    Kernels from 6.10 on count nothing until somebody has set a limit of a device: `Total 0` of none is no figure.
+    """
+    if text is None or ":" not in text:
         return {}
     sums = {"read": 0, "write": 0}
     for fields in map(str.split, text.splitlines()):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.quantity import format_bytes, format_cpu
 
 
@@ -123,14 +124,17 @@ class DisconnectNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConnectNetwork:
+    """Put a container on a network, with that `address` where one is given, else with any of the network's."""
+
     uid: str
     name: str
     container_id: str
     network: str
     why: str
+    address: str = ""
 
     def __str__(self) -> str:
-        return f"connect {self.name} to {self.network}"
+        return f"connect {self.name} to {self.network}" + (f" as {self.address}" if self.address else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,4 +181,6 @@ Action = (
     | ConnectNetwork
     | ReadTail
     | RemoveContainer
+    | EnsureNetwork
+    | RemoveNetwork
 )

@@ -19,12 +19,17 @@ _NEVER = object()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use. Zero means "not set" for `cpu_shares` only; the others always hold."""
+    """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
+
+    `disk_bytes` and `gpus` are reserved for it; the engine is given no bound of disk, and `gpus` by its own field.
+    """
 
     cpu_millicores: int
     memory_bytes: int
     pids: int
     cpu_shares: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class ContainerConfig:
     log_max_bytes: int = 10 << 20
     log_files: int = 2
     runtime: str = ""
+    gpus: int = field(default=0, metadata=_ADDED)
+    dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
 

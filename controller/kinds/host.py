@@ -47,7 +47,7 @@ class PaddockInfo(Model):
 class HostCondition(Model):
     """One thing that holds, does not hold, or is not known. Only what is checked is here."""
 
-    type: Annotated[Text, Field(description="what is checked: EngineReachable, StoreWritable, MemoryPressure ...")]
+    type: Annotated[Text, Field(description="what is checked: EngineReachable, NetworkGuard, MemoryPressure ...")]
     status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
     reason: Annotated[Text, Field(description="one word for programs")]
     message: Annotated[Text, Field(description="details, and what to do")] = ""

@@ -85,6 +85,7 @@ class Memory:
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
+    `subnet` is, of an egress container's record, what its sandbox's sealed network is on (CIDR).
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).
@@ -124,6 +125,7 @@ class Memory:
     first_start: float = 0.0
     expired_generation: int = 0
     expired_at: float = 0.0
+    subnet: str = ""
     insecure: tuple[int, str, str] = (0, "", "")
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
@@ -134,6 +136,8 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One row. `role` is `sandbox`, or for a pool's member `warm` (a claim may take it) or `retired` (it goes).
+
+    `egress` is that of the container through which another one, its parent's, reaches what it may.
 
     A member's parent is its pool, and `member_uid` what its container's labels bear. A claim makes it the sandbox
     of that uid: so nothing about the container has to change hands.

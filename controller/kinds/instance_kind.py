@@ -28,6 +28,8 @@ class Amounts(Model):
     cpu: Annotated[Text, Field(description="processor time, in cores or millicores")]
     memory: Annotated[Text, Field(description="memory, with what is written to tmpfs")]
     pids: Annotated[Whole, Field(description="processes and threads")]
+    disk: Annotated[Text, Field(description="disk; left out: none")] = ""
+    gpus: Annotated[Whole, Field(description="GPUs; left out: none")] = 0
 
 
 class InstanceSpec(Model):

@@ -4,6 +4,7 @@ Labels cannot change after create, so nothing that may change hands goes in one.
 instance id is never touched, whatever it is called.
 """
 
+import hashlib
 from collections.abc import Mapping
 
 PREFIX = "paddock."
@@ -11,7 +12,7 @@ INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
 NAME = PREFIX + "name"
-ROLE = PREFIX + "role"  # sandbox (later: warm, egress, canary)
+ROLE = PREFIX + "role"  # sandbox, egress, uplink
 GENERATION = PREFIX + "generation"  # of the object, when the container was made
 CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
 REVISION = PREFIX + "revision"  # of the store: the object's when the container was made, so never above the store's own
@@ -24,12 +25,29 @@ def container_name(name: str, uid: str) -> str:
 
 
 def is_container_name(container: str, uid: str) -> bool:
-    """Whether this is the one container name of an object of that uid, whatever the object is or was called."""
+    """Whether this is the container name of an object of that uid, whatever it was called, or of its egress."""
     return (
         container.startswith("pdk-")
         and container.endswith(_suffix(uid))
         and len(container) > len("pdk-" + _suffix(uid))
-    )
+    ) or container == egress_name(uid)
+
+
+def sealed_name(uid: str) -> str:
+    """The bridge of an object's own; the kernel takes no more than 15 characters."""
+    return f"pdx{_suffix(uid)}"
+
+
+def egress_name(uid: str) -> str:
+    """The container through which that object's box reaches what it may."""
+    return f"egress{_suffix(uid)}"
+
+
+def egress_uid(uid: str) -> str:
+    """What the label of that container bears: a uid of its own that begins as the object's, and so names the same."""
+    digits = hashlib.sha256(f"egress/{uid}".encode()).hexdigest()
+    head = _suffix(uid).removeprefix("-")
+    return f"{head}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
 
 
 def _suffix(uid: str) -> str:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from controller.kinds.container import Limits
 from controller.kinds.inside import Inside
+from controller.kinds.network import Network
 
 
 class State(StrEnum):
@@ -102,6 +103,7 @@ class HostFacts:
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})
 _NO_ENDS: Mapping[str, End] = MappingProxyType({})
+_NO_NETWORKS: Mapping[str, Network] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Observation:
     `containers` is keyed by the uid of the object; `revision` moves with every change.
     `lost` is when the engine itself was last away (from, to; Unix seconds): what ended then went with it.
     `ends` are the ends of containers that are gone, by their id, as far as the engine told and room is.
+    `networks` are our bridges by name. `unguarded` is why the host's firewall does not guard them ("" when it does).
     """
 
     revision: int = 0
@@ -122,3 +125,5 @@ class Observation:
     facts: HostFacts = field(default_factory=HostFacts)
     lost: tuple[float, float] = (0.0, 0.0)
     ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)
+    networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
+    unguarded: str = "not looked yet"

@@ -68,6 +68,33 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short."""
+
+    uid: str
+    scope: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A pool's member that may be claimed now; `created_at` is Unix seconds."""
+
+    uid: str
+    pool: ObjectRef
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """A pool's member that goes unused: for its `age`, being `outdated` or `unhealthy`, `scale_down`, or `room`."""
+
+    uid: str
+    pool: ObjectRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
 
@@ -118,6 +145,9 @@ class Plan:
     samples: tuple[Sample, ...] = ()
     holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
     reaped: tuple[str, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
+    warm: tuple[Warm, ...] = ()
+    retirements: tuple[Retirement, ...] = ()
 
     def __str__(self) -> str:
         lines = []

@@ -29,6 +29,8 @@ class HardLimits(Model):
     memory: _Memory = None
     pids: _Count = None
     sandboxes: _Count = None
+    disk: _Memory = None
+    gpus: _Count = None
 
 
 class PerSandbox(Model):
@@ -37,6 +39,8 @@ class PerSandbox(Model):
     cpu: _Cpu = None
     memory: _Memory = None
     pids: _Count = None
+    disk: _Memory = None
+    gpus: _Count = None
 
 
 class PoolQuota(Model):
@@ -61,6 +65,8 @@ class Amount:
     memory_bytes: int = 0
     pids: int = 0
     sandboxes: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
 
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(*(getattr(self, each.unit) + getattr(other, each.unit) for each in RESOURCES))
@@ -87,12 +93,14 @@ RESOURCES = (
     Resource("memory", "memory_bytes", format_bytes),
     Resource("pids", "pids", str),
     Resource("sandboxes", "sandboxes", str),
+    Resource("disk", "disk_bytes", format_bytes),
+    Resource("gpus", "gpus", str),
 )
 
 
 def amount_of(limits: Limits, sandboxes: int = 0) -> Amount:
     """What these limits come to."""
-    return Amount(limits.cpu_millicores, limits.memory_bytes, limits.pids, sandboxes)
+    return Amount(limits.cpu_millicores, limits.memory_bytes, limits.pids, sandboxes, limits.disk_bytes, limits.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:
 
 
 COLUMNS = (
-    *(Column(each.name.upper(), used_of_hard(each.name)) for each in RESOURCES),
+    *(Column(each.name.upper(), used_of_hard(each.name), wide=each.name in ("disk", "gpus")) for each in RESOURCES),
     Column("AGE", lambda obj, now: age(now - obj.created_at)),
 )
 KIND = Kind(name="Quota", plural="quotas", short=("q",), spec=QuotaSpec, columns=COLUMNS)

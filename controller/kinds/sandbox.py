@@ -32,6 +32,16 @@ EnvName = Annotated[
 ]
 Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$", description="text without a NUL")]
 
+HostName = Annotated[
+    Text,
+    Field(
+        min_length=3,
+        max_length=253,
+        pattern=r"^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$",
+        description="a whole host name in lower case, such as git.example.org; `*.` may stand in front; no address",
+    ),
+]
+
 ImageName = Annotated[
     Text,
     Field(
@@ -58,11 +68,16 @@ class TmpfsMount(Model):
 
 
 class ResourceLimits(Model):
-    """Upper bounds, changed in place. What is left out is filled in by the security level."""
+    """Upper bounds, changed in place, but for `gpus`: another number of them makes a new container.
+
+    What is left out is filled in by the security level; no disk is reserved, and no gpus.
+    """
 
     cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
     memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
     pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
+    disk: Annotated[BytesQuantity | None, Field(ge=0, le=1 << 60)] = None
+    gpus: Annotated[Whole | None, Field(ge=0, le=1024)] = None
 
 
 class Resources(Model):
@@ -95,6 +110,15 @@ class TemplateRef(Model):
     name: Name
 
 
+class NetworkSpec(Model):
+    """What it may reach beyond itself, by name. Left out: what its security level lets through unasked.
+
+    `*.` in front stands for one label or more. Changed while it runs; open connections are cut by that.
+    """
+
+    allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+
+
 class Lifecycle(Model):
     """How long things may take. A stored spec without `idleTimeoutSeconds` is older than it, and has none."""
 
@@ -121,6 +145,7 @@ class SandboxSpec(Model):
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     lifecycle: Lifecycle = Lifecycle()
+    network: NetworkSpec = NetworkSpec()
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
 
     @model_validator(mode="after")

@@ -57,10 +57,14 @@ WORDS: Mapping[str, str] = {
     "perSandbox": "What one sandbox may ask for.",
     "HardLimits.cpu": "The sum of CPU limits of sandboxes that run or are about to.",
     "HardLimits.memory": "The sum of memory limits of sandboxes that run or are about to.",
+    "HardLimits.disk": "The sum of what sandboxes reserve of the disk, stopped ones too.",
+    "HardLimits.gpus": "The sum of GPUs of sandboxes that run or are about to.",
     "HardLimits.pids": "The sum of limits of processes and threads of sandboxes that run or are about to.",
     "HardLimits.sandboxes": "How many sandboxes there may be, suspended and finished ones included.",
     "PerSandbox.cpu": "Processor time.",
     "PerSandbox.memory": "Memory, with what is written to tmpfs.",
+    "PerSandbox.disk": "What it reserves of the disk.",
+    "PerSandbox.gpus": "GPUs.",
     "PerSandbox.pids": "Processes and threads.",
     "Lifecycle.startupDeadlineSeconds": "Seconds in which the startup and readiness probes must have passed; one that "
     "still fails then is stopped (StartFailed) and started again with back-off. No deadline if left out.",
@@ -68,6 +72,8 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
     "changes; none if left out.",
     "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "NetworkSpec.allowedHosts": "Whole host names that it may reach by HTTP on port 80 and TLS on 443, through its "
+    "proxy; `*.` in front stands for one label or more. Left out: what its level lets through unasked.",
     "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
     "happens.",
     "Lifecycle.keepRunning": "Never idle: for services that run unattended.",
@@ -78,6 +84,8 @@ WORDS: Mapping[str, str] = {
     "Resources.cpuShares": "Weight against other sandboxes when the host's processors are all busy; 1024 is ordinary.",
     "ResourceLimits.cpu": "Processor time.",
     "ResourceLimits.memory": "Memory, with what is written to tmpfs.",
+    "ResourceLimits.disk": "Disk to be reserved for it in the quotas, from its admission until it is gone.",
+    "ResourceLimits.gpus": "GPUs, as `docker run --gpus` gives them; another number makes a new container.",
     "ResourceLimits.pids": "Processes and threads.",
     "image": "The image. It is pinned to its digest at each change of the spec: a tag that moves recreates nothing.",
     "command": "The command and its arguments; the image's own if left out.",

@@ -7,6 +7,7 @@ import structlog
 
 from controller.loop.alarm import Alarm
 from controller.loop.pressure import LOOK_SECONDS
+from controller.loop.store_figures import STORE_SECONDS, tell_store
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError
@@ -18,6 +19,7 @@ _STORE_RETRY_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 _KEEP_CHANGES = 20_000
 _KEEP_EVENTS_SECONDS = 24 * 3600.0
+_KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
 
 
 class Heartbeat:
@@ -50,6 +52,8 @@ class Heartbeat:
         self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
         self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._alarm.wake)
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
+        self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
+        self._due.add("store-figures")
         self._jobs.start()
         self._thread.start()
         self._alarm.wake()
@@ -83,6 +87,7 @@ class Heartbeat:
                 time.sleep(_GATHER_SECONDS)
             if self._stopping.is_set():
                 return
+            self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
             self._housekeeping()
             wait = self._one_turn()
             # Never for longer: a clock that was set makes no event, and the schedule goes by it.
@@ -95,10 +100,15 @@ class Heartbeat:
         if "prune" in self._due:
             self._due.discard("prune")
             self._workers.run(self._prune)
+        if "store-figures" in self._due:
+            self._due.discard("store-figures")
+            self._workers.run(lambda: tell_store(self._store, self._meter))
 
     def _prune(self) -> None:
         try:
-            gone = self._store.prune(keep_changes=_KEEP_CHANGES, events_before=self._clock.now() - _KEEP_EVENTS_SECONDS)
+            now = self._clock.now()
+            gone = self._store.prune(keep_changes=_KEEP_CHANGES, events_before=now - _KEEP_EVENTS_SECONDS)
+            gone += self._store.audit.prune(before=now - _KEEP_AUDIT_SECONDS, keep=_KEEP_AUDIT)
         except StoreError as error:
             _log.warning("prune failed; tried again in an hour", error=str(error))
         else:
@@ -109,6 +119,7 @@ class Heartbeat:
         try:
             decided = self._turn.run()
         except Conflict:
+            self._meter.count("paddock_store_retries_total", reason="conflict")
             return 0.0
         except StoreError as error:
             self._meter.gauge("paddock_store_up", 0)

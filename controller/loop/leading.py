@@ -1,6 +1,7 @@
 """Being the one daemon that acts for a store: waiting for it, and keeping it."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -48,6 +49,7 @@ class Leading:
 
     def _run(self) -> None:
         while not self._stopping.wait(RENEW_SECONDS):
+            self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", time.time(), thread="leading")
             try:
                 kept = self._lease.renew()
             except StoreError as error:

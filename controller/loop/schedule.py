@@ -1,9 +1,16 @@
 """Periodic work by APScheduler. Its jobs only mark things due: the library goes on after any error in a job, drops
 late runs by default, and must never be what a reconciliation depends on."""
 
+import time
 from datetime import UTC, datetime
 
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -13,7 +20,10 @@ _COUNTERS = {
     EVENT_JOB_EXECUTED: ("paddock_scheduler_job_runs_total",),
     EVENT_JOB_ERROR: ("paddock_scheduler_job_runs_total", "paddock_scheduler_job_failures_total"),
     EVENT_JOB_MISSED: ("paddock_scheduler_job_missed_total",),
+    EVENT_JOB_MAX_INSTANCES: ("paddock_scheduler_job_overlaps_total",),
 }
+
+_ALL = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
 
 
 class Schedule:
@@ -26,12 +36,18 @@ class Schedule:
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
-        self._scheduler.add_listener(self._count, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        self._scheduler.add_listener(self._count, _ALL)
 
     def every(self, job_id: str, seconds: float, jitter_seconds: float, mark: Wake) -> None:
         """Call `mark` about every `seconds`, give or take `jitter_seconds`, so that nothing runs in step."""
         self._scheduler.add_job(
-            mark, "interval", seconds=seconds, jitter=int(jitter_seconds) or None, id=job_id, replace_existing=True
+            self._timed,
+            "interval",
+            args=(job_id, mark),
+            seconds=seconds,
+            jitter=int(jitter_seconds) or None,
+            id=job_id,
+            replace_existing=True,
         )
         self._meter.gauge("paddock_scheduler_job_interval_seconds", seconds, job_id=job_id)
 
@@ -42,6 +58,8 @@ class Schedule:
 
     def start(self) -> None:
         self._scheduler.start()
+        for job in self._scheduler.get_jobs():
+            self._tell_next(job.id)
         self._meter.gauge("paddock_scheduler_running", 1)
 
     def stop(self) -> None:
@@ -49,6 +67,21 @@ class Schedule:
             self._scheduler.shutdown(wait=True)
         self._meter.gauge("paddock_scheduler_running", 0)
 
-    def _count(self, event: JobExecutionEvent) -> None:
+    def _timed(self, job_id: str, mark: Wake) -> None:
+        begun = time.perf_counter()
+        try:
+            mark()
+        finally:
+            self._meter.observe("paddock_scheduler_job_duration_seconds", time.perf_counter() - begun, job_id=job_id)
+        self._meter.gauge("paddock_scheduler_job_last_success_timestamp_seconds", time.time(), job_id=job_id)
+
+    def _count(self, event: JobEvent) -> None:
         for name in _COUNTERS.get(event.code, ()):
             self._meter.count(name, job_id=event.job_id)
+        self._tell_next(event.job_id)
+
+    def _tell_next(self, job_id: str) -> None:
+        job = self._scheduler.get_job(job_id)
+        if job is not None and job.next_run_time is not None:
+            at = job.next_run_time.timestamp()
+            self._meter.gauge("paddock_scheduler_job_next_run_timestamp_seconds", at, job_id=job_id)

@@ -7,11 +7,13 @@ from dataclasses import replace
 import structlog
 
 from controller.kinds.instance import Instance
+from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.figures import Figures
 from controller.loop.garbage import Garbage
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
@@ -57,6 +59,7 @@ class Turn:
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
+        self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self.last: Snapshot | None = None
@@ -74,6 +77,7 @@ class Turn:
         sample(decided.samples, self._usage, self._clock, self._activity)
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
+        self._figures.tell(decided, snapshot)
         self._activity.turned()
         return decided
 
@@ -144,6 +148,7 @@ class Turn:
             found = snapshot.sandboxes.get(ref.uid)
             if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
                 known.pop(ref.uid, None)
+                known.pop(egress_uid(ref.uid), None)
         for each in decided.writes.retired:
             known.pop(each.uid, None)
         self._instances = known

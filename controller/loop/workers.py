@@ -38,6 +38,7 @@ class Workers:
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
         self._results: dict[str, Result] = {}
+        self._failed: set[str] = set()
         self._stopping = False
         meter.gauge("paddock_reconcile_max_concurrent", threads, controller="sandbox")
         self._publish()
@@ -60,8 +61,12 @@ class Workers:
             if self._stopping:
                 return
             self._running[group.ref.uid] = time.perf_counter()
+            again = group.ref.uid in self._failed
+            self._failed.discard(group.ref.uid)
             (self._express if group.urgent else self._pool).submit(self._carry_out, group)
         self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
+        if again:
+            self._meter.count("paddock_workqueue_retries_total", queue=_QUEUE)
         self._publish()
 
     def run(self, job: Callable[[], object]) -> None:
@@ -98,6 +103,8 @@ class Workers:
             self._active -= 1
             del self._running[group.ref.uid]
             self._results[group.ref.uid] = result
+            if any(not isinstance(outcome, Ok) for _, outcome in result.done):
+                self._failed.add(group.ref.uid)
         self._publish()
         self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - begun, queue=_QUEUE)
         self._wake()

@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
 from controller.kinds.observed import Container, State
+from controller.kinds.sandbox import Template
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Usage
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
@@ -103,7 +104,7 @@ class ContainerCollector:
     def collect(self) -> Iterator[Metric]:
         began = time.perf_counter()
         snapshot = self._snapshot()
-        alive = _alive(snapshot) if snapshot is not None else []
+        alive = alive_containers(snapshot) if snapshot is not None else []
         with self._one_reader:
             usages = self._usage.read(alive)
         rows = list(_rows(snapshot, alive, usages)) if snapshot is not None else []
@@ -137,15 +138,23 @@ def _family(name: str, read: Callable[[Row], Any], rows: list[Row]) -> Metric:
     return metric
 
 
-def _alive(snapshot: Snapshot) -> list[Container]:
-    """Containers that run now and whose object is known; what no object stands for has no name to be shown under."""
+def alive_containers(snapshot: Snapshot) -> list[Container]:
+    """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.
+
+    What no object stands for has no name to be shown under.
+    """
     return [
         container
         for uid, containers in snapshot.observed.containers.items()
-        if uid in snapshot.sandboxes
+        if uid in snapshot.sandboxes or _is_member(snapshot, uid)
         for container in containers
         if container.state in _ALIVE
     ]
+
+
+def _is_member(snapshot: Snapshot, uid: str) -> bool:
+    instance = snapshot.instances.get(uid)
+    return instance is not None and bool(instance.member_uid) and instance.parent_uid in snapshot.pools
 
 
 def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Row]:
@@ -153,10 +162,22 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
         usage = usages.get(container.id)
         if usage is None:
             continue
-        obj = snapshot.sandboxes[container.uid].obj
         instance = snapshot.instances.get(container.uid)
-        labels = Labels({"namespace": obj.namespace, "sandbox": obj.name, "container": container.name})
+        labels = _labels(snapshot, container)
         yield Row(labels, container, usage, instance.memory.restarts if instance else None)
+
+
+def _labels(snapshot: Snapshot, container: Container) -> Labels:
+    """Whose container it is. A pool's member is no sandbox's yet: that label is empty."""
+    sandbox = snapshot.sandboxes.get(container.uid)
+    namespace = sandbox.obj.namespace if sandbox else snapshot.instances[container.uid].namespace
+    name = sandbox.obj.name if sandbox else ""
+    return Labels({"namespace": namespace, "sandbox": name, "container": container.name})
+
+
+def _template(snapshot: Snapshot, uid: str) -> Template | None:
+    sandbox = snapshot.sandboxes.get(uid)
+    return sandbox.template if sandbox else snapshot.pools[snapshot.instances[uid].parent_uid].template
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
@@ -164,7 +185,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
     runtime = snapshot.observed.facts.default_runtime
 
     def labels(row: Row) -> Labels:
-        container, template = row.container, snapshot.sandboxes[row.container.uid].template
+        container, template = row.container, _template(snapshot, row.container.uid)
         return Labels(
             {
                 **row.labels,

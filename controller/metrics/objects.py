@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container
-from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandbox import SandboxSpec, Template, idle_timeout_seconds
 from controller.kinds.snapshot import Snapshot
 from controller.metrics.catalogue import OBJECTS
 from controller.metrics.catalogue.family import OTHER
@@ -84,6 +84,8 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
     yield filled("paddock_sandbox_spec_cpu_limit_cores", ((at, each / 1000) for at, each in cpu if each))
     memory = ((row.labels, _limit(row, "memory", "memory_bytes")) for row in rows)
     yield filled("paddock_sandbox_spec_memory_limit_bytes", ((at, each) for at, each in memory if each))
+    idle = ((row.labels, idle_timeout_seconds(row.spec)) for row in rows)
+    yield filled("paddock_sandbox_spec_idle_timeout_seconds", ((at, each) for at, each in idle if each is not None))
     pids = ((row.labels, _limit(row, "pids", "pids")) for row in rows)
     yield filled("paddock_sandbox_spec_pids_limit", ((at, each) for at, each in pids if each))
 

@@ -3,6 +3,7 @@
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -27,9 +28,16 @@ class MetricsServer:
     """Serves `registry` at http://host:port/metrics. Port 0 takes a free one; `port` tells which."""
 
     def __init__(
-        self, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 9464, token: str | None = None
+        self,
+        registry: CollectorRegistry,
+        host: str = "127.0.0.1",
+        port: int = 9464,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`token` is asked of every scrape; with `tls` it is https."""
         self._pages = Pages(registry, token)
+        self._tls = tls
         self._host = host
         self._port = port
         self._server: _Server | None = None
@@ -45,7 +53,7 @@ class MetricsServer:
         if self._server is not None:
             raise RuntimeError("the metrics server runs already")
         try:
-            self._server = _Server(self._host, self._port, self._pages.answer)
+            self._server = _Server(self._host, self._port, self._pages.answer, self._tls)
         except OSError as error:
             raise CannotListen(_why(self._host, self._port, error)) from error
         self._thread = Thread(target=self._server.serve_forever, name="paddock-metrics", daemon=True)
@@ -76,8 +84,10 @@ class _Server(ThreadingMixIn, TCPServer):
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
 
-    def __init__(self, host: str, port: int, answer: Callable[[str, Any], Answer]) -> None:
-        self.answer = answer
+    def __init__(
+        self, host: str, port: int, answer: Callable[[str, Any], Answer], tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.answer, self._tls = answer, tls
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._open: set[socket.socket] = set()
@@ -101,6 +111,16 @@ class _Server(ThreadingMixIn, TCPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._done(request)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the connection's own thread: a client that is slow to shake hands holds up nobody else."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(IDLE_SECONDS)
+        # The plain socket stays the one that is known and closed by the base class.
+        with self._tls.wrap_socket(request.dup(), server_side=True) as secured:
+            super().finish_request(secured, client_address)
 
     def _done(self, request: Any) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from controller.kinds.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
 from controller.kinds.instance import Failure, Memory
-from controller.kinds.outcome import Ok, Outcome, Terminal, Waiting
+from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.snapshot import Result
 
 CALL_FIRST_SECONDS = 1.0
@@ -40,11 +40,12 @@ def fold(memory: Memory, result: Result, now: float) -> Memory:
     for action, outcome in result.done:
         if isinstance(action, ReadTail) and isinstance(outcome, Ok):
             continue  # that a log could be read says nothing of the calls that failed
+        outcome = _of_egress(action, outcome, result)
         if isinstance(action, UpdateLimits):
             memory = replace(memory, resize=_after(memory.resize, action, outcome, result, now))
         else:
             memory = replace(memory, failure=_after(memory.failure, action, outcome, result, now))
-        if isinstance(action, CreateContainer) and isinstance(outcome, Ok):
+        if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
             memory = replace(memory, container=outcome.container_id)
     return memory
 
@@ -64,6 +65,14 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         count, terminal = count + 1, False
         delay = call_delay_seconds(count)
     return Failure(count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal)
+
+
+def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
+    """An egress container's missing image is not the sandbox's: that one is not to be pulled for it."""
+    beside = isinstance(action, CreateContainer) and action.uid != result.uid
+    if beside and isinstance(outcome, Transient) and outcome.reason == "ImageMissing":
+        return replace(outcome, reason="EgressImageMissing")
+    return outcome
 
 
 def wants_pull(action: Action, outcome: Outcome) -> bool:

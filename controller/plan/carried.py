@@ -28,6 +28,8 @@ CONDITIONS = frozenset(
         "Scheduled",
         "Provisioned",
         "Resized",
+        "DiskQuotaEnforced",
+        "NetworkReady",
         "Secured",
         "Outdated",
         "Suspended",

@@ -10,6 +10,7 @@ from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed import Container, End
 from controller.kinds.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
+from controller.plan.surroundings import NOTHING, Surroundings
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
@@ -21,7 +22,7 @@ class Case:
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
     observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
-    lacks critically.
+    lacks critically. `around` is its network.
     """
 
     now: float
@@ -39,6 +40,7 @@ class Case:
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
     short_of: tuple[str, ...] = ()
+    around: Surroundings = NOTHING
 
     @property
     def deleting(self) -> bool:

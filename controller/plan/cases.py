@@ -7,6 +7,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.case import Case
 from controller.plan.draft import Memo as Memo
+from controller.plan.surroundings import around
 from controller.policy.admission import Refusal
 from controller.policy.levels import Policy
 from controller.policy.sandbox import Rendered, admit_with, render
@@ -43,6 +44,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         ends=snapshot.observed.ends,
         activity=snapshot.activity.get(uid),
         short_of=snapshot.pressure.critical,
+        around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
     )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from controller.kinds.activity import Run
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
-from controller.kinds.snapshot import Pool, Sandbox
+from controller.kinds.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
+from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
 from controller.plan.case import Case, Decision
 from controller.plan.orphans import Sightings, Sweep
 from controller.plan.quota import Claim, Room
+from controller.plan.surroundings import taken_subnets
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
@@ -31,6 +32,9 @@ class Memo:
     quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
     orphans: Sightings = field(default_factory=Sightings)
     timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
+    stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
+    # The subnets that are given away, in the pass of that snapshot.
+    taken: tuple[Snapshot | None, set[str]] = field(default_factory=lambda: (None, set()))
 
     def fit(self, policy: str) -> None:
         """Forget what was worked out under another policy."""
@@ -39,6 +43,12 @@ class Memo:
             self.rendered.clear()
             self.settled.clear()
             self.timers.clear()
+
+    def subnets(self, snapshot: Snapshot) -> set[str]:
+        """The subnets that are given away; what this pass gives away is to be added."""
+        if self.taken[0] is not snapshot:
+            self.taken = (snapshot, taken_subnets(snapshot))
+        return self.taken[1]
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""
@@ -84,6 +94,8 @@ class Draft:
     samples: list[Sample] = field(default_factory=list)
     holds: dict[str, Run] = field(default_factory=dict)
     reaped: list[str] = field(default_factory=list)
+    warm: list[Warm] = field(default_factory=list)
+    retirements: list[Retirement] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,12 @@ def needs_new_container(case: Case, container: Container, rendered: Rendered) ->
         return "spec.template changed"
     if changed == ["image"]:
         return f"spec.template.image changed from {container.image} to {rendered.config.image}"
-    return ", ".join(f"spec.template.{name}" for name in changed) + " changed"
+    return ", ".join(_field(name) for name in changed) + " changed"
+
+
+def _field(name: str) -> str:
+    """Where a part of what makes a container stands in the spec."""
+    return "spec.resources.limits.gpus" if name == "gpus" else f"spec.template.{name}"
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:

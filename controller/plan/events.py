@@ -18,6 +18,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.outcome import Ok
 from controller.kinds.snapshot import Result
 
@@ -33,6 +34,8 @@ REASONS: dict[type[Action], str] = {
     DisconnectNetwork: "Disconnected",
     ConnectNetwork: "Connected",
     RemoveContainer: "Removed",
+    EnsureNetwork: "NetworkMade",
+    RemoveNetwork: "NetworkRemoved",
 }
 
 

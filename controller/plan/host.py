@@ -11,13 +11,13 @@ from types import MappingProxyType
 from controller.kinds.action import CreateContainer
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import container_name
+from controller.kinds.labels import container_name, egress_uid
 from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
+from controller.plan import egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
 from controller.plan import pool as pools
-from controller.plan import preload, pressure, probes, refill, room_for_others, warm
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -28,6 +28,7 @@ from controller.plan.draft import Memo as Memo
 from controller.plan.events import of_result
 from controller.plan.logtail import remember
 from controller.plan.orphans import sweep
+from controller.plan.pool_figures import ready_ones, retirements
 from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
@@ -64,7 +65,7 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     return {
         uid: memo.member(snapshot.pools[each.parent_uid], each)
         for uid, each in snapshot.instances.items()
-        if each.member_uid and each.parent_uid in snapshot.pools
+        if each.role in (pools.WARM, pools.RETIRED) and each.parent_uid in snapshot.pools
     }
 
 
@@ -87,14 +88,18 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     going = sum(each.role == pools.RETIRED for each in own)
     held = len(own) - len(members) - going
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
+    crowded = draft.room is not None and not {pool.obj.namespace, ""}.isdisjoint(draft.room.crowded)
     lacks = snapshot.pressure.words()
     made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
     draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = room_for_others.give_way(draft, snapshot, pool, made, members)
+    draft.warm += ready_ones(pool, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
-    draft.instances += [each for each in made.retired if each.uid not in busy]
+    gone = [each for each in made.retired if each.uid not in busy]
+    draft.instances += gone
+    draft.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
     draft.instances += made.new
     if made.status != pool.obj.status:
         draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
@@ -113,12 +118,14 @@ def _unsettled(
     """
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
-    blind = (snapshot.observed.blind, snapshot.observed.lost, snapshot.pressure.critical)
+    observed = snapshot.observed
+    blind = (observed.blind, observed.lost, snapshot.pressure.critical, observed.unguarded, observed.networks)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
             continue
         seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
+        beside = containers.get(egress_uid(uid)) if observed.networks else None
         known = settled.get(uid)
         if (
             known is not None
@@ -128,6 +135,7 @@ def _unsettled(
             and known[3] == blind
             and known[4] is probed.get(uid)
             and known[5] is used
+            and known[6] is beside
             and uid not in results
         ):
             timer = timers.get(uid)
@@ -136,7 +144,7 @@ def _unsettled(
             if timer[0] <= now < timer[1]:
                 wakes.append(timer[1])
                 continue
-        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used)
+        yield uid, sandbox, (sandbox, seen, held, blind, probed.get(uid), used, beside)
 
 
 def _consider(
@@ -184,7 +192,7 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         told = without_room(each.case, each.claim, words, pressure.REASON if paused else WAITS)
         # Not settled: it is decided anew in every pass, for room may be made by anything.
         reserves = each.claim.base if each.claim.seated else None
-        _conclude(draft, snapshot, memo, replace(each, quiet=False), told, reserves)
+        _conclude(draft, snapshot, memo, replace(each, quiet=False, claim=each.claim.refused()), told, reserves)
 
 
 def _room(draft: Draft, snapshot: Snapshot) -> Room:
@@ -211,9 +219,11 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
+    decision = egress.attend(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
+    quiet = _write_egress(draft, asked, decision) and quiet
     if quiet:
         memo.settled[uid] = asked.key
     else:
@@ -294,6 +304,17 @@ def _write(
     return not (changed or decision.events or decision.delete) and wanted == instance
 
 
+def _write_egress(draft: Draft, asked: Asking, decision: Decision) -> bool:
+    """Note what the store has to hold of the egress container. True when it holds all of it already."""
+    known = asked.case.around.record
+    wanted, gone = egress.record(asked.case, decision, asked.instance, asked.claim.beside.whole)
+    if gone and known is not None and (not decision.finalize or (asked.instance and asked.instance.member_uid)):
+        draft.retired.append(known)
+    if wanted is not None and wanted != known:
+        draft.instances.append(wanted)
+    return not gone and wanted == known
+
+
 def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
     """The events; those of a pool's member are about its pool, which has a name that people know."""
     if instance is None or not instance.member_uid:
@@ -327,6 +348,7 @@ def _sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     draft.deferrals += swept.deferrals
     draft.events += swept.events
     draft.wakes += [each.until for each in swept.deferrals if each.until is not None]
+    stray_networks.sweep(draft, snapshot, memo)
 
 
 def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
@@ -351,4 +373,7 @@ def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
         samples=tuple(draft.samples),
         holds=MappingProxyType(draft.holds),
         reaped=tuple(draft.reaped),
+        shortages=tuple(draft.room.shortages) if draft.room else (),
+        warm=tuple(draft.warm),
+        retirements=tuple(draft.retirements),
     )

@@ -27,14 +27,17 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import Limits
 from controller.kinds.meta import ObjectRef
+from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
 from controller.kinds.plan import Deferral, Plan
-from controller.kinds.snapshot import Result, Snapshot
+from controller.kinds.snapshot import Pool, Result, Sandbox, Snapshot
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
 
 _ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
+# A pool's members are replaced one after another: a start, a look, a removal, a look.
+_ROUNDS_A_MEMBER, _MOST_ROUNDS = 4, 1000
 _TICK_SECONDS = 0.001
 _SIGNALLED = {"TERM": 143, "KILL": 137}
 
@@ -62,26 +65,44 @@ def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, 
 
 def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
     """The same, and the snapshot after it all."""
-    world = replace(snapshot, in_flight=snapshot.in_flight - uids, results=MappingProxyType({}))
-    found = {uid: Forecast(world.sandboxes[uid].obj.ref) for uid in uids if uid in world.sandboxes}
+    asked = {uid: each for uid, each in snapshot.pools.items() if uid in uids}
+    members = {uid for uid, each in snapshot.instances.items() if each.parent_uid in asked}
+    world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
+    objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **asked}
+    found = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
     memo, version, ids = Memo(), policy.version(), itertools.count(1)
-    for _ in range(_ROUNDS):
+    rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(each) for each in asked.values()))
+    for _ in range(min(rounds, _MOST_ROUNDS)):
         decided = plan(world, policy, version, memo)
-        _note(found, decided)
+        whose = _whose(world, decided, found)
+        _note(found, decided, whose)
         world = _after(world, decided, ids)
-        if not any(each.ref.uid in found for each in decided.groups):
+        moving = any(each.ref.uid in whose for each in decided.groups)
+        written = (*decided.writes.instances, *decided.writes.retired)
+        if not moving and not any(each.parent_uid in asked for each in written):
             break
     return found, world
 
 
-def _note(found: dict[str, Forecast], decided: Plan) -> None:
+def _warm(pool: Pool) -> int:
+    return pool.spec.warm_replicas if pool.spec else 0
+
+
+def _whose(world: Snapshot, decided: Plan, found: Mapping[str, Forecast]) -> Mapping[str, str]:
+    """Whose forecast what is told of a uid belongs to: the object's own, and for a pool's member the pool's."""
+    rows = (*world.instances.values(), *decided.writes.instances)
+    members = {each.uid: each.parent_uid for each in rows if each.parent_uid in found}
+    return {**{uid: uid for uid in found}, **members}
+
+
+def _note(found: dict[str, Forecast], decided: Plan, whose: Mapping[str, str]) -> None:
     for group in decided.groups:
-        if (known := found.get(group.ref.uid)) is not None:
+        if (known := found.get(whose.get(group.ref.uid, ""))) is not None:
             changing = [each for each in group.actions if not isinstance(each, ReadTail)]
-            found[group.ref.uid] = Forecast(known.ref, (*known.actions, *changing))
+            found[known.ref.uid] = Forecast(known.ref, (*known.actions, *changing))
     for each in decided.deferrals:
-        if (known := found.get(each.ref.uid)) is not None:
-            found[each.ref.uid] = _resting(known, each, decided.now)
+        if (known := found.get(whose.get(each.ref.uid, ""))) is not None:
+            found[known.ref.uid] = _resting(known, each, decided.now)
     for ref, _ in decided.writes.finalized:
         if (known := found.get(ref.uid)) is not None:
             found[ref.uid] = replace(known, gone=True)
@@ -96,23 +117,45 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
     """The snapshot of the next pass, were everything done that was decided."""
     now = world.now + _TICK_SECONDS
     containers, results = dict(world.observed.containers), {}
+    networks = dict(world.observed.networks)
     for group in decided.groups:
         uid, done = group.ref.uid, []
         for action in group.actions:
-            containers[uid] = _imagine(containers.get(uid, ()), action, now, ids)
-            made = containers[uid][-1].id if isinstance(action, CreateContainer) else ""
+            if isinstance(action, EnsureNetwork):
+                networks[action.name] = _network(action)
+            elif isinstance(action, RemoveNetwork):
+                networks.pop(action.name, None)
+            of = getattr(action, "uid", uid) or uid
+            containers[of] = _imagine(containers.get(of, ()), action, now, ids)
+            made = containers[of][-1].id if isinstance(action, CreateContainer) else ""
             done.append((action, Ok(made)))
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
     gone = {ref.uid for ref, _ in decided.writes.finalized}
     instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
+    gone |= {each.uid for each in decided.writes.retired}
     instances = {uid: each for uid, each in instances.items() if uid not in gone}
     return replace(
         world,
         now=now,
         sandboxes={uid: each for uid, each in world.sandboxes.items() if uid not in gone},
-        observed=replace(world.observed, revision=world.observed.revision + 1, containers=containers),
+        pools={uid: each for uid, each in world.pools.items() if uid not in gone},
+        observed=replace(
+            world.observed, revision=world.observed.revision + 1, containers=containers, networks=networks
+        ),
         instances=instances,
         results=results,
+    )
+
+
+def _network(action: EnsureNetwork) -> Network:
+    labels = action.labels
+    return Network(
+        id=f"imagined-{action.name}",
+        name=action.name,
+        uid=action.uid,
+        role=labels[own.ROLE],
+        config_hash=labels[own.CONFIG_HASH],
+        subnet=action.config.subnet,
     )
 
 
@@ -121,7 +164,7 @@ def _imagine(
 ) -> tuple[Container, ...]:
     """One object's containers after an action that worked. A process that is sent TERM ends by it."""
     match action:
-        case PullImage() | ReadTail():
+        case PullImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
             return containers
         case CreateContainer():
             return (*containers, _created(action, f"imagined-{next(ids)}", now))

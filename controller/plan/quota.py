@@ -17,11 +17,13 @@ from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed import Container, HostFacts, State
+from controller.kinds.plan import Shortage
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
+from controller.plan.egress import NONE, Share, share
 from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
@@ -36,17 +38,26 @@ _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants."""
+    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants.
+
+    `beside` is the same of its egress container.
+    """
 
     base: Limits
     whole: Limits
     seated: bool
     wants_seat: bool
+    beside: Share = NONE
 
     @property
     def asks(self) -> bool:
         """Whether it needs room that it does not have."""
-        return self.whole != self.base or (self.wants_seat and not self.seated)
+        lacks = self.whole != self.base or self.beside.whole != self.beside.base
+        return lacks or (self.wants_seat and not self.seated)
+
+    def refused(self) -> "Claim":
+        """What is left of it where there is no room: what is held."""
+        return replace(self, whole=self.base, beside=replace(self.beside, whole=self.beside.base))
 
 
 def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
@@ -55,14 +66,18 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     containers = ((case.container,) if case.container else ()) + case.extra
     seated = instance is not None or bool(containers)
     if case.blind or decision.reason == "Unreadable":
-        return Claim(held, held, seated, False)
+        return Claim(held, held, seated, False, share(case, True))
     wanted = _wanted(case, decision)
     used = _in_use(containers, wanted or held)
     kept = _each(min, wanted, held) if wanted else NO_LIMITS
     whole = _each(max, used, wanted or NO_LIMITS)
     shares = wanted.cpu_shares if wanted else 0
     base = replace(_each(max, used, kept), cpu_shares=shares)
-    return Claim(base, replace(whole, cpu_shares=shares), seated, case.rendered is not None and not case.deleting)
+    whole, base = _with_disk(case, whole, base, held, seated)
+    if base.pids:  # devices stay with what runs, whatever its spec asks for by now
+        base, whole = (replace(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
+    seat = case.rendered is not None and not case.deleting
+    return Claim(base, replace(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
 
 
 def _wanted(case: Case, decision: Decision) -> Limits | None:
@@ -73,6 +88,15 @@ def _wanted(case: Case, decision: Decision) -> Limits | None:
     if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
         return None
     return case.rendered.config.limits
+
+
+def _with_disk(case: Case, whole: Limits, base: Limits, held: Limits, seated: bool) -> tuple[Limits, Limits]:
+    """Disk goes with the seat, not with running: what is stopped keeps its files."""
+    wanted = held.disk_bytes
+    if case.rendered is not None and not case.deleting:
+        wanted = case.rendered.config.limits.disk_bytes
+    kept = min(wanted, held.disk_bytes) if seated else 0
+    return replace(whole, disk_bytes=wanted), replace(base, disk_bytes=kept)
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
@@ -95,6 +119,8 @@ def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
         of(one.memory_bytes, other.memory_bytes),
         of(one.pids, other.pids),
         one.cpu_shares,
+        of(one.disk_bytes, other.disk_bytes),
+        of(one.gpus, other.gpus),
     )
 
 
@@ -116,6 +142,7 @@ class Room:
         self._given: set[str] = set()
         # Where (a namespace, the host) somebody waits that warm members of pools below this priority give way to.
         self.crowded: dict[str, float] = {}
+        self.shortages: list[Shortage] = []
 
     def used(self, namespace: str) -> Amount:
         """What is held in the namespace; "" is the host."""
@@ -124,7 +151,8 @@ class Room:
     def ask(self, case: Case, asked: Claim, pool: str = "") -> str:
         """Give all that is asked for, or say in words why there is no room for it. `pool` is whose it is (its uid)."""
         namespace, of = case.obj.namespace, of_pool(pool)
-        whole, base = amount_of(asked.whole, 1), amount_of(asked.base, int(asked.seated))
+        whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
+        base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
         words, lacking, never = [], [], False
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
@@ -135,6 +163,7 @@ class Room:
             if not found.admitted:
                 lacking.append(bound)
                 never = never or found.never
+                self._note(case, bound, found.lacking)
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
@@ -149,6 +178,12 @@ class Room:
             self._given.add(of)
         return ""
 
+    def _note(self, case: Case, bound: Bound, resources: Iterable[str]) -> None:
+        if case.obj.kind == "Sandbox":
+            own = "namespace" if bound.namespace == case.obj.namespace else "pool"
+            scope = own if bound.namespace else "host"
+            self.shortages += [Shortage(case.obj.uid, scope, each) for each in resources]
+
     def ceilings(self) -> tuple[Ceiling, ...]:
         """What was reckoned with where room was given: the store must not come to hold more."""
         return tuple(Ceiling(each, self.used(each)) for each in sorted(self._given))
@@ -156,14 +191,16 @@ class Room:
 
 def held(instances: Iterable[Instance]) -> dict[str, Amount]:
     """What instances hold, by namespace, and all of them on the host ("")."""
-    sums: dict[str, list[int]] = {HOST: [0, 0, 0, 0]}
+    sums: dict[str, list[int]] = {HOST: [0] * len(RESOURCES)}
     for each in instances:
         limits = each.reserves
-        for total in (sums[HOST], sums.setdefault(each.namespace, [0, 0, 0, 0])):
+        for total in (sums[HOST], sums.setdefault(each.namespace, [0] * len(RESOURCES))):
             total[0] += limits.cpu_millicores
             total[1] += limits.memory_bytes
             total[2] += limits.pids
             total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
+            total[4] += limits.disk_bytes
+            total[5] += limits.gpus
     return {namespace: Amount(*total) for namespace, total in sums.items()}
 
 
@@ -186,6 +223,20 @@ def _weight(case: Case) -> float:
 def larger(one: Limits, other: Limits) -> Limits:
     """The more of both, of each; the CPU shares are the second one's."""
     return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
+
+
+def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
+    """Whether a member may become a sandbox's that reserves so much, by all quotas, as the snapshot has them."""
+    whole, part = amount_of(reserves, 1), amount_of(member.reserves)
+    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **of_pools([pool])}
+    rows = list(snapshot.instances.values())
+    used = held(rows) | held_by_pools(rows, found)
+    concerned = (of_pool(pool.obj.uid), pool.obj.namespace, HOST)
+    return all(
+        judge(each, used.get(each.namespace, Amount()), whole, part).admitted
+        for key in concerned
+        for each in found.get(key, ())
+    )
 
 
 def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
@@ -223,6 +274,8 @@ def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> D
     assert case.spec is not None
     config = case.rendered.config
     limits = replace(_each(min, config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
+    if limits.pids and limits.gpus < config.limits.gpus:
+        return Decision(case.memory, deferred=words)  # it would have to be made anew, with devices that are not there
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
         within = replace(case.rendered, config=replace(config, limits=limits))
         return replace(decide(replace(case, rendered=within)), deferred=words)

@@ -10,11 +10,15 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import attest, byhand, claim, drift, idle, probes
+from controller.plan import attest, byhand, claim, drift, egress, idle, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
+_DISK_RESERVED = (
+    "its disk is counted in the quotas, but this version sets no bound to what it writes; what it can write to is in "
+    "memory, and bounded by that"
+)
 
 
 def status(case: Case, decision: Decision) -> dict[str, Any]:
@@ -64,11 +68,13 @@ def _termination(end: Termination) -> dict[str, Any]:
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
     """Limits as a spec would write them."""
-    return {
+    made: dict[str, Any] = {
         "cpu": format_cpu(limits.cpu_millicores),
         "memory": format_bytes(limits.memory_bytes),
         "pids": limits.pids,
     }
+    made |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
+    return made | ({"gpus": limits.gpus} if limits.gpus else {})
 
 
 def rfc3339(seconds: float) -> str:
@@ -96,6 +102,8 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
+    yield _disk(case)
+    yield egress.ready(case)
     yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)
@@ -166,6 +174,12 @@ def _resized(case: Case, decision: Decision) -> Condition:
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
+
+
+def _disk(case: Case) -> Condition:
+    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
+        return Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
+    return Condition("DiskQuotaEnforced", "Unknown", "NotAsked", "its limits say nothing of disk")
 
 
 def _outdated(case: Case) -> Condition:

@@ -50,6 +50,11 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     return min(found, key=len)
 
 
+def is_work(ask: Ask) -> bool:
+    """Whether it reaches into an object (exec, files ...) and changes nothing that is stored."""
+    return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
+
+
 def _role(ask: Ask) -> Role:
     """The least role that may do it."""
     if ask.verb == "admin" or not ask.kind:

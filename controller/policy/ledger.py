@@ -20,10 +20,14 @@ _ANY = PerSandbox()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something fits, and every reason why not. `never`: not even if nothing else were there."""
+    """Whether something fits, and every reason why not. `never`: not even if nothing else were there.
+
+    `lacking` are the resources that there is too little of, by name.
+    """
 
     reasons: tuple[str, ...] = ()
     never: bool = False
+    lacking: tuple[str, ...] = ()
 
     @property
     def admitted(self) -> bool:
@@ -52,6 +56,7 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
     Only what grows is judged: what a sandbox holds is never taken from it because a quota was lowered.
     """
     reasons: list[str] = []
+    lacking: dict[str, None] = {}
     never = False
     for each in RESOURCES:
         asked, more = getattr(ask, each.unit), getattr(ask, each.unit) - getattr(held, each.unit)
@@ -60,11 +65,13 @@ def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, 
         one, most, now = getattr(per_sandbox, each.name, None), getattr(hard, each.name), getattr(used, each.unit)
         if one is not None and asked > one:
             reasons.append(f"{each.name}: {each.text(asked)} asked, {each.text(one)} is the most for one sandbox")
+            lacking[each.name] = None
             never = True
         if most is not None and now + more > most:
             reasons.append(_full(each, more, now, most))
+            lacking[each.name] = None
             never = never or asked > most
-    return Verdict(tuple(reasons), never)
+    return Verdict(tuple(reasons), never, tuple(lacking))
 
 
 def _full(each: Resource, more: int, now: int, most: int) -> str:

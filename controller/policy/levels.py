@@ -7,6 +7,7 @@ This is the table of the levels; `paddock describe securityprofile` shows it as 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.policy import seccomp as profiles
@@ -30,12 +31,13 @@ class Level:
 
     `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
+    `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
     """
 
     name: str
     offered: bool
     missing: str = ""
-    network_mode: str = "none"
+    network: Literal["none", "sealed", "public"] = "none"
     default_user: str = "20000:20000"
     lowest_uid: int = LOWEST_FREE_ID
     read_only_root: bool = True
@@ -48,12 +50,15 @@ class Level:
     home: str = "/workspace"
 
 
-def _writable(name: str, missing: str, capabilities: tuple[str, ...]) -> Level:
+def _writable(
+    name: str, missing: str, capabilities: tuple[str, ...], network: Literal["none", "sealed", "public"] = "none"
+) -> Level:
     """A level whose sandboxes run as their image says, and write in its root file system."""
     return Level(
         name=name,
         offered=False,
         missing=missing,
+        network=network,
         default_user="",
         lowest_uid=0,
         read_only_root=False,
@@ -68,7 +73,8 @@ def _writable(name: str, missing: str, capabilities: tuple[str, ...]) -> Level:
 
 
 FULL_ISOLATION = Level(name="full-isolation", offered=True)
-_NEEDS_EGRESS = "it needs the sealed network and its egress proxy, which this version does not have yet"
+_NOT_PROVEN = "it needs the proof that its network holds, which this version does not have yet"
+_NEEDS_PRESET = "it needs the list of package hosts that this host uses, which this version does not read yet"
 _NEEDS_GUARD = "it needs the guarded bridge, which this version lacks"
 _AS_ROOT_EXPECTS = ("DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETPCAP", "SYS_CHROOT")
 BUILT_IN: Mapping[str, Level] = MappingProxyType(
@@ -76,8 +82,8 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
         level.name: level
         for level in (
             FULL_ISOLATION,
-            _writable("development", _NEEDS_EGRESS, _CHANGE_USER),
-            _writable("build", _NEEDS_EGRESS, ("CHOWN", "NET_BIND_SERVICE", "SETGID", "SETUID")),
+            _writable("development", _NOT_PROVEN, _CHANGE_USER, network="sealed"),
+            _writable("build", _NEEDS_PRESET, ("CHOWN", "NET_BIND_SERVICE", "SETGID", "SETUID"), network="sealed"),
             _writable("production", _NEEDS_GUARD, tuple(sorted((*_CHANGE_USER, *_AS_ROOT_EXPECTS)))),
         )
     }
@@ -89,12 +95,17 @@ class Policy:
     """All that admission and rendering are decided by, beside the spec.
 
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
+    `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
+    is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
     host_cpus: int = 0
     report_only: bool = False
+    network_range: str = "10.213.0.0/16"
+    unguarded: str = ""
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
-        return stable_hash([self.host_cpus, self.report_only, *(self.levels[name] for name in sorted(self.levels))])
+        known = [self.host_cpus, self.report_only, self.network_range, self.unguarded]
+        return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -11,6 +11,8 @@ from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
 from controller.policy.admission import Refusal
+from controller.policy.egress import Sealed, behind, sealed
+from controller.policy.hosts import hosts_refused
 from controller.policy.levels import Level, Policy
 
 NO_LIMITS = Limits(0, 0, 0)
@@ -28,7 +30,7 @@ class Rendered:
     """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
     `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
-    insecure inside is not stopped for it.
+    insecure inside is not stopped for it. `sealed` is the network it is put on (None: it has none).
     """
 
     config: ContainerConfig
@@ -37,6 +39,7 @@ class Rendered:
     template_fields: Mapping[str, str]
     probes: ProbeSet = NO_PROBES
     report_only: bool = False
+    sealed: Sealed | None = None
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -50,7 +53,8 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     """Every reason why this spec can't run with this template under this policy."""
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
-    return (*judge(template, spec.resources, "spec.template.", policy), *cores)
+    network = hosts_refused(spec.network, template.security_level, policy)
+    return (*judge(template, spec.resources, "spec.template.", policy), *cores, *network)
 
 
 def judge(template: Template, resources: Resources, at: str, policy: Policy) -> tuple[Refusal, ...]:
@@ -61,7 +65,7 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
         return (Refusal(f"{at}securityLevel", unknown),)
     found = [
-        *_level(level),
+        *_level(level, policy),
         *_user(template, level),
         *_env(template),
         *_exec(template),
@@ -71,10 +75,12 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
 
-def _level(level: Level) -> Iterator[Refusal]:
+def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
     if not level.offered:
         words = f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation"
         yield Refusal("securityLevel", words)
+    elif level.network != "none" and policy.unguarded:
+        yield Refusal("securityLevel", f"`{level.name}` can't be enforced here now: {policy.unguarded}")
 
 
 def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[Refusal]:
@@ -166,6 +172,8 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
         memory_bytes=first(own.memory, shared.memory, otherwise.memory_bytes),
         pids=first(own.pids, shared.pids, otherwise.pids),
         cpu_shares=first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
+        disk_bytes=first(own.disk, shared.disk, otherwise.disk_bytes),
+        gpus=first(own.gpus, shared.gpus, otherwise.gpus),
     )
 
 
@@ -177,10 +185,11 @@ def render(
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
     level = policy.levels[template.security_level]
+    limits = effective_limits(spec.resources, template, level.limits)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
-        limits=effective_limits(spec.resources, template, level.limits),
+        limits=limits,
         hostname=hostname or name,
         command=template.command,
         user=template.user or level.default_user,
@@ -188,22 +197,27 @@ def render(
         env=_environment(template, level),
         tmpfs=_mounts(template, level),
         shm_bytes=_SHM_BYTES,
-        network_mode=level.network_mode,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
+        gpus=limits.gpus,
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )
+    way = sealed(uid, spec.network.allowed_hosts or ()) if level.network == "sealed" else None
+    config = behind(config, way) if way else config
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
+    # Devices can't be changed in a container that is there; the other limits can.
+    devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
+    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in fields.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
+        sealed=way,
     )
 
 

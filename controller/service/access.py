@@ -19,16 +19,27 @@ from controller.service import errors
 
 Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
+Refused = list[tuple[Ask, str]]
+_REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)
+_MOST_NOTED = 20
 
 
 @contextmanager
-def acting(caller: Caller | None) -> Iterator[None]:
-    """Everything inside is done for this caller."""
-    token = _CALLER.set(caller)
+def acting(caller: Caller | None) -> Iterator[Refused]:
+    """Everything inside is done for this caller. Gives the list of what they were refused, which fills meanwhile."""
+    refused: Refused = []
+    tokens = _CALLER.set(caller), _REFUSED.set(refused)
     try:
-        yield
+        yield refused
     finally:
-        _CALLER.reset(token)
+        _CALLER.reset(tokens[0])
+        _REFUSED.reset(tokens[1])
+
+
+def _note(ask: Ask, why: str) -> None:
+    noted = _REFUSED.get()
+    if noted is not None and len(noted) < _MOST_NOTED:
+        noted.append((ask, why))
 
 
 def caller() -> Caller | None:
@@ -47,6 +58,7 @@ def require(ask: Ask, registry: Registry) -> None:
     found = decision(ask)
     if found.allowed:
         return
+    _note(ask, found.reason)
     kind = registry.by_name(ask.kind)
     if found.hidden and kind is not None and ask.name:
         raise not_found(kind, ask.namespace or "", ask.name)
@@ -63,8 +75,10 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
     """Raise Forbidden, with every reason, unless the caller may write all of these. Nothing stored was looked at."""
     wrong = []
     for each in documents:
-        found = decision(Ask(verb, each.kind.name, each.namespace, each.name))
+        ask = Ask(verb, each.kind.name, each.namespace, each.name)
+        found = decision(ask)
         if not found.allowed:
+            _note(ask, found.reason)
             wrong.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
     if wrong:
         text = "\n".join(str(each) for each in wrong)
@@ -74,8 +88,10 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
     """Raise Forbidden unless the caller may do this to all of these; does not tell which ones they may not see."""
     for each in objects:
-        found = decision(Ask(verb, each.kind, each.namespace, each.name))
+        ask = Ask(verb, each.kind, each.namespace, each.name)
+        found = decision(ask)
         if not found.allowed:
+            _note(ask, found.reason)
             told = "some of these objects are where you may not do this" if found.hidden else found.reason
             raise errors.Forbidden(f"nothing was changed: {told}")
 
@@ -87,7 +103,11 @@ def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
         found = list(admit(kind, spec, namespace, name))
         asking = caller()
         if asking is not None:
-            found += [(each.field, each.message) for each in refusals(asking, kind, spec, namespace, policy())]
+            beyond = refusals(asking, kind, spec, namespace, policy())
+            if beyond:
+                fields = ", ".join(each.field for each in beyond)
+                _note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")
+            found += [(each.field, each.message) for each in beyond]
         return found
 
     return admit_for_caller

@@ -17,9 +17,10 @@ from controller.kinds.owner import owner_uids
 from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults
-from controller.ports import Clock, Store, Transaction, Wake
+from controller.ports import Clock, Meter, NullMeter, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.access import require_documents
+from controller.service.apply_figures import refusals_counted, tell_result
 from controller.service.applyset import NO_SET, ApplySet
 from controller.service.claims import Claims
 from controller.service.merge import merge
@@ -72,8 +73,9 @@ class Apply:
         new_uid: Callable[[], str],
         claims: Claims,
         facts: Facts = HostFacts,
+        meter: Meter | None = None,
     ) -> None:
-        self._claims, self._facts = claims, facts
+        self._claims, self._facts, self._meter = claims, facts, meter or NullMeter()
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
 
@@ -91,9 +93,11 @@ class Apply:
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; then nothing was written.
         """
         as_set.check()
-        documents = self._read(sources, namespace, as_set)
+        with refusals_counted(self._meter):
+            documents = self._read(sources, namespace, as_set)
         applied: list[Applied] = []
-        with suppress(_DryRun), errors.store_in_words(), self._store.transaction() as transaction:
+        counted = refusals_counted(self._meter)
+        with suppress(_DryRun), counted, errors.store_in_words(), self._store.transaction() as transaction:
             decided, conflicts = self._decide(transaction, documents, as_set)
             stored = self._written(transaction, decided, claim=not dry_run)
             pruned, refused = as_set.pruned(
@@ -109,6 +113,7 @@ class Apply:
         if any(each.write for each in applied):
             self._wake()
         for each in applied:
+            tell_result(self._meter, each.kind.name, each.result)
             if each.result != "unchanged":
                 _log.info(each.result, object=str(each.obj.ref), generation=each.obj.generation, by=applied_by)
         return applied

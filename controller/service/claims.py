@@ -52,7 +52,7 @@ class Claims:
             return obj
         member, reserves = found
         claimed = replace(obj, uid=member.uid)
-        transaction.put_instance(_handed_over(member, claimed, reserves))
+        transaction.put_instance(handed_over(member, claimed, reserves))
         words = f"took over {member.memory.hostname}, a warm box of pool {member.parent_name}"
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", words, self._clock.now()))
         return claimed
@@ -110,7 +110,7 @@ def _unmoved(transaction: Transaction, pool: Pool) -> bool:
     return template is not None and template.generation == pool.template_generation
 
 
-def _handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instance:
+def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instance:
     """The member's row as the sandbox's."""
     return replace(
         member,

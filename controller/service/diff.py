@@ -18,7 +18,7 @@ from controller.kinds.registry import Kind
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.schema import takes_effect
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan.preview import Forecast as Forecast  # for the doors
 from controller.plan.preview import foresee
 from controller.plan.quota import Movement as Movement  # for the doors
@@ -28,6 +28,7 @@ from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.apply import Applied, Apply, Source
 from controller.service.applyset import NO_SET, ApplySet
+from controller.service.diff_pools import claimed, pools_as_asked
 
 _TRIES = 3
 _NEW_UID = "xxxxxxxx"  # what a container's name shows of the uid that an object does not have yet
@@ -117,10 +118,25 @@ class Diff:
         wanted = self._wanted(last, found)
         boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in wanted} | wanted
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
-        world = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas)
-        forecasts, after = foresee(world, wanted.keys(), Policy(host_cpus=last.observed.facts.cpus))
-        moved = tuple(movements(world, after))
-        return [_bounded(_told(each, forecasts, wanted), moved) for each in found]
+        pools = {each.obj.uid: each for each in self._pools(last, found)}
+        before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
+        policy = Policy(host_cpus=last.observed.facts.cpus)
+        created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
+        world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
+        wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}
+        found = [_with_uid(each, _uid_of(each, claims)) for each in found]
+        forecasts, after = foresee(world, wanted.keys() | pools.keys(), policy)
+        moved = tuple(movements(before, after))
+        return [_bounded(_told(each, forecasts, {**wanted, **pools}), moved) for each in found]
+
+    def _pools(self, last: Snapshot, found: Sequence[Difference]) -> list[Pool]:
+        """The pools that these documents have a say in, as they would be."""
+
+        def stored(namespace: str, name: str) -> StoredObject | None:
+            with errors.store_in_words():
+                return self._store.get("SandboxTemplate", namespace, name)
+
+        return list(pools_as_asked(last, [each.after for each in found if each.after is not None], stored))
 
     def _wanted(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
         """The sandboxes that would be stored, and those whose template would be another, by uid."""
@@ -187,7 +203,7 @@ def _template(obj: StoredObject | None) -> Template | None:
         return None
 
 
-def _refers(box: Sandbox) -> tuple[str, str]:
+def _refers(box: Sandbox | Pool) -> tuple[str, str]:
     ref = box.spec.template_ref if box.spec else None
     return box.obj.namespace, ref.name if ref else ""
 
@@ -203,6 +219,12 @@ def _with_uid(found: Difference, uid: str) -> Difference:
     if found.result != "created" or found.after is None:
         return found
     return replace(found, after=replace(found.after, uid=uid))
+
+
+def _uid_of(found: Difference, claims: Mapping[str, Sandbox]) -> str:
+    """The uid that the object would have: a claim's is that of the box it takes over."""
+    uid = found.after.uid if found.after is not None else ""
+    return claims[uid].obj.uid if uid in claims else uid
 
 
 def _changes(before: StoredObject, after: StoredObject) -> Iterator[Change]:
@@ -231,7 +253,7 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, 
         yield path, before, after
 
 
-def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox]) -> Difference:
+def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]) -> Difference:
     """The difference with its forecasts, and how each of its changes takes effect."""
     if found.after is None:
         return found

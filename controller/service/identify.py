@@ -68,7 +68,7 @@ class Identify:
         grants = tuple(self._granted(peer))
         if not grants:
             raise errors.Forbidden(f"nothing is granted to {name}; ask the operator of this host (setting `access`)")
-        return Caller(name, f"unix pid {peer.pid}", grants)
+        return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants)
 
     def token(self, text: str, source: str) -> Caller:
         """The holder of a token. Raises Unauthorized; ServiceUnavailable when the store can't be asked."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.ports import Clock, Engine, Files, InUse, Meter, NoLoop, NullMeter, Ports, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.attest import Attest
+from controller.service.audit import Recorder, auditing
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
@@ -22,7 +23,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
-from controller.service.use import Used
+from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
 from controller.service.write import Write
@@ -45,6 +46,8 @@ class Services:
     why: Why
     attest: Attest
     tokens: TokenAdmin
+    audit: Audit
+    recorder: Recorder
 
 
 def make_services(
@@ -76,7 +79,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = announcing(store, watches.notify)
+    store = auditing(announcing(store, watches.notify), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -91,6 +94,7 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        meter=meter,
     )
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
@@ -126,4 +130,6 @@ def make_services(
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
         tokens=TokenAdmin(store.tokens, clock),
+        audit=store.audit,
+        recorder=Recorder(store.audit, clock),
     )

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from controller.kinds.access import Grant, Token
+from controller.kinds.audit import AuditEntry
 from controller.ports import Clock, Tokens
 from controller.service import access, errors
+from controller.service.audit import entry
 from controller.service.identify import new_token
 
 LONGEST_SECONDS = 366 * 86400.0
@@ -38,7 +41,7 @@ class TokenAdmin:
         by = asking.name if asking else "paddock"
         token, text = new_token(name, grant, now=now, by=by, expires_at=None if seconds is None else now + seconds)
         with errors.store_in_words():
-            self._tokens.add(token)
+            self._tokens.add(token, self._entry("create", name, role=grant.role, namespaces=list(grant.namespaces)))
         _log.info("token made", token=name, id=token.id, role=grant.role, by=by)
         return Made(token, text)
 
@@ -51,8 +54,11 @@ class TokenAdmin:
         """End a token now. NotFound when there is none to revoke."""
         asking = access.caller()
         with errors.store_in_words():
-            found = self._tokens.revoke(name, self._clock.now())
+            found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
         if found is None:
             raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` shows them", name=name)
         _log.info("token revoked", token=name, id=found.id, by=asking.name if asking else "paddock")
         return found
+
+    def _entry(self, verb: str, name: str, **detail: Any) -> AuditEntry:
+        return entry(self._clock, verb, kind="Token", name=name, detail=detail)

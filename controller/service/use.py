@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from controller.kinds.activity import Run
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.ports import Chunk, Engine, ExecStream, InUse, StreamError, Wake
@@ -12,6 +13,20 @@ from controller.service import errors
 WAIT_SECONDS = 30.0
 # What a sandbox says of itself while an exec may wait for it; everything else is answered at once.
 _PASSING = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
+
+
+class NoLoop:
+    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
+
+    turns = 0
+
+    def begin(self, _uid: str, *, asks: bool) -> None: ...
+    def end(self, _uid: str, *, asks: bool) -> None: ...
+    def held(self, _uid: str) -> Run | None:
+        return None
+
+    def wait(self, _turns: int, _seconds: float) -> bool:
+        return False
 
 
 class UsedStream(Iterator[Chunk]):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
 
+from controller.kinds.store_figures import Connections
 from controller.ports import StoreError
 
 if TYPE_CHECKING:
@@ -49,6 +51,15 @@ class Database(ABC):
     @abstractmethod
     def lease(self, migrate: Callable[[], None], seconds: float) -> "StoreLease":
         """The right to act for this database; it keeps this Database for itself. `migrate` makes missing tables."""
+
+    def connections(self) -> Connections:
+        """How many connections are open now. No I/O."""
+        pool = self._engine.pool
+        if not isinstance(pool, QueuePool):
+            return Connections(0, 0, 0, 0)
+        return Connections(
+            pool.checkedin(), pool.checkedout(), max(0, pool.overflow()), pool.size() + pool._max_overflow
+        )
 
     def close(self) -> None:
         self._engine.dispose()

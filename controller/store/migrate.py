@@ -35,6 +35,13 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def head() -> str:
+    """The newest revision that this code knows."""
+    config = Config()
+    config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
+    return ScriptDirectory.from_config(config).get_current_head() or ""
+
+
 def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, revision: str = "head") -> None:
     """Bring the schema up. Raises StoreTooNew for a revision that this code does not know; `name` is for words."""
     config = _config(connection, scripts)

@@ -20,7 +20,7 @@ _OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_ver
 _OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
 OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
 _INT_END = 1 << 63
-_LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares")
+_LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares", "disk_bytes", "gpus")
 
 
 def _plain(value: object) -> object:

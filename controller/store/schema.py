@@ -85,6 +85,8 @@ instances = Table(
     Column("memory", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("uid", Text, nullable=False),
+    Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("gpus", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("uid"),
     Index(None, "parent_uid"),
 )
@@ -147,13 +149,15 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
-# Who asked for what, and what came of it. `detail` is JSON.
+# Who asked for what, and what came of it. `detail` is JSON. `hash` covers the row and the hash before it: no row can
+# be changed or taken out amid others without its being seen (kinds/audit.py). Ids have no gaps.
 audit = Table(
     "audit",
     metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
     Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
     Column("verb", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("namespace", Text, nullable=False),
@@ -161,5 +165,19 @@ audit = Table(
     Column("uid", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("detail", Text, nullable=False),
+    Column("hash", Text, nullable=False),
     Index(None, "at"),
+)
+
+# One row, once there was any entry: the newest entry, and the newest of those that were pruned, which the oldest that
+# is left goes on from.
+audit_chain = Table(
+    "audit_chain",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last_id", BigInteger, nullable=False),
+    Column("last_hash", Text, nullable=False),
+    Column("pruned_id", BigInteger, nullable=False),
+    Column("pruned_hash", Text, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
 )

@@ -11,10 +11,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.plan import Writes
+from controller.kinds.store_figures import Connections, StoreFigures
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, rows
+from controller.store.audit import SqlAudit
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
+from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS, StoreLease
 from controller.store.schema import changes, events, instances, meta, objects
 from controller.store.tokens import SqlTokens
@@ -212,10 +215,25 @@ class SqlStore:
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
             return dropped
 
+    def figures(self) -> StoreFigures:
+        """Size, schema, and objects by kind."""
+        with self._reading("figures") as connection:
+            return figures(connection)
+
+    def connections(self) -> Connections:
+        """The pool of connections now; no I/O, and all 0 while the store is not open."""
+        opened = self._opened
+        return opened.connections() if opened is not None else Connections(0, 0, 0, 0)
+
     @property
     def tokens(self) -> SqlTokens:
         """The bearer tokens."""
         return SqlTokens(self._reading, self._changing)
+
+    @property
+    def audit(self) -> SqlAudit:
+        """Who asked for what."""
+        return SqlAudit(self._reading, self._changing)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:

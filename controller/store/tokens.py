@@ -9,8 +9,10 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, insert, select, update
 
 from controller.kinds.access import Grant, Token
+from controller.kinds.audit import AuditEntry
 from controller.ports import Conflict, StoreError
 from controller.store import rows
+from controller.store.audit import append
 from controller.store.schema import tokens
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
@@ -23,12 +25,13 @@ class SqlTokens:
     def __init__(self, reading: Operation, writing: Operation) -> None:
         self._reading, self._writing = reading, writing
 
-    def add(self, token: Token) -> None:
-        """Keep a new one. Conflict when one that is not revoked has its name."""
+    def add(self, token: Token, entry: AuditEntry) -> None:
+        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
         with self._writing("token_add") as connection:
             if connection.execute(_standing(token.name)).first() is not None:
                 raise Conflict(f"there is a token `{token.name}` already; revoke it first, or take another name")
             connection.execute(insert(tokens).values(**_row(token)))
+            append(connection, [entry])
 
     def by_id(self, id_: str) -> Token | None:
         with self._reading("token_get") as connection:
@@ -40,13 +43,17 @@ class SqlTokens:
         with self._reading("token_list") as connection:
             return [_token(dict(row)) for row in connection.execute(_ALL).mappings()]
 
-    def revoke(self, name: str, at: float) -> Token | None:
-        """Revoke the one of that name; gives it revoked. None when no token of that name is left to revoke."""
+    def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
+        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
+
+        None when no token of that name is left to revoke.
+        """
         with self._writing("token_revoke") as connection:
             row = connection.execute(_standing(name)).mappings().first()
             if row is None:
                 return None
             connection.execute(update(tokens).where(tokens.c.id == row["id"]).values(revoked_at=at))
+            append(connection, [entry])
             return replace(_token(dict(row)), revoked_at=at)
 
 

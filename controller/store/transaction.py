@@ -13,12 +13,14 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef, StoredObject
 from controller.kinds.plan import Deletion, StatusWrite
-from controller.kinds.quota import Amount, Ceiling, amount_of, of_pool
+from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
 from controller.store import rows
+from controller.store.audit import append
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, meta, objects
 
@@ -42,9 +44,12 @@ _UPDATE_INSTANCE = (
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
-_HELD = [func.sum(instances.c[name]) for name in ("cpu_millicores", "memory_bytes", "pids")]
-_SEATS = func.sum(case((instances.c.role == "sandbox", 1), else_=0))
-_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD, _SEATS).group_by(instances.c.namespace)
+_SEATS = case((instances.c.role == "sandbox", 1), else_=0)
+_HELD = [
+    func.sum(_SEATS if each.unit == "sandboxes" else instances.c[each.unit]).label(f"held_{each.unit}")
+    for each in RESOURCES
+]
+_HELD_BY_NAMESPACE = select(instances.c.namespace, *_HELD).group_by(instances.c.namespace)
 _DELETE_INSTANCE = delete(instances).where(instances.c.uid == bindparam("of_uid"))
 _TAKE_COUNTER = select(meta.c.revision).with_for_update()
 _MOVE_COUNTER = update(meta).values(revision=bindparam("to_revision"))
@@ -66,6 +71,7 @@ class SqlTransaction:
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: list[Instance] = []
+        self._audit: list[AuditEntry] = []
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         row = self._row((kind, namespace, name))
@@ -160,6 +166,10 @@ class SqlTransaction:
     def add_event(self, event: Event) -> None:
         self._events.append(rows.event_row(event))
 
+    def audit(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit log, with the commit."""
+        self._audit.append(entry)
+
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Those that are gone are simply not there."""
         for some in _batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
@@ -211,6 +221,7 @@ class SqlTransaction:
         if self._events:
             self._many(_counting_insert(self._connection.dialect.name), self._events)
         self.write_instances(self._instances)
+        append(self._connection, self._audit)
 
     def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
         """Compare-and-set on `version` (0: must be new). Call after `flush`. Gives them as stored; Conflict."""

@@ -40,7 +40,7 @@ def test_the_owner_of_the_daemon_goes_on_as_before(two: World) -> None:
         assert apply(root, QUICKSTART.replace("500m", "400m")).status_code == 200
         found = root.get(f"{API}/auth/whoami").json()
         assert found["grants"] == [{"role": "admin", "namespaces": ["*"]}]
-        assert found["source"] == f"unix pid {os.getpid()}"
+        assert found["source"] == f"unix pid {os.getpid()} uid {os.getuid()}"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ class Hand(Protocol):
     def update(self, name: str, **changes: Any) -> None: ...
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str: ...
     def exists(self, name: str) -> bool: ...
+    def remove_network(self, name: str) -> None: ...
     def open_root(self, name: str) -> None: ...
 
 
@@ -117,6 +118,9 @@ class DockerHand:
         url = f"{self._api.base_url}/v1.41/containers/{name}/update"
         self._api.post(url, json=body).raise_for_status()
 
+    def remove_network(self, name: str) -> None:
+        self._api.remove_network(name)
+
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         host_config = self._api.create_host_config(network_mode="none", init=True)
         made = self._api.create_container(
@@ -151,6 +155,9 @@ class DockerHand:
         for each in [*(row["Id"] for row in rows), *self._foreign]:
             with contextlib.suppress(docker.errors.NotFound):
                 self._api.remove_container(each, force=True, v=True)
+        for row in self._api.networks(filters={"label": [f"{INSTANCE}={instance_id}"]}):
+            with contextlib.suppress(docker.errors.NotFound):
+                self._api.remove_network(row["Id"])
         self._api.close()
 
 

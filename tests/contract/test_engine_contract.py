@@ -203,6 +203,16 @@ def test_what_the_engine_refuses_waits_for_a_new_generation(world: World, uid: s
     assert outcome.message
 
 
+def test_gpus_without_a_driver_for_them_are_refused_in_words(world: World, uid: str) -> None:
+    """As on any machine without them: never started with less than was asked for."""
+    box = world.made(uid, gpus=1)
+    outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+    assert isinstance(outcome, Terminal)
+    assert outcome.reason == "NoDeviceDriver"
+    assert "no driver for them" in outcome.message
+    assert world.only(uid).state is not State.RUNNING
+
+
 def test_labels_of_another_store_are_refused(world: World, uid: str) -> None:
     outcome = world.engine.act(world.create(uid, labels={INSTANCE: "another"}))
     assert isinstance(outcome, Terminal)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.access import Grant
+from controller.kinds.audit import AuditEntry
 from controller.ports import Conflict
 from controller.service.identify import new_token
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
+ENTRY = AuditEntry(1.0, "root", "here", "create", "Token")
 GRANT = Grant.model_validate(
     {"role": "user", "namespaces": ["team-a", "team-*"], "images": ["a/*"], "limits": {"cpu": "500m", "memory": "1Gi"}}
 )
@@ -26,15 +28,16 @@ def test_tokens_are_kept_listed_and_revoked_once(world: World) -> None:
     store = world.store()
     first, _ = new_token("ci", GRANT, now=5.0, by="root (uid 0)", expires_at=None)
     second, _ = new_token("web", GRANT, now=6.0, by="root (uid 0)", expires_at=99.0)
-    store.tokens.add(first)
-    store.tokens.add(second)
+    store.tokens.add(first, ENTRY)
+    store.tokens.add(second, ENTRY)
     assert list(store.tokens.all()) == [first, second]
     assert store.tokens.by_id(second.id) == second
     assert store.tokens.by_id("0" * 12) is None
-    assert store.tokens.revoke("ci", 7.0) == replace(first, revoked_at=7.0)
-    assert store.tokens.revoke("ci", 8.0) is None
+    assert store.tokens.revoke("ci", 7.0, ENTRY) == replace(first, revoked_at=7.0)
+    assert store.tokens.revoke("ci", 8.0, ENTRY) is None
     assert store.tokens.by_id(first.id) == replace(first, revoked_at=7.0)
     other = world.store()
+    assert len(other.audit.entries()) == 3
     assert [each.state(50.0) for each in other.tokens.all()] == ["revoked", "active"]
     assert other.tokens.all()[1].state(99.0) == "expired"
 
@@ -43,11 +46,11 @@ def test_one_token_of_a_name_at_a_time(world: World) -> None:
     store = world.store()
     first, _ = new_token("ci", GRANT, now=5.0, by="x", expires_at=None)
     second, _ = new_token("ci", GRANT, now=6.0, by="x", expires_at=None)
-    store.tokens.add(first)
+    store.tokens.add(first, ENTRY)
     with pytest.raises(Conflict, match="there is a token `ci` already"):
-        store.tokens.add(second)
-    store.tokens.revoke("ci", 7.0)
-    store.tokens.add(second)
+        store.tokens.add(second, ENTRY)
+    store.tokens.revoke("ci", 7.0, ENTRY)
+    store.tokens.add(second, ENTRY)
     assert store.tokens.by_id(second.id) == second
 
 
@@ -55,5 +58,5 @@ def test_tokens_move_no_revision(world: World) -> None:
     store = world.store()
     before = store.revision()
     token, _ = new_token("ci", GRANT, now=5.0, by="x", expires_at=None)
-    store.tokens.add(token)
+    store.tokens.add(token, ENTRY)
     assert store.revision() == before

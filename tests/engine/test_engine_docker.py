@@ -169,7 +169,7 @@ def test_a_look_at_what_is_settled_is_one_list_and_no_inspect(world: World, mete
     world.engine.look(full=True)
     before = meter.calls()
     seen = world.engine.look()
-    assert meter.calls_since(before) == {"containers.list": 1}
+    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1}
     assert set(seen.containers) == {each.uid for each in boxes}
 
 
@@ -178,7 +178,7 @@ def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
         world.made(world.new_uid())
     before = meter.calls()
     world.engine.look(full=True)
-    assert meter.calls_since(before) == {"containers.list": 1, "containers.inspect": 3}
+    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1, "containers.inspect": 3}
 
 
 def test_limits_changed_behind_the_engines_back_are_seen_by_a_cheap_look(
@@ -191,7 +191,7 @@ def test_limits_changed_behind_the_engines_back_are_seen_by_a_cheap_look(
     folder.write_text("17")
     world.engine.look()
     assert world.only(uid).limits == replace(SMALL, pids=17)
-    assert meter.calls_since(before) == {"containers.list": 1}
+    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1}
 
 
 def test_a_network_disconnected_by_hand_is_seen_by_its_event(world: World, uid: str, meter: CountingMeter) -> None:

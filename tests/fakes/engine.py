@@ -12,6 +12,8 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
     engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
+    engine.unguarded = "no nft"                   # the host's firewall does not guard networks; seen at the next look
+    engine.take_subnet("10.213.4.0/28")           # a network of somebody else's
     engine.hostile = {"seccomp": 0}               # boxes started from now on are so inside (fields of Inside)
     engine.calls, engine.looks                    # what was asked of it
 """
@@ -43,6 +45,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.probe import ProbeResult, Watch
@@ -95,6 +98,7 @@ class Box:
     by_hand: ByHand = field(default_factory=ByHand)
     memory_used_bytes: int = 1 << 20
     at_rest: bool = False
+    gpus: int = 0
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
@@ -181,6 +185,7 @@ class FakeEngine:
         self.probes_run: list[Watch] = []
         self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
+        self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports = FakeFiles(), FakePorts()
@@ -195,6 +200,9 @@ class FakeEngine:
         self._ends: dict[str, End] = {}
         self._lost = (0.0, 0.0)
         self._unreadable: set[str] = set()
+        self.unguarded = ""
+        self.networks: dict[str, Network] = {}
+        self._foreign_subnets: set[str] = set()
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
         self._wake: Wake = lambda: None
@@ -211,6 +219,8 @@ class FakeEngine:
             ConnectNetwork: self._network,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
+            EnsureNetwork: self._make_network,
+            RemoveNetwork: self._remove_network,
         }
 
     # ports.Engine
@@ -345,6 +355,17 @@ class FakeEngine:
         """`docker network connect` and `disconnect`: these networks and no others."""
         with self._by_hand():
             self.box(name).networks = tuple(sorted(networks))
+
+    def take_subnet(self, subnet: str) -> None:
+        """`docker network create --subnet`, by somebody else."""
+        self._foreign_subnets.add(subnet)
+
+    def remove_network(self, name: str) -> None:
+        """`docker network rm`: refused while a container that runs is on it."""
+        with self._by_hand():
+            if self._in_use(name):
+                raise ValueError(f"network {name} has active endpoints")
+            del self.networks[name]
 
     def tamper(self, name: str, **changes: Any) -> None:
         """Somebody changes what is inside (the fields of Inside); seen at the next look, and gone with the run."""
@@ -549,6 +570,44 @@ class FakeEngine:
             return action.image_id if action.image_id in self.images.values() else None
         return self.images.get(action.config.image)
 
+    def _make_network(self, action: EnsureNetwork) -> Outcome:
+        found = self.networks.get(action.name)
+        wanted = Network(
+            id=_digest("network", action.name, str(len(self.calls))),
+            name=action.name,
+            uid=action.uid,
+            role=action.labels.get(own.ROLE, ""),
+            config_hash=action.labels.get(own.CONFIG_HASH, ""),
+            subnet=action.config.subnet,
+            namespace=action.labels.get(own.NAMESPACE, ""),
+            object_name=action.labels.get(own.NAME, ""),
+        )
+        if found is not None and replace(found, id=wanted.id) == wanted:
+            return Ok()
+        if found is not None and found.uid != action.uid:
+            return Transient("NameConflict", f"the network {action.name} belongs to another object")
+        if found is not None and self._in_use(action.name):
+            return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
+        others = {each.subnet for name, each in self.networks.items() if name != action.name}
+        if action.config.subnet in others | self._foreign_subnets:
+            return Transient("SubnetTaken", f"{action.config.subnet} is in use on this host already")
+        self.networks[action.name] = wanted
+        return Ok()
+
+    def _remove_network(self, action: RemoveNetwork) -> Outcome:
+        found = self.networks.get(action.name)
+        if found is None:
+            return Ok()
+        if found.uid != action.uid:
+            return Transient("NameConflict", f"the network {action.name} belongs to another object")
+        if self._in_use(action.name):
+            return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
+        del self.networks[action.name]
+        return Ok()
+
+    def _in_use(self, network: str) -> bool:
+        return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())
+
     def _start(self, action: StartContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
         if not action.container_id and self.exists(action.name):
@@ -559,7 +618,12 @@ class FakeEngine:
             return _hands_off(box)
         if box.state is State.PAUSED:
             return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
+        if box.gpus and not self.gpu_driver:
+            return Terminal("NoDeviceDriver", f"{box.name} asks for gpus, and this engine has no driver for them")
         if box.state is not State.RUNNING:
+            lacking = [each for each in box.networks if each.startswith("pd") and each not in self.networks]
+            if lacking:
+                return Transient("StartFailed", f"{box.name} does not start: network {lacking[0]} not found")
             self._run(box)
         return Ok(box.id)
 
@@ -599,7 +663,8 @@ class FakeEngine:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
-        box.limits = replace(action.limits, cpu_shares=action.limits.cpu_shares or box.limits.cpu_shares)
+        shares = action.limits.cpu_shares or box.limits.cpu_shares
+        box.limits = replace(action.limits, cpu_shares=shares, disk_bytes=0, gpus=0)
         box.by_hand = replace(box.by_hand, swap_bytes=0, restart_policy="no")
         return Ok(box.id)
 
@@ -616,6 +681,8 @@ class FakeEngine:
 
     def _network(self, action: DisconnectNetwork | ConnectNetwork) -> Outcome:
         box = self._boxes.get(action.container_id)
+        if not action.container_id and self.exists(action.name):
+            box = self.box(action.name)
         if box is None:
             return Ok(action.container_id) if isinstance(action, DisconnectNetwork) else _gone(action.name)
         if not self._is_ours(box, action.uid):
@@ -658,8 +725,9 @@ class FakeEngine:
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
-        box = self._new_box(config.name, labels, image, image_id, config.limits)
-        box.command = config.command
+        limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
+        box = self._new_box(config.name, labels, image, image_id, limits)
+        box.command, box.gpus = config.command, config.gpus
         box.networks, box.config = (config.network_mode,), config
         return box
 
@@ -710,11 +778,14 @@ class FakeEngine:
                 facts=self._facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
+                networks=MappingProxyType(dict(self.networks)),
+                unguarded=self.unguarded if look else before.unguarded,
             )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
             others = {uid: group for uid, group in before.containers.items() if uid != act}
-            after = replace(before, containers=MappingProxyType({**others, **mine}))
+            networks = MappingProxyType(dict(self.networks))
+            after = replace(before, containers=MappingProxyType({**others, **mine}), networks=networks)
         else:
             return
         moved = after != before

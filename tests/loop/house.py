@@ -24,7 +24,7 @@ from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.levels import Policy
-from controller.ports import NullMeter, Transaction
+from controller.ports import Meter, NullMeter, Transaction
 from controller.service.apply import Source
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
@@ -97,8 +97,12 @@ class FusedStore:
 class House:
     """A store and an engine that outlive daemons, and the daemon of the moment."""
 
-    def __init__(self, store: SqlStore, *, threads: int = 1) -> None:
-        """`store` is open, and the caller's to close."""
+    def __init__(
+        self, store: SqlStore, *, threads: int = 1, meter: Meter | None = None, policy: Policy | None = None
+    ) -> None:
+        """`store` is open, and the caller's to close. `meter` is told what the loop counts."""
+        self._meter = meter or NullMeter()
+        self.policy = policy or Policy()
         self.clock = HandClock()
         self.store = store
         self.engine = FakeEngine(self.store.instance_id, clock=self.clock, images=(TINY, "other:1"))
@@ -117,7 +121,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
-            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, Policy())],
+            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
             clock=self.clock,
             wake=lambda: self.wake(),
             new_uid=self._new_uid,
@@ -136,7 +140,7 @@ class House:
         self.fuse = Fuse()
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
-        self._workers = Workers(engine, NullMeter(), threads=self._threads, wake=self._idle.set)
+        self._workers = Workers(engine, self._meter, threads=self._threads, wake=self._idle.set)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
         self.services = self.services_over(self.store)
@@ -146,8 +150,8 @@ class House:
             workers=self._workers,
             prober=self.prober,
             clock=self.clock,
-            meter=NullMeter(),
-            policy=Policy(),
+            meter=self._meter,
+            policy=self.policy,
             activity=self.activity,
             usage=self.engine,
             leapt=Leap(self.clock, ticks=self.ticks).noticed,

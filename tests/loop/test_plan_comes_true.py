@@ -248,3 +248,70 @@ def test_from_every_way_to_every_other(house: House, before: tuple[str, str, str
         made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]
         # A call that the engine asked to make again counts once.
         assert [each for i, each in enumerate(made) if made[i - 1 : i] != [each]] == printed, (before, after)
+
+
+def pool_document(**spec: Any) -> str:
+    return document("warm", "SandboxPool", **{"templateRef": {"name": "base"}, **spec})
+
+
+def pool_and_template(house: House, **spec: Any) -> None:
+    apply(house, document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
+    apply(house, pool_document(**spec))
+    house.settle()
+
+
+def verbs(found: list[Difference]) -> list[str]:
+    return [str(each).split()[0] for one in found for plan in one.forecasts for each in plan.actions]
+
+
+def test_a_new_pool_is_filled(house: House) -> None:
+    apply(house, document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
+    text = pool_document(warmReplicas=3)
+    found = planned(house, text)
+    assert verbs(found) == ["create", "start"] * 3
+    done = len(house.engine.calls)
+    apply(house, text)
+    house.settle()
+    assert [str(each).split()[0] for each in house.engine.calls[done:]] == verbs(found)
+
+
+def test_a_pool_and_its_template_in_one_file(house: House) -> None:
+    template = document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
+    _, found = planned(house, f"{template}\n---\n{pool_document(warmReplicas=1)}")
+    assert verbs([found]) == ["create", "start"]
+
+
+def test_a_pool_that_is_scaled_and_one_that_goes(house: House) -> None:
+    pool_and_template(house, warmReplicas=3)
+    smaller = pool_document(warmReplicas=1)
+    found = planned(house, smaller)
+    assert sum(each == "remove" for each in verbs(found)) == 2
+    compare(house, found, lambda: apply(house, smaller))
+    gone = planned(house, smaller, delete=True)
+    assert gone[0].forecasts[0].gone
+    compare(house, gone, lambda: house.delete("warm", "sandboxpool"))
+
+
+def test_a_changed_template_replaces_a_pools_members_one_by_one(house: House) -> None:
+    pool_and_template(house, warmReplicas=2)
+    text = document("base", "SandboxTemplate", image="other:1", command=["sleep", "1000000"])
+    found = planned(house, text)
+    assert sorted(verbs(found)).count("create") == sorted(verbs(found)).count("remove") == 2
+
+
+def test_a_new_sandbox_takes_the_warm_box_that_was_told(house: House) -> None:
+    pool_and_template(house, warmReplicas=1)
+    text = document("web", templateRef={"name": "base"}, resources={"limits": {"memory": "256Mi"}})
+    (found,) = planned(house, text)
+    assert verbs([found]) == ["update", "rename"]
+    done = len(house.engine.calls)
+    apply(house, text)
+    house.settle()
+    made = [str(each) for each in house.engine.calls[done:] if "web" in str(each)]
+    assert made == [str(each) for plan in found.forecasts for each in plan.actions]
+
+
+def test_of_two_new_sandboxes_and_one_warm_box_one_is_cold(house: House) -> None:
+    pool_and_template(house, warmReplicas=1)
+    text = "\n---\n".join(document(name, templateRef={"name": "base"}) for name in ("a", "b"))
+    assert [verbs([each]) for each in planned(house, text)] == [["rename"], ["create", "start"]]

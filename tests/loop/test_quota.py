@@ -25,6 +25,8 @@ from controller.service.diff import Diff, Difference
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, House
 
+NONE = {"disk": "0", "gpus": "0"}
+
 
 @pytest.fixture
 def house(world: World) -> Iterator[House]:
@@ -75,7 +77,7 @@ def test_the_second_waits_until_the_first_is_gone(house: House) -> None:
     house.settle()
     assert running(house, "b") == ["b"]
     assert house.condition("b", "Scheduled") == "True Assigned"
-    assert stored(house).status["used"] == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1"}
+    assert stored(house).status["used"] == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", **NONE}
 
 
 def test_a_raised_quota_starts_what_waits(house: House) -> None:
@@ -115,7 +117,7 @@ def test_suspended_gives_back_all_but_its_seat(house: House) -> None:
     box(house, "b")
     house.settle()
     assert running(house, "b") == ["b"]
-    assert stored(house).status["used"] == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2"}
+    assert stored(house).status["used"] == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", **NONE}
     box(house, "c", runState="Suspended")
     house.settle()
     assert house.condition("c", "Scheduled") == "False QuotaExceeded"

@@ -7,7 +7,7 @@ import pytest
 
 from controller.kinds.activity import Activity
 from controller.kinds.instance import Memory
-from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS
+from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.containers import FIGURES, NETWORK_FIGURES, ContainerCollector
 from controller.metrics.host import HostCollector
@@ -34,7 +34,7 @@ def test_a_family_keeps_the_rules(family: Family) -> None:
 
 
 def test_every_name_is_given_once() -> None:
-    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + POOLS + HOST)
+    assert len(CATALOGUE) == len(METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + HOST)
 
 
 def test_every_figure_of_a_container_is_in_the_catalogue() -> None:

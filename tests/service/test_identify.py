@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kinds.access import Grant, PeerGrant
+from controller.kinds.audit import AuditEntry
 from controller.service import errors
 from controller.service.identify import Identify, Names, Peer, bearer, new_token
 from controller.store.sql_store import SqlStore
@@ -153,7 +154,7 @@ def test_a_store_that_cannot_be_asked_lets_nobody_in(world: World, identify: Ide
 
 def test_a_stored_grant_that_cannot_be_read_opens_nothing(world: World, identify: Identify) -> None:
     token, text = new_token("odd", USER, now=0, by="x", expires_at=None)
-    world.store.tokens.add(token)
+    world.store.tokens.add(token, AuditEntry(1.0, "root", "", "create"))
     _spoil(world.store)
     with pytest.raises(errors.ServiceUnavailable, match="token `odd` can't be read"):
         identify.token(text, "")

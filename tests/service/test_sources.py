@@ -143,7 +143,12 @@ def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: 
     assert host["status"]["capacity"] == {"cpu": "4", "memory": "16Gi"}
     assert host["status"]["engine"]["version"] == facts.engine_version
     assert host["status"]["instances"] == 1
-    assert conditions(host) == {"EngineReachable": "True Answered", "StoreWritable": "True Answered", **NOT_READ}
+    assert conditions(host) == {
+        "EngineReachable": "True Answered",
+        "StoreWritable": "True Answered",
+        "NetworkGuard": "True InForce",
+        **NOT_READ,
+    }
     house.engine.go_down("connection refused")
     (host,) = shown(house, "Host")
     assert conditions(host)["EngineReachable"] == "False NoAnswer"
@@ -177,13 +182,14 @@ def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
     object_model(kind_of("Host")).model_validate(as_client)
     found = conditions(as_client)
     assert (found["EngineReachable"], found["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
+    assert found["NetworkGuard"] == "Unknown NotLookedYet"
     assert set(as_client["status"]) == {"paddock", "conditions"}
 
 
 def test_a_profile_is_what_its_level_says() -> None:
     (found,) = ProfileSource().list(None, None)  # type: ignore[arg-type] - there is nothing to select
     assert found.name == FULL_ISOLATION.name
-    assert found.spec["network"] == {"mode": FULL_ISOLATION.network_mode}
+    assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
     assert found.spec["noNewPrivileges"] is True
     wider = replace(FULL_ISOLATION, name="wider", capabilities=("CAP_CHOWN",), read_only_root=False)
     other = ProfileSource(Policy(levels={**BUILT_IN, "wider": wider})).get("", "wider")

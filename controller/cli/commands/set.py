@@ -12,7 +12,7 @@ from controller.cli.patching import dry_run_option, meant, told, with_version
 
 # From an object to the merge patch of its spec.
 Change = Callable[[Mapping[str, Any]], dict[str, Any]]
-_LIMITS = ("cpu", "memory", "pids")
+_LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
 
 
 @click.group("set")
@@ -100,7 +100,7 @@ def _limits(text: str) -> dict[str, Any]:
         name, equals, value = each.strip().partition("=")
         if not equals or name not in _LIMITS:
             raise click.UsageError(f"`{each}`: write NAME=VALUE, with a name of {', '.join(_LIMITS)}")
-        number = name == "pids" and value.isdigit()
+        number = name in ("pids", "gpus") and value.isdigit()
         found[name] = (int(value) if number else value) if value else None
     return found
 

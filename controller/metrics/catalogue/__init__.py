@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, pools, store
+from controller.metrics.catalogue import api, containers, engine, host, loop, objects, own, pools, quotas, store
 from controller.metrics.catalogue.family import Family
 
 METER: tuple[Family, ...] = (
-    loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES + pools.CLAIMS
+    loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES + pools.CLAIMS + quotas.WAITING
 )
 """Families that rooms count, observe and set through the Meter port."""
 
@@ -20,9 +20,12 @@ OBJECTS: tuple[Family, ...] = objects.FAMILIES
 POOLS: tuple[Family, ...] = pools.FAMILIES
 """Families that show the warm pools of the last snapshot."""
 
+QUOTAS: tuple[Family, ...] = quotas.FAMILIES
+"""Families that show what quotas allow and what is promised, in the last snapshot."""
+
 HOST: tuple[Family, ...] = host.FAMILIES
 """Families that show what the engine told of itself and its host in the last snapshot."""
 
 CATALOGUE: Mapping[str, Family] = MappingProxyType(
-    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + HOST}
+    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + HOST}
 )

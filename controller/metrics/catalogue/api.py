@@ -17,16 +17,21 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_api_requests_in_flight", "Requests in progress.", at_start=0),
     gauge(
         "paddock_api_streams",
-        "Open streams (logs, exec, attach, port_forward, cp, watch).",
+        "Open streams (logs, exec, cp, watch).",
         ("kind",),
-        values={"kind": ("logs", "exec", "attach", "port_forward", "cp", "watch")},
+        values={"kind": ("logs", "exec", "cp", "watch")},
         at_start=0,
     ),
-    counter("paddock_api_auth_failures_total", "Refused for authentication or authorization.", ("reason",)),
+    counter(
+        "paddock_api_auth_failures_total",
+        "Refused for authentication or authorization.",
+        ("reason",),
+        values={"reason": ("unauthenticated", "forbidden")},
+    ),
     counter(
         "paddock_apply_objects_total",
-        "Objects applied (created, configured, unchanged, invalid, conflict, denied).",
+        "Objects applied (created, configured, unchanged, pruned), and refused calls (invalid, conflict).",
         ("kind", "result"),
-        values={"result": ("created", "configured", "unchanged", "invalid", "conflict", "denied")},
+        values={"result": ("created", "configured", "unchanged", "pruned", "invalid", "conflict")},
     ),
 )

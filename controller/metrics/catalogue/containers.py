@@ -56,7 +56,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_container_memory_rss_bytes", "Anonymous memory.", CONTAINER, unit="bytes"),
     gauge("paddock_container_memory_cache_bytes", "Page cache, tmpfs included.", CONTAINER, unit="bytes"),
     gauge("paddock_container_memory_kernel_bytes", "Kernel memory charged.", CONTAINER, unit="bytes", detail=True),
-    gauge("paddock_container_memory_swap_bytes", "Swap in use.", CONTAINER, unit="bytes"),
+    gauge("paddock_container_memory_swap_bytes", "Swap in use.", CONTAINER, unit="bytes", detail=True),
     gauge(
         "paddock_container_memory_peak_bytes",
         "Highest usage since the container last started.",

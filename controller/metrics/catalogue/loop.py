@@ -4,6 +4,8 @@ from controller.metrics.catalogue.family import OTHER, Family, counter, gauge, h
 
 SHORT = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+JOB = {"job_id": ("resync", "prune", "pressure", "store-figures")}
+QUEUE = {"queue": ("sandbox",)}
 CONTROLLER = {"controller": ("sandbox",)}
 ACTION = {
     "action": (
@@ -24,6 +26,8 @@ ACTION = {
         "remove",
         "claim",
         "adopt",
+        "make-network",
+        "remove-network",
     )
 }
 REASONS = ("not_found", "conflict", "timeout", "no_space", "image", "docker_down", OTHER)
@@ -34,10 +38,13 @@ OUTCOMES = {
     "ContainerGone": "not_found",
     "EngineUnreachable": "docker_down",
     "ForeignContainer": "conflict",
+    "EgressImageMissing": "image",
     "ImageMissing": "image",
     "ImagePullFailed": "image",
     "ImageRefused": "image",
     "NameConflict": "conflict",
+    "NetworkInUse": "conflict",
+    "SubnetTaken": "conflict",
 }
 DRIFT = (
     "missing",
@@ -52,6 +59,7 @@ DRIFT = (
     "pids",
     "image",
     "network",
+    "egress",
     "mounts",
     "security",
     "labels",
@@ -72,12 +80,6 @@ FAMILIES: tuple[Family, ...] = (
         values=CONTROLLER,
     ),
     counter("paddock_reconcile_panics_total", "Unexpected exceptions (bugs).", ("controller",), values=CONTROLLER),
-    counter(
-        "paddock_reconcile_timeouts_total",
-        "Reconciliations cut off by the reconcile timeout.",
-        ("controller",),
-        values=CONTROLLER,
-    ),
     histogram(
         "paddock_reconcile_duration_seconds",
         "Length of one reconciliation.",
@@ -87,19 +89,32 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge("paddock_reconcile_max_concurrent", "Workers configured.", ("controller",), values=CONTROLLER),
     gauge("paddock_reconcile_active_workers", "Workers busy.", ("controller",), values=CONTROLLER),
-    gauge("paddock_workqueue_depth", "Keys waiting.", ("queue",)),
-    counter("paddock_workqueue_adds_total", "Keys added.", ("queue",)),
-    counter("paddock_workqueue_retries_total", "Keys re-added after an error.", ("queue",)),
-    histogram("paddock_workqueue_queue_duration_seconds", "Wait before a key is taken.", ("queue",), buckets=SHORT),
-    histogram("paddock_workqueue_work_duration_seconds", "Time a key is worked on.", ("queue",), buckets=LONG),
+    gauge("paddock_workqueue_depth", "Keys waiting.", ("queue",), values=QUEUE),
+    counter("paddock_workqueue_adds_total", "Keys added.", ("queue",), values=QUEUE),
+    counter("paddock_workqueue_retries_total", "Keys re-added after an error.", ("queue",), values=QUEUE),
+    histogram(
+        "paddock_workqueue_queue_duration_seconds",
+        "Wait before a key is taken.",
+        ("queue",),
+        buckets=SHORT,
+        values=QUEUE,
+    ),
+    histogram(
+        "paddock_workqueue_work_duration_seconds", "Time a key is worked on.", ("queue",), buckets=LONG, values=QUEUE
+    ),
     gauge(
-        "paddock_workqueue_unfinished_work_seconds", "Sum of the ages of work in progress.", ("queue",), unit="seconds"
+        "paddock_workqueue_unfinished_work_seconds",
+        "Sum of the ages of work in progress.",
+        ("queue",),
+        unit="seconds",
+        values=QUEUE,
     ),
     gauge(
         "paddock_workqueue_longest_running_processor_seconds",
         "Age of the oldest work in progress.",
         ("queue",),
         unit="seconds",
+        values=QUEUE,
     ),
     counter(
         "paddock_reconcile_actions_total",
@@ -130,6 +145,13 @@ FAMILIES: tuple[Family, ...] = (
         unit="seconds",
     ),
     gauge("paddock_reconcile_full_sync_duration_seconds", "Length of that pass.", unit="seconds"),
+    gauge(
+        "paddock_thread_heartbeat_timestamp_seconds",
+        "Last sign of life of a long-lived thread.",
+        ("thread",),
+        unit="seconds",
+        values={"thread": ("heartbeat", "leading")},
+    ),
     counter(
         "paddock_reconcile_drift_detected_total",
         "Drift found by field (missing, exited, cpu, memory, pids, image, network, mounts, security, labels).",
@@ -147,16 +169,35 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_leader", "1 when this process holds the lease and acts."),
     counter("paddock_leader_lease_renew_failures_total", "Failed lease renewals."),
     gauge("paddock_scheduler_running", "1 while the scheduler thread runs."),
-    counter("paddock_scheduler_job_runs_total", "Runs ended.", ("job_id",)),
-    counter("paddock_scheduler_job_failures_total", "Runs that raised.", ("job_id",)),
-    counter("paddock_scheduler_job_missed_total", "Runs skipped because they were too late.", ("job_id",)),
-    counter("paddock_scheduler_job_overlaps_total", "Runs skipped because the last was still going.", ("job_id",)),
-    histogram("paddock_scheduler_job_duration_seconds", "Length of a run.", ("job_id",), buckets=LONG),
-    gauge(
-        "paddock_scheduler_job_last_success_timestamp_seconds", "End of the last good run.", ("job_id",), unit="seconds"
+    counter("paddock_scheduler_job_runs_total", "Runs ended.", ("job_id",), values=JOB),
+    counter("paddock_scheduler_job_failures_total", "Runs that raised.", ("job_id",), values=JOB),
+    counter("paddock_scheduler_job_missed_total", "Runs skipped because they were too late.", ("job_id",), values=JOB),
+    counter(
+        "paddock_scheduler_job_overlaps_total",
+        "Runs skipped because the last was still going.",
+        ("job_id",),
+        values=JOB,
     ),
-    gauge("paddock_scheduler_job_interval_seconds", "Configured interval of the job.", ("job_id",), unit="seconds"),
+    histogram("paddock_scheduler_job_duration_seconds", "Length of a run.", ("job_id",), buckets=LONG, values=JOB),
     gauge(
-        "paddock_scheduler_job_next_run_timestamp_seconds", "Next run; absent when paused.", ("job_id",), unit="seconds"
+        "paddock_scheduler_job_last_success_timestamp_seconds",
+        "End of the last good run.",
+        ("job_id",),
+        unit="seconds",
+        values=JOB,
+    ),
+    gauge(
+        "paddock_scheduler_job_interval_seconds",
+        "Configured interval of the job.",
+        ("job_id",),
+        unit="seconds",
+        values=JOB,
+    ),
+    gauge(
+        "paddock_scheduler_job_next_run_timestamp_seconds",
+        "Next run; absent when paused.",
+        ("job_id",),
+        unit="seconds",
+        values=JOB,
     ),
 )

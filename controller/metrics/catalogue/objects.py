@@ -56,6 +56,12 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_sandbox_spec_memory_limit_bytes", "Desired memory limit.", SANDBOX, unit="bytes"),
     gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
     gauge(
+        "paddock_sandbox_spec_idle_timeout_seconds",
+        "Idle time after which it is reaped; absent when never.",
+        SANDBOX,
+        unit="seconds",
+    ),
+    gauge(
         "paddock_sandbox_last_activity_timestamp_seconds",
         "Last exec, file, tool or stream use.",
         SANDBOX,

@@ -7,6 +7,14 @@ REASONS = ("collector", "unknown_name", "wrong_type", "wrong_labels", "bad_value
 
 FAMILIES: tuple[Family, ...] = (
     gauge("paddock_build_info", "Always 1.", ("version", "revision", "python_version")),
+    gauge("paddock_config_last_reload_successful", "1 when the last configuration load worked."),
+    gauge("paddock_config_last_reload_success_timestamp_seconds", "When it last worked.", unit="seconds"),
+    counter(
+        "paddock_log_messages_total",
+        "Log lines written by level (warning, error, critical).",
+        ("level",),
+        values={"level": ("warning", "error", "critical")},
+    ),
     counter(
         "paddock_metrics_errors_total",
         "Figures lost by a bug: a collector that failed, or a figure that is not in the catalogue.",

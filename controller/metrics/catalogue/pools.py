@@ -1,8 +1,10 @@
 """Section C: warm pools."""
 
-from controller.metrics.catalogue.family import Family, counter, gauge
+from controller.metrics.catalogue.family import Family, counter, gauge, histogram
 
 POOL = ("namespace", "pool")
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+RETIRED = ("age", "outdated", "unhealthy", "scale_down", "room")
 STATES = ("warming", "ready", "draining", "failed")
 
 FAMILIES: tuple[Family, ...] = (
@@ -18,4 +20,12 @@ FAMILIES: tuple[Family, ...] = (
 CLAIMS: tuple[Family, ...] = (
     counter("paddock_pool_claims_total", "Sandboxes that took a warm container over.", POOL),
     counter("paddock_pool_claim_misses_total", "Sandboxes of a pool's template that found none ready.", POOL),
+    histogram("paddock_pool_claim_duration_seconds", "Claim to usable sandbox.", POOL, buckets=SECONDS),
+    histogram("paddock_pool_startup_duration_seconds", "Create to ready of a pool member.", POOL, buckets=SECONDS),
+    counter(
+        "paddock_pool_members_retired_total",
+        f"Members removed unused ({', '.join(RETIRED)}).",
+        (*POOL, "reason"),
+        values={"reason": RETIRED},
+    ),
 )

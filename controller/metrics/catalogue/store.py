@@ -39,9 +39,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_store_retries_total",
-        "Transactions run again.",
+        "Transactions planned and run again, because somebody else changed something first.",
         ("reason",),
-        values={"reason": ("locked", "serialization", "conflict")},
+        values={"reason": ("conflict",)},
     ),
     gauge(
         "paddock_store_connections",

@@ -39,7 +39,8 @@ class HostSource:
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
         with suppress(StoreError):  # a store that can't be read is told as a condition
             status["instances"] = len(self._store.instances())
-        checked = (engine_reachable(observed), store_writable(self._store.ping()), *pressures(self._pressure()))
+        checked = [engine_reachable(observed), store_writable(self._store.ping()), network_guard(observed)]
+        checked += pressures(self._pressure())
         status["conditions"] = [
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
@@ -71,6 +72,15 @@ def store_writable(trouble: str) -> Condition:
     if trouble:
         return Condition("StoreWritable", "False", "NotWritable", trouble)
     return Condition("StoreWritable", "True", "Answered")
+
+
+def network_guard(observed: Observation) -> Condition:
+    """Whether the host's firewall guards the networks of sandboxes; without it none that has one is started."""
+    if observed.revision == 0:
+        return Condition("NetworkGuard", "Unknown", "NotLookedYet", observed.unguarded)
+    if observed.unguarded:
+        return Condition("NetworkGuard", "False", "NotInForce", observed.unguarded)
+    return Condition("NetworkGuard", "True", "InForce")
 
 
 def pressures(found: Pressure) -> Iterator[Condition]:

@@ -1,0 +1,67 @@
+"""The audit log: one entry for each thing that was asked for, and the chain of hashes that holds the log together.
+
+An entry never holds a value that a user wrote: no environment, no arguments of a command, no part of a spec but the
+names of the fields that changed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+GENESIS = ""  # the hash before the first entry
+Outcome = Literal["allowed", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who (`actor`) asked from where (`source`) for what, and the decision. `id` and `hash` are given by the store."""
+
+    at: float
+    actor: str
+    source: str
+    verb: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    outcome: Outcome = "allowed"
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    id: int = 0
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """What verifying found: `problem` "" when every entry is as it was written. `pruned` is how many are gone."""
+
+    entries: int
+    pruned: int
+    last_id: int
+    last_hash: str
+    problem: str = ""
+
+
+def linked(entry: AuditEntry, before: str) -> str:
+    """The hash of an entry that comes after the one whose hash is `before`."""
+    parts = [before, entry.id, entry.at, entry.actor, entry.source, entry.verb, entry.kind, entry.namespace]
+    parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Audit(Protocol):
+    """The audit log: entries in the order of their commits, each chained to the one before by its hash."""
+
+    def append(self, entries: Sequence[AuditEntry]) -> None: ...
+    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
+        """The `limit` newest at or after `since` (Unix seconds), newest last."""
+        ...
+
+    def verify(self) -> ChainReport:
+        """Compute every hash anew."""
+        ...
+
+    def prune(self, *, before: float, keep: int) -> int:
+        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
+        ...

@@ -1,0 +1,56 @@
+"""Who may scrape, and whether it is encrypted: token and certificate, read from the files that settings name."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class DoorError(Exception):
+    """The metrics door can't be opened as it was asked; says which file, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What MetricsServer is given. None: no token is asked; no TLS is spoken."""
+
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+
+
+def open_door(token_file: Path | None, cert_file: Path | None, key_file: Path | None) -> Door:
+    """Read the files. Raises DoorError: a door that was to be locked is never left open."""
+    if (cert_file is None) != (key_file is None):
+        raise DoorError("metrics_tls_cert_file and metrics_tls_key_file belong together; set both, or none")
+    token = None if token_file is None else _token(token_file)
+    tls = None if cert_file is None or key_file is None else _tls(cert_file, key_file)
+    return Door(token, tls)
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else "is no text"
+        raise DoorError(f"metrics_token_file {file}: {words}; give paddock's user a readable file") from error
+    if not token or not token.isascii() or not token.isprintable() or len(token.split()) != 1:
+        raise DoorError(f"metrics_token_file {file}: write one word of plain characters into it")
+    return token
+
+
+def _tls(cert: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password=_no_passphrase)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        words = getattr(error, "strerror", None) or error
+        raise DoorError(
+            f"metrics_tls_cert_file {cert} and metrics_tls_key_file {key}: {words}; name readable PEM files"
+            " that belong together, the key without a passphrase"
+        ) from error
+    return context
+
+
+def _no_passphrase() -> str:
+    """Asked for only where the key has one: nobody is there to type it."""
+    raise ValueError("the key has a passphrase")

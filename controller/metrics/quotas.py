@@ -1,0 +1,67 @@
+"""What quotas allow and what is promised of it, from the last snapshot (section D of the catalogue)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+
+from controller.kinds.quota import Amount
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.catalogue import QUOTAS
+from controller.metrics.families import empty, filled
+from controller.metrics.render import Labels
+from controller.plan.quota import held
+from controller.policy.ledger import HOST, Bound, bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """A resource of a quota: its names in the catalogue, and how many units of it are one of theirs."""
+
+    name: str
+    unit: str
+    limit: str
+    used: str
+    divisor: int = 1
+
+
+_RESOURCES = (
+    _Resource("cpu", "cpu_millicores", "paddock_quota_cpu_limit_cores", "paddock_quota_cpu_used_cores", divisor=1000),
+    _Resource("memory", "memory_bytes", "paddock_quota_memory_limit_bytes", "paddock_quota_memory_used_bytes"),
+    _Resource("pids", "pids", "paddock_quota_pids_limit", "paddock_quota_pids_used"),
+    _Resource("sandboxes", "sandboxes", "paddock_quota_sandboxes_limit", "paddock_quota_sandboxes_used"),
+)
+
+
+class QuotaCollector:
+    """The host, and each namespace that has a quota or holds anything. What is not bounded has no limit's series."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterable[Metric]:
+        return [empty(each) for each in QUOTAS]
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        of = bounds(snapshot.quotas.values(), snapshot.observed.facts)
+        used = held(snapshot.instances.values())
+        scopes = [
+            (_labels(each), of.get(each, ()), used.get(each, Amount())) for each in sorted(of.keys() | used.keys())
+        ]
+        for each in _RESOURCES:
+            most = ((labels, _least(each, own)) for labels, own, _ in scopes)
+            yield filled(each.limit, ((labels, limit) for labels, limit in most if limit is not None))
+            yield filled(each.used, ((labels, getattr(now, each.unit) / each.divisor) for labels, _, now in scopes))
+
+
+def _labels(namespace: str) -> Labels:
+    return Labels({"scope": "host" if namespace == HOST else "namespace", "namespace": namespace})
+
+
+def _least(resource: _Resource, own: Sequence[Bound]) -> float | None:
+    """The narrowest of several quotas of one namespace is the one that holds; None: none bounds this."""
+    found = [getattr(each.hard, resource.name) for each in own if each.hard is not None]
+    return min((each / resource.divisor for each in found if each is not None), default=None)

@@ -1,0 +1,38 @@
+"""Sealed networks of ours that nothing stored speaks of: removed as late, and as carefully, as containers are.
+
+A network bears our instance id, so Paddock made it; it leads nowhere, and none that anything runs on can be removed.
+"""
+
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.network import Network, RemoveNetwork
+from controller.kinds.plan import Group
+from controller.kinds.snapshot import Snapshot
+from controller.plan.draft import Draft, Memo
+
+
+def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """Note the removal of those that are strays for the grace of orphans. A blind view ends every grace."""
+    if snapshot.observed.blind:
+        memo.stray_networks = {}
+        return
+    known = snapshot.sandboxes.keys() | snapshot.instances.keys() | snapshot.observed.containers.keys()
+    strays = [each for each in snapshot.observed.networks.values() if each.uid and each.uid not in known]
+    if not strays and not memo.stray_networks:
+        return
+    now, grace = snapshot.now, snapshot.sweep.grace_seconds
+    memo.stray_networks = {each.id: min(memo.stray_networks.get(each.id, now), now) for each in strays}
+    if snapshot.sweep.withheld:
+        return
+    for each in strays:
+        due = memo.stray_networks[each.id] + grace
+        if now < due:
+            draft.wakes.append(due)
+        elif each.uid not in snapshot.in_flight:
+            _remove(draft, each, now, grace)
+
+
+def _remove(draft: Draft, network: Network, now: float, grace: float) -> None:
+    ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid)
+    action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
+    draft.groups.append(Group(ref, 0, True, (action,)))
+    draft.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

@@ -1,0 +1,80 @@
+"""What is around one object's container: its sealed network and its egress container, as recorded and as seen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.kinds.instance import Instance, Memory
+from controller.kinds.labels import egress_uid, sealed_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.network import Network
+from controller.kinds.observed import Container
+from controller.kinds.snapshot import Snapshot
+from controller.policy import egress
+from controller.policy.levels import Policy
+from controller.policy.sandbox import Rendered
+
+SUBNET_TAKEN = "SubnetTaken"
+Subnets = Callable[[Snapshot], set[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`subnet` is what the sealed network is or will be on ("": none is left, or none is needed).
+
+    `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
+    there. `unguarded` is why nothing new may be put on a network ("" when it may). `range` is what subnets are of.
+    """
+
+    record: Instance | None = None
+    containers: tuple[Container, ...] = ()
+    network: Network | None = None
+    uplink: bool = False
+    subnet: str = ""
+    unguarded: str = ""
+    range: str = ""
+
+
+NOTHING = Surroundings()
+
+
+def around(
+    snapshot: Snapshot, obj: StoredObject, rendered: Rendered | None, memory: Memory, policy: Policy, subnets: Subnets
+) -> Surroundings:
+    """The surroundings of one object. `subnets` gives those that are given away; one found for it is added to them."""
+    uid, observed = egress_uid(obj.uid), snapshot.observed
+    record, containers = snapshot.instances.get(uid), observed.containers.get(uid, ())
+    network = observed.networks.get(sealed_name(obj.uid))
+    if network is not None and network.uid != obj.uid:
+        network = None
+    wanted = rendered is not None and rendered.sealed is not None
+    if not wanted and record is None and not containers and network is None:
+        return NOTHING
+    subnet = record.memory.subnet if record else network.subnet if network else ""
+    if wanted and _is_lost(subnet, memory):
+        subnet = ""
+    if wanted and not subnet:
+        taken = subnets(snapshot)
+        subnet = egress.subnet_for(obj.uid, policy.network_range, taken)
+        taken.add(subnet)
+    return Surroundings(
+        record=record,
+        containers=containers,
+        network=network,
+        uplink=egress.UPLINK in observed.networks,
+        subnet=subnet,
+        unguarded=observed.unguarded,
+        range=policy.network_range,
+    )
+
+
+def taken_subnets(snapshot: Snapshot) -> set[str]:
+    """All subnets that are given away, seen or recorded."""
+    recorded = {each.memory.subnet for each in snapshot.instances.values() if each.memory.subnet}
+    return recorded | {each.subnet for each in snapshot.observed.networks.values()}
+
+
+def _is_lost(subnet: str, memory: Memory) -> bool:
+    """Whether somebody else on this host has that subnet: the engine said so when the network was to be made."""
+    failure = memory.failure
+    told = failure is not None and failure.reason == SUBNET_TAKEN and failure.message.startswith(f"{subnet} ")
+    return bool(subnet) and told

@@ -1,0 +1,120 @@
+"""`ports.Audit` on the store's tables. Whoever appends holds the counter row, so that the chain has one end."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from controller.kinds.audit import GENESIS, AuditEntry, ChainReport, linked
+from controller.store import rows
+from controller.store.schema import audit, audit_chain
+
+Operation = Callable[[str], AbstractContextManager[Connection]]
+_AT_ONCE = 1000
+_MOST = 100_000
+_CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
+_TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
+
+
+def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
+    """Add entries to the end of the chain, in the transaction of the caller, who has taken the counter row."""
+    if not entries:
+        return
+    chain = connection.execute(_CHAIN).one_or_none()
+    last_id, last_hash = (chain.last_id, chain.last_hash) if chain else (0, GENESIS)
+    made = []
+    for each in entries:
+        last_id += 1
+        texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
+        cleaned = replace(each, id=last_id, **texts)
+        last_hash = linked(cleaned, last_hash)
+        made.append(_row(replace(cleaned, hash=last_hash)))
+    connection.execute(insert(audit), made)
+    if chain:
+        connection.execute(update(audit_chain).values(last_id=last_id, last_hash=last_hash))
+    else:
+        first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
+        connection.execute(insert(audit_chain).values(last_id=last_id, last_hash=last_hash, **first))
+
+
+class SqlAudit:
+    """`reading` and `writing` are the store's own ways to its database."""
+
+    def __init__(self, reading: Operation, writing: Operation) -> None:
+        self._reading, self._writing = reading, writing
+
+    def append(self, entries: Sequence[AuditEntry]) -> None:
+        """Add entries that belong to no other write."""
+        with self._writing("audit_append") as connection:
+            append(connection, entries)
+
+    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
+        """The `limit` newest at or after `since` (Unix seconds), newest last."""
+        query = select(audit).where(audit.c.at >= since).order_by(audit.c.id.desc()).limit(min(max(0, limit), _MOST))
+        with self._reading("audit_list") as connection:
+            return [_entry(row) for row in connection.execute(query).mappings()][::-1]
+
+    def verify(self) -> ChainReport:
+        """Compute every hash anew, from the newest pruned entry on."""
+        with self._reading("audit_verify") as connection:
+            chain = connection.execute(_CHAIN).one_or_none()
+            if chain is None:
+                left = connection.execute(select(func.count()).select_from(audit)).scalar_one()
+                return ChainReport(left, 0, 0, GENESIS, "the end of the chain is missing" if left else "")
+            return _verified(connection, chain)
+
+    def prune(self, *, before: float, keep: int) -> int:
+        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
+        with self._writing("audit_prune") as connection:
+            chain = connection.execute(_CHAIN).one_or_none()
+            if chain is None:
+                return 0
+            # Clocks may jump: an old time amid newer ones takes nothing along that is newer.
+            younger = select(func.min(audit.c.id)).where(audit.c.at >= before)
+            oldest_kept = connection.execute(younger).scalar_one() or chain.last_id + 1
+            through = max(oldest_kept - 1, chain.last_id - max(0, keep))
+            newest_gone = connection.execute(select(audit).where(audit.c.id == through)).mappings().one_or_none()
+            if through <= chain.pruned_id or newest_gone is None:
+                return 0
+            gone: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
+            connection.execute(update(audit_chain).values(pruned_id=through, pruned_hash=newest_gone["hash"]))
+            return gone
+
+
+def _verified(connection: Connection, chain: Any) -> ChainReport:
+    last_id, last_hash, count = chain.pruned_id, chain.pruned_hash, 0
+    problem = ""
+    for each in _all(connection):
+        if each.id != last_id + 1:
+            problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is not in its place"
+        elif linked(each, last_hash) != each.hash:
+            problem = f"entry {each.id} is not as it was written, or one before it was taken out"
+        if problem:
+            return ChainReport(count, chain.pruned_id, last_id, last_hash, problem)
+        last_id, last_hash, count = each.id, each.hash, count + 1
+    if (last_id, last_hash) != (chain.last_id, chain.last_hash):
+        problem = f"the log ends at entry {last_id}, and {chain.last_id} were written"
+    return ChainReport(count, chain.pruned_id, last_id, last_hash, problem)
+
+
+def _all(connection: Connection) -> Iterator[AuditEntry]:
+    """Every entry, oldest first."""
+    last: int | None = None
+    while True:
+        query = select(audit).order_by(audit.c.id).limit(_AT_ONCE)
+        found = connection.execute(query if last is None else query.where(audit.c.id > last)).mappings().all()
+        yield from (_entry(row) for row in found)
+        if len(found) < _AT_ONCE:
+            return
+        last = found[-1]["id"]
+
+
+def _row(entry: AuditEntry) -> dict[str, Any]:
+    names = ("id", "at", *_TEXTS, "outcome", "hash")
+    return {**{name: getattr(entry, name) for name in names}, "detail": rows.to_text(dict(entry.detail))}
+
+
+def _entry(row: Any) -> AuditEntry:
+    return AuditEntry(**{**row, "detail": rows.from_text(row["detail"])})

@@ -1,0 +1,42 @@
+"""What a store tells of itself: its size, its schema, how many objects of each kind it holds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sqlalchemy import Connection, func, select, text
+
+from controller.kinds.store_figures import StoreFigures
+from controller.store import migrate
+from controller.store.schema import objects
+
+_COUNTS = select(objects.c.kind, func.count()).group_by(objects.c.kind)
+_POSTGRES_SIZE = text("SELECT pg_database_size(current_database())")
+_SQLITE_SIZE = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+
+
+def figures(connection: Connection) -> StoreFigures:
+    """Everything, read in one transaction."""
+    backend = connection.dialect.name
+    info = connection.dialect.server_version_info or ()
+    revision = migrate.current(connection) or ""
+    counts: Mapping[str, int] = {str(kind): int(count) for kind, count in connection.execute(_COUNTS)}
+    size: int = connection.execute(_SQLITE_SIZE if backend == "sqlite" else _POSTGRES_SIZE).scalar_one()
+    return StoreFigures(
+        backend=backend,
+        server_version=".".join(str(each) for each in info),
+        revision=revision,
+        schema_current=revision == migrate.head(),
+        size_bytes=size,
+        wal_bytes=_wal_bytes(connection) if backend == "sqlite" else None,
+        objects=counts,
+    )
+
+
+def _wal_bytes(connection: Connection) -> int | None:
+    """The size of SQLite's write-ahead log; None where it can't be seen, 0 where it has none now."""
+    try:
+        return Path(f"{connection.engine.url.database}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError:
+        return None

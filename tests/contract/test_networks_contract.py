@@ -1,0 +1,110 @@
+"""Bridges of ours on the fake and on a real Docker Engine: made once, seen, removed, and never somebody else's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.action import ConnectNetwork, DisconnectNetwork, RemoveContainer, StartContainer
+from controller.kinds.labels import container_labels, sealed_name
+from controller.kinds.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork
+from controller.kinds.outcome import Ok, Transient, Waiting
+from tests.contract.engine_worlds import World, docker_world, fake_world, ok
+
+SUBNET, OTHER = "10.213.250.16/28", "10.213.250.32/28"
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def uid(world: World) -> str:
+    return world.new_uid()
+
+
+def wanted(world: World, uid: str, subnet: str = SUBNET, name: str = "") -> EnsureNetwork:
+    config = NetworkConfig(name or sealed_name(uid), subnet, handed_out=subnet.replace("16/28", "24/29"))
+    labels = container_labels(
+        instance=world.instance_id,
+        uid=uid,
+        namespace="default",
+        name="box",
+        role="sealed",
+        generation=1,
+        config_hash=config.hash(),
+        template_hash="",
+    )
+    return EnsureNetwork(uid, config, labels, "a test")
+
+
+def remove(world: World, uid: str, name: str = "") -> object:
+    return world.engine.act(RemoveNetwork(uid, name or sealed_name(uid), "a test"))
+
+
+def networks(world: World) -> dict[str, Network]:
+    return dict(world.engine.observe().networks)
+
+
+def test_a_network_is_made_once_and_seen_at_once(world: World, uid: str) -> None:
+    action = wanted(world, uid)
+    assert world.engine.act(action) == Ok()
+    seen = networks(world)[action.name]
+    assert (seen.uid, seen.subnet, seen.config_hash, seen.role) == (uid, SUBNET, action.config.hash(), "sealed")
+    assert (seen.namespace, seen.object_name) == ("default", "box")
+    assert world.engine.act(action) == Ok()
+    assert networks(world) == {action.name: seen}
+
+
+def test_a_network_that_differs_is_made_anew_while_nothing_is_on_it(world: World, uid: str) -> None:
+    ok(world.engine.act(wanted(world, uid)))
+    ok(world.engine.act(wanted(world, uid, OTHER)))
+    assert networks(world)[sealed_name(uid)].subnet == OTHER
+
+
+def test_a_network_in_use_is_neither_removed_nor_made_anew(world: World, uid: str) -> None:
+    ok(world.engine.act(wanted(world, uid)))
+    box = world.running(uid, network_mode=sealed_name(uid))
+    assert box.networks == (sealed_name(uid),)
+    for outcome in (remove(world, uid), world.engine.act(wanted(world, uid, OTHER))):
+        assert isinstance(outcome, Waiting)
+        assert outcome.reason == "NetworkInUse"
+    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    assert remove(world, uid) == Ok()
+    assert networks(world) == {}
+    assert remove(world, uid) == Ok()
+
+
+def test_a_network_of_another_object_is_not_touched(world: World, uid: str) -> None:
+    ok(world.engine.act(wanted(world, uid)))
+    other, name = world.new_uid(), sealed_name(uid)
+    for outcome in (remove(world, other, name), world.engine.act(wanted(world, other, OTHER, name))):
+        assert isinstance(outcome, Transient)
+        assert outcome.reason == "NameConflict"
+    assert networks(world)[name].uid == uid
+
+
+def test_a_subnet_that_is_in_use_is_told(world: World, uid: str) -> None:
+    ok(world.engine.act(wanted(world, uid)))
+    outcome = world.engine.act(wanted(world, world.new_uid(), SUBNET))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "SubnetTaken"
+
+
+def test_a_container_is_put_on_a_second_network_and_taken_off(world: World, uid: str) -> None:
+    first, second = wanted(world, uid), wanted(world, uid, OTHER, sealed_name("ffffffff"))
+    ok(world.engine.act(first))
+    ok(world.engine.act(second))
+    made = world.made(uid, network_mode=first.name)
+    ok(world.engine.act(ConnectNetwork(uid, made.name, made.id, second.name, "a test", "10.213.250.34")))
+    ok(world.engine.act(StartContainer(uid, made.name, "a test", made.id)))
+    assert world.only(uid).networks == tuple(sorted((first.name, second.name)))
+    ok(world.engine.act(DisconnectNetwork(uid, made.name, made.id, second.name, "a test")))
+    assert world.only(uid).networks == (first.name,)
+
+
+def test_a_network_removed_by_hand_is_seen(world: World, uid: str) -> None:
+    ok(world.engine.act(wanted(world, uid)))
+    world.hand.remove_network(sealed_name(uid))
+    world.until(lambda: not networks(world))

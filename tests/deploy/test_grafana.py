@@ -1,0 +1,73 @@
+"""deploy/grafana: the JSON is what the code makes, and its queries name only what there is."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.grafana.boards import boards
+from tests.promql import mistakes
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+STORED = {file.name: file.read_text() for file in sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))}
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "recording.rules.yml").read_text())
+RECORDINGS = {rule["record"]: rule["expr"] for group in RULES["groups"] for rule in group["rules"]}
+
+
+def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(panel, expression) of each target, and of each variable."""
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for variable in board.get("templating", {}).get("list", ()):
+        asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
+        assert asked is not None, variable["query"]
+        yield f"${variable['name']}", f"count by ({asked[2]}) ({asked[1]})"
+
+
+def without_variables(expr: str) -> str:
+    return expr.replace("$__rate_interval", "1m").replace('"$namespace"', '".*"').replace('"$sandbox"', '".*"')
+
+
+EVERY = [(name, *query) for name, text in STORED.items() for query in queries(json.loads(text))]
+
+
+def test_what_is_stored_is_what_the_code_makes() -> None:
+    assert dict(boards()) == STORED, "run `python -m deploy.grafana`"
+
+
+@pytest.mark.parametrize(("board", "panel", "expr"), EVERY)
+def test_a_query_names_only_what_is_in_the_catalogue(board: str, panel: str, expr: str) -> None:
+    plain = without_variables(expr)
+    assert "$" not in plain, "every variable is replaced"
+    assert list(mistakes(plain, RECORDINGS)) == []
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_panels_say_what_they_show_and_do_not_overlap(name: str) -> None:
+    panels = [each for each in json.loads(STORED[name])["panels"] if each["type"] != "row"]
+    assert len({each["title"] for each in panels}) == len(panels)
+    assert all(each["description"].endswith(".") and each["targets"] for each in panels)
+    taken: set[tuple[int, int]] = set()
+    for each in panels:
+        at = each["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def test_provisioning_names_the_source_that_the_panels_ask() -> None:
+    sources = yaml.safe_load((DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text())
+    uids = {each["uid"] for each in sources["datasources"]}
+    used = {
+        each["datasource"]["uid"]
+        for text in STORED.values()
+        for each in json.loads(text)["panels"][1:]
+        if "datasource" in each
+    }
+    assert used == uids

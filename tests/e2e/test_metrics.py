@@ -1,0 +1,135 @@
+"""What a running daemon exports is the catalogue: no family missing, none too many, closed labels at 0 at once."""
+
+import urllib.request
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from controller.metrics.catalogue import CATALOGUE
+from tests.daemon import RunningDaemon, running, wait_for
+
+pytestmark = pytest.mark.docker
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: all}
+spec: {hard: {cpu: 8, memory: 4Gi, pids: 1000, sandboxes: 9}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 1}
+---
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: box}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+FOREIGN = ("process_", "python_")
+# Told only by what happens to an object now and then, by an unusual host, or on request.
+SOMETIMES = {
+    "paddock_sandbox_deletion_timestamp_seconds",
+    "paddock_sandbox_status_waiting_reason",
+    "paddock_sandbox_status_last_termination_reason",
+    "paddock_sandbox_status_last_termination_exit_code",
+    "paddock_sandbox_labels",
+    "paddock_pool_max_containers",
+    "paddock_container_pids_peak",
+    "paddock_container_fs_reads_bytes_total",
+    "paddock_container_fs_writes_bytes_total",
+    "paddock_container_pids_limit_hits_total",
+}
+# One series for each value that comes up; which ones may is said by the code that counts them.
+OPEN = {name for name, each in CATALOGUE.items() if not each.closed}
+
+
+def scrape(daemon: RunningDaemon) -> dict[str, Metric]:
+    """Families by the catalogue's name."""
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with urllib.request.urlopen(urllib.request.Request(daemon.metrics_url(), headers=accept), timeout=30) as answer:
+        text = answer.read().decode()
+    families = list(text_string_to_metric_families(text))
+    return {each.name + ("_total" if each.type == "counter" else ""): each for each in families}
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Metric]]:
+    with running(tmp_path_factory.mktemp("metrics"), PADDOCK_RESYNC_SECONDS="1") as daemon:
+        daemon.apply(BOX)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/warm")
+
+        def all_there() -> dict[str, Metric] | None:
+            found = scrape(daemon)
+            there = (
+                "paddock_store_info",
+                "paddock_docker_info",
+                "paddock_scheduler_job_last_success_timestamp_seconds",
+            )
+            return found if all(found.get(each) and found[each].samples for each in there) else None
+
+        yield wait_for("the figures of the background jobs", all_there)
+
+
+def test_every_family_is_in_the_catalogue_and_every_one_of_the_catalogue_is_there(families: dict[str, Metric]) -> None:
+    ours = {name for name in families if not name.startswith(FOREIGN)}
+    assert ours - CATALOGUE.keys() == set()
+    shown = {name for name in ours if families[name].samples}
+    missing = {name for name, each in CATALOGUE.items() if not each.detail and name not in OPEN} - shown
+    assert missing - SOMETIMES == set()
+
+
+def test_types_units_and_labels_are_the_catalogues(families: dict[str, Metric]) -> None:
+    for name, family in families.items():
+        said = CATALOGUE.get(name)
+        if said is None:
+            continue
+        assert (family.type, family.unit, family.documentation) == (said.type, said.unit, said.help), name
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == set(said.labels), name
+
+
+def test_closed_enums_are_there_from_the_start(families: dict[str, Metric]) -> None:
+    for name, said in CATALOGUE.items():
+        counted = said.type != "gauge" and name in families
+        if not (said.closed and said.labels and counted):
+            continue
+        there = {tuple(each.labels[label] for label in said.labels) for each in families[name].samples}
+        assert there >= set(product(*(said.values[label] for label in said.labels))), name
+
+
+def test_open_families_have_come_up_too(families: dict[str, Metric]) -> None:
+    """What every daemon does (calls, store operations, sandboxes, pools) shows; the rest needs an occasion."""
+    rare = {
+        "paddock_docker_request_errors_total",
+        "paddock_store_operation_errors_total",
+        "paddock_pool_claims_total",
+        "paddock_pool_claim_misses_total",
+        "paddock_pool_claim_duration_seconds",
+        "paddock_pool_members_retired_total",
+    }
+    shown = {name for name, each in families.items() if each.samples}
+    wanted = {name for name in OPEN if not CATALOGUE[name].detail} - SOMETIMES - rare
+    wanted = {each for each in wanted if not each.startswith("paddock_container_network")}
+    assert wanted - shown == set()
+
+
+def test_a_warm_member_is_measured_without_a_sandboxs_name(families: dict[str, Metric]) -> None:
+    info = [each.labels for each in families["paddock_container_info"].samples]
+    assert {(each["sandbox"], each["pool"]) for each in info} == {("box", ""), ("", "warm")}
+    assert len(families["paddock_container_memory_working_set_bytes"].samples) == 2
+
+
+def test_a_sandbox_costs_at_most_60_series(families: dict[str, Metric]) -> None:
+    series = [each for family in families.values() for each in family.samples if each.labels.get("sandbox") == "box"]
+    assert 40 < len(series) <= 60

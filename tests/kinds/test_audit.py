@@ -1,0 +1,36 @@
+"""The chain of the audit log: every part of an entry counts, and so does what came before."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.audit import GENESIS, AuditEntry, linked
+
+ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "uid", detail={"a": [1]}, id=7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": 2.5},
+        {"actor": "bob"},
+        {"source": "tcp"},
+        {"verb": "delete"},
+        {"kind": "Quota"},
+        {"namespace": "other"},
+        {"name": "bax"},
+        {"uid": "uid2"},
+        {"outcome": "refused"},
+        {"detail": {"a": [2]}},
+        {"id": 8},
+        {"actor": "annu", "source": "nix"},  # a part must not run into the next
+    ],
+)
+def test_every_part_counts(change: dict[str, object]) -> None:
+    assert linked(replace(ENTRY, **change), GENESIS) != linked(ENTRY, GENESIS)  # type: ignore[arg-type]
+
+
+def test_what_came_before_counts_and_the_kept_hash_does_not() -> None:
+    assert linked(ENTRY, "x") != linked(ENTRY, GENESIS)
+    assert linked(replace(ENTRY, hash="x"), GENESIS) == linked(ENTRY, GENESIS)
+    assert len(linked(ENTRY, GENESIS)) == 64

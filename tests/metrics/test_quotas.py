@@ -1,0 +1,56 @@
+"""What a scrape tells of quotas."""
+
+from dataclasses import replace
+
+from controller.kinds.hostquota import HostQuotaSpec
+from controller.kinds.meta import StoredObject
+from controller.kinds.quota import QuotaSpec, StoredQuota
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.quotas import QuotaCollector
+from tests.metrics.made_up import MIB, Scraped, sandbox, scrape, snapshot
+
+HOST = {"scope": "host", "namespace": ""}
+HERE = {"scope": "namespace", "namespace": "default"}
+
+
+def scraped(seen: Snapshot | None) -> Scraped:
+    return scrape(QuotaCollector(lambda: seen).collect)
+
+
+def quota(name: str, **hard: object) -> StoredQuota:
+    spec = {"hard": hard}
+    obj = StoredObject(kind="Quota", namespace="default", name=name, uid=f"uid-of-{name}", spec=spec)
+    return StoredQuota(obj, QuotaSpec.model_validate(spec))
+
+
+def test_the_host_has_bounds_of_its_own() -> None:
+    shown = scraped(snapshot(sandbox("a"), sandbox("b")))
+    assert shown.value("paddock_quota_memory_limit_bytes", **HOST) == 16 << 30
+    assert shown.value("paddock_quota_cpu_limit_cores", **HOST) == 8 * 16
+    assert shown.value("paddock_quota_pids_limit", **HOST) is None, "what is not bounded has no limit"
+    assert shown.value("paddock_quota_memory_used_bytes", **HOST) == 2 * 256 * MIB
+    assert shown.value("paddock_quota_cpu_used_cores", **HOST) == 1.0
+    assert shown.value("paddock_quota_pids_used", **HOST) == 256
+    assert shown.value("paddock_quota_sandboxes_used", **HOST) == 2
+
+
+def test_a_namespace_has_the_narrowest_of_its_quotas() -> None:
+    seen = snapshot(sandbox("a"))
+    quotas = [quota("wide", cpu="4", sandboxes=9), quota("narrow", cpu="2", memory="1Gi")]
+    shown = scraped(replace(seen, quotas={each.obj.uid: each for each in quotas}))
+    assert shown.value("paddock_quota_cpu_limit_cores", **HERE) == 2
+    assert shown.value("paddock_quota_sandboxes_limit", **HERE) == 9
+    assert shown.value("paddock_quota_memory_limit_bytes", **HERE) == 1 << 30
+    assert shown.value("paddock_quota_memory_used_bytes", **HERE) == 256 * MIB
+
+
+def test_a_written_hostquota_is_the_hosts() -> None:
+    spec = {"hard": {"memory": "1Gi", "sandboxes": 3}}
+    obj = StoredObject(kind="HostQuota", namespace="", name="host", uid="h", spec=spec)
+    shown = scraped(replace(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
+    assert shown.value("paddock_quota_memory_limit_bytes", **HOST) == 1 << 30
+    assert shown.value("paddock_quota_sandboxes_limit", **HOST) == 3
+
+
+def test_before_the_first_snapshot_there_is_nothing() -> None:
+    assert scraped(None).samples == []

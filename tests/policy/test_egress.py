@@ -1,0 +1,144 @@
+"""Names, addresses and the proxy's configuration."""
+
+from dataclasses import fields
+from ipaddress import IPv4Network
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from pydantic import ValidationError
+
+from controller.kinds.labels import egress_name, egress_uid, is_container_name, sealed_name
+from controller.kinds.sandbox import NetworkSpec
+from controller.policy import egress
+
+UID = "0a1b2c3d-0000-4000-8000-000000000000"
+RANGE = "10.213.0.0/20"
+
+
+@pytest.mark.parametrize("host", ["git.example.org", "*.example.org", "a-b.c1.example", "_dmarc.example.org"])
+def test_whole_names_are_taken(host: str) -> None:
+    assert NetworkSpec.model_validate({"allowedHosts": [host]}).allowed_hosts == (host,)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "*",
+        "*.*",
+        "git.*.org",
+        "*git.example.org",
+        "localhost",
+        "192.0.2.1",
+        "3221225985",
+        "::1",
+        "[::1]",
+        "git.example.org.",
+        "git.example.org:443",
+        "https://git.example.org",
+        "user@git.example.org",
+        "GIT.example.org",
+        ".example.org",
+        "git example.org",
+        "git.example.org\nhttp_access allow all",
+        "git.example.org|.*",
+        "a..b",
+        "0x7f.1",
+    ],
+)
+def test_what_is_no_whole_name_is_refused(host: str) -> None:
+    with pytest.raises(ValidationError):
+        NetworkSpec.model_validate({"allowedHosts": [host]})
+
+
+def test_names_are_judged_before_anything_is_resolved() -> None:
+    lines = egress.squid_conf(["git.example.org"]).splitlines()
+    rules = [each for each in lines if each.startswith("http_access")]
+    assert rules.index("http_access deny !listed") < rules.index("http_access deny special")
+    assert rules[-1] == "http_access deny all"
+    assert [each for each in rules if " allow " in each] == ["http_access allow listed"]
+    assert [each for each in lines if each.startswith("ssl_bump")] == [
+        "ssl_bump peek first",
+        "ssl_bump splice second listed_sni",
+        "ssl_bump terminate all",
+    ]
+
+
+def test_a_name_is_matched_whole_and_a_wildcard_not_by_its_parent() -> None:
+    lines = egress.squid_conf(["git.example.org", "*.example.net"]).splitlines()
+    assert [each for each in lines if each.startswith("acl listed ")] == [
+        r"acl listed dstdom_regex -n -i ^([a-z0-9_-]+\.)+example\.net$",
+        r"acl listed dstdom_regex -n -i ^git\.example\.org$",
+    ]
+
+
+def test_an_empty_list_lets_nothing_through() -> None:
+    assert "acl listed dstdom_regex -n -i ^$" in egress.squid_conf([]).splitlines()
+
+
+def test_the_longest_list_fits_what_a_process_can_be_started_with() -> None:
+    name = ".".join(["a" * 60] * 4)
+    hosts = [f"*.x{number:03}{name}"[:246] + ".example"[:7] for number in range(128)]
+    assert len(egress.squid_conf(hosts)) < (128 << 10) - 100
+
+
+@given(uids=st.lists(st.uuids().map(str), min_size=1, max_size=40, unique=True))
+def test_subnets_never_overlap_each_other_or_the_uplink(uids: list[str]) -> None:
+    taken: set[str] = set()
+    for each in uids:
+        found = egress.subnet_for(each, RANGE, taken)
+        assert found
+        assert found not in taken
+        taken.add(found)
+    networks = [IPv4Network(each) for each in (*taken, egress.uplink(RANGE).subnet)]
+    assert all(each.subnet_of(IPv4Network(RANGE)) for each in networks)
+    assert not [1 for a in networks for b in networks if a != b and a.overlaps(b)]
+
+
+def test_a_full_range_has_no_subnet_left() -> None:
+    taken: set[str] = set()
+    while found := egress.subnet_for(UID, "10.213.0.0/21", taken):
+        taken.add(found)
+    assert len(taken) == 64
+    assert egress.subnet_for(UID, "10.213.0.0/24", ()) == ""
+
+
+def test_the_proxy_has_an_address_that_no_sandbox_is_given() -> None:
+    way = egress.sealed(UID, [])
+    bridge = way.bridge("10.213.4.16/28")
+    assert egress.proxy_address(bridge.subnet) == "10.213.4.18"
+    assert bridge.handed_out == "10.213.4.24/29"
+    assert bridge.sealed
+
+
+def test_names_fit_the_kernel_and_follow_from_the_uid() -> None:
+    assert sealed_name(UID) == "pdx-0a1b2c3d"
+    assert len(egress.UPLINK) <= 15
+    assert egress_uid(UID) != UID
+    assert egress_name(egress_uid(UID)) == egress_name(UID) == "egress-0a1b2c3d"
+    assert is_container_name("egress-0a1b2c3d", egress_uid(UID))
+    assert not is_container_name("egress-0a1b2c3e", egress_uid(UID))
+
+
+def test_the_egress_container_is_no_wider_than_any_level() -> None:
+    config = egress.sealed(UID, ["git.example.org"]).egress
+    assert (config.user, config.capabilities, config.read_only_root) == ("13:13", (), True)
+    assert dict(config.sysctls)["net.ipv4.ip_forward"] == "0"
+    assert config.security_options == ("no-new-privileges:true",)
+
+
+def test_another_list_is_another_container_and_the_same_sandbox() -> None:
+    one, other = egress.sealed(UID, ["a.example"]), egress.sealed(UID, ["b.example"])
+    assert one.egress.hash() != other.egress.hash()
+    box = egress.sealed(UID, []).egress
+    assert egress.behind(box, one) == egress.behind(box, other)
+
+
+def test_a_proxy_of_its_own_is_not_overwritten() -> None:
+    config = egress.sealed(UID, []).egress
+    own = type(config)(
+        **{each.name: getattr(config, each.name) for each in fields(config)} | {"env": (("HTTP_PROXY", "x"),)}
+    )
+    behind = dict(egress.plugged(egress.behind(own, egress.sealed(UID, [])), "10.213.4.16/28").env)
+    assert behind["HTTP_PROXY"] == "x"
+    assert behind["https_proxy"] == "http://10.213.4.18:3128"

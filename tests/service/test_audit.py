@@ -1,0 +1,171 @@
+"""Every change has its entry: who, from where, what, and the decision; and no value that anybody wrote."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import unix_connect
+
+from controller.kinds.access import Ask, Caller, Grant
+from controller.kinds.owner import Propagation
+from controller.ports import StoreError
+from controller.service import access, errors
+from controller.service.audit import Recorder
+from tests.api.doors import API, client, opened, token
+from tests.daemon import wait_for
+from tests.helpers_api import QUICKSTART, World
+
+ANN = Caller("ann (uid 1000)", "unix pid 7 uid 1000", (Grant(role="admin"),))
+
+
+def told(world: World) -> list[tuple[str, str, str, str]]:
+    return [(each.actor, each.verb, each.name, each.outcome) for each in world.store.audit.entries()]
+
+
+def test_each_change_is_told_once_with_its_fields_and_without_values(world: World) -> None:
+    with access.acting(ANN):
+        world.apply()
+        world.apply()
+        world.apply(QUICKSTART.replace("512Mi", "256Mi").replace("app: demo", "app: web"))
+        sandbox = next(each for each in world.services.registry if each.name == "Sandbox")
+        world.services.patch.patch(sandbox, "default", "quickstart", {"spec": {"priority": 3}}, type_="merge")
+        world.services.objects.delete(sandbox, "default", "quickstart")
+    entries = world.store.audit.entries()
+    assert [each.verb for each in entries] == ["create", "update", "update", "delete"]
+    assert {each.actor for each in entries} == {"ann (uid 1000)"}
+    assert {each.source for each in entries} == {"unix pid 7 uid 1000"}
+    assert entries[1].detail == {"generation": 2, "fields": ["labels", "spec.resources"]}
+    assert entries[2].detail["fields"] == ["spec.priority"]
+    assert {each.uid for each in entries} == {"00000000-0000-4000-8000-000000000001"}
+    assert world.store.audit.verify().problem == ""
+
+
+def test_what_is_not_written_is_not_told(world: World) -> None:
+    world.apply(dry_run=True)
+    with pytest.raises(errors.Invalid):
+        world.apply(QUICKSTART.replace("512Mi", "512m"))
+    assert told(world) == []
+    world.apply()
+    assert told(world) == [("paddock", "create", "quickstart", "allowed")]
+
+
+def test_everything_that_a_deletion_takes_along_is_told(world: World) -> None:
+    world.apply()
+    owner = world.sandbox()
+    reference = f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, name: quickstart, uid: {owner.uid}}}"
+    child = QUICKSTART.replace("name: quickstart", f"name: child\n  ownerReferences: [{reference}]")
+    world.apply(child)
+    sandbox = next(each for each in world.services.registry if each.name == "Sandbox")
+    how: Propagation = "Background"
+    world.services.objects.delete(sandbox, "default", "quickstart", propagation=how)
+    assert sorted(each[2] for each in told(world) if each[1] == "delete") == ["child", "quickstart"]
+
+
+def test_a_change_whose_entry_cannot_be_written_does_not_happen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr("controller.store.transaction.append", full)
+    with pytest.raises(errors.ServiceUnavailable, match="no room"):
+        world.apply()
+    assert world.store.get("Sandbox", "default", "quickstart") is None
+
+
+def test_commands_and_refusals_over_the_doors(world: World) -> None:
+    world.apply()
+    world.view.show(world.sandbox())
+    path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?command=/bin/sh&command=-c&command=x"
+    with opened(world):
+        text = token(world, "viewer", "default", name="eve")
+        with unix_connect(str(world.socket), uri=path) as made:
+            list(made)
+        with pytest.raises(InvalidStatus):
+            unix_connect(str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"})
+        with client(world, text) as eve:
+            eve.delete(f"{API}/namespaces/default/sandboxes/quickstart")
+            eve.get(f"{API}/namespaces/other/sandboxes/quickstart")
+            eve.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]})
+            eve.get(f"{API}/audit")
+        with client(world, "pdk_bad") as nobody:
+            nobody.get(f"{API}/tokens")
+        wait_for("the last refusal is told", lambda: told(world)[-1][0] == "unknown")
+    found = [each for each in world.store.audit.entries() if each.kind != "Token"][1:]
+    assert [(each.actor.split(" (")[0], each.verb, each.kind, each.outcome) for each in found] == [
+        (found[0].actor.split(" (")[0], "exec", "Sandbox", "allowed"),
+        ("token eve", "exec", "Sandbox", "refused"),
+        ("token eve", "delete", "Sandbox", "refused"),
+        ("token eve", "get", "Sandbox", "refused"),
+        ("token eve", "update", "Sandbox", "refused"),
+        ("token eve", f"{API}/audit", "", "refused"),
+        ("unknown", "authenticate", "", "refused"),
+    ]
+    assert found[0].detail == {"program": "/bin/sh", "arguments": 2}
+    assert found[0].source == f"unix pid {os.getpid()} uid {os.getuid()}"
+    assert world.store.audit.verify().problem == ""
+
+
+def test_asking_for_more_than_is_granted_is_a_refusal(world: World) -> None:
+    with opened(world):
+        text = token(world, "user", "default", name="eve", images=["other/*"])
+        with client(world, text) as eve:
+            assert eve.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}).status_code == 422
+        wait_for("it is told", lambda: told(world)[-1][3] == "refused")
+    last = world.store.audit.entries()[-1]
+    assert (last.actor, last.kind, last.name) == ("token eve", "Sandbox", "quickstart")
+    assert last.detail == {"reason": "more than is granted: spec.template.image"}
+
+
+def test_no_command_without_its_entry(world: World) -> None:
+    world.apply()
+    world.view.show(world.sandbox())
+    path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?command=true"
+    with opened(world):
+        world.store.close()
+        with pytest.raises(InvalidStatus) as refused:
+            unix_connect(str(world.socket), uri=path)
+        world.store.open()
+    assert refused.value.response.status_code == 503
+    assert world.streams.asked == []
+
+
+def test_whoever_knocks_all_night_does_not_fill_the_log(world: World) -> None:
+    recorder = Recorder(world.store.audit, world.clock)
+    for _ in range(200):
+        recorder.unknown("tcp 192.0.2.7", "no")
+    recorder.unknown("tcp 192.0.2.8", "no")
+    with access.acting(ANN):
+        recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    assert len(told(world)) == 62
+    assert "not recorded" in str(world.store.audit.entries()[59].detail)
+    world.clock.advance(61)
+    recorder.unknown("tcp 192.0.2.7", "no")
+    assert len(told(world)) == 63
+
+
+def test_a_canary_is_nowhere(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    """Secrets that pass through: in no file of the store, no log line, no entry."""
+    canary = f"canary{os.urandom(8).hex()}"
+    world.apply()
+    world.view.show(world.sandbox())
+    query = f"command=sh&command=-c&command=echo+{canary}&env=PASSWORD={canary}&stdin=true"
+    path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?{query}"
+    with opened(world):
+        secret = token(world, "viewer", "default", name="eve").split("_", 2)[2]
+        with unix_connect(str(world.socket), uri=path) as made:
+            with suppress(ConnectionClosed):  # the command may end first
+                made.send(b"\x00" + canary.encode())
+            list(made)
+        with client(world, f"pdk_000000000000_{canary}{'A' * 21}") as wrong:
+            assert wrong.get(f"{API}/tokens?x={canary}").status_code == 401
+        with client(world, f"pdk_{world.store.tokens.all()[0].id}_{secret}") as eve:
+            eve.get(f"{API}/namespaces/other/sandboxes")
+        wait_for("the last is told", lambda: told(world)[-1][1] == "list")
+    shown = str(world.store.audit.entries()) + "".join(capfd.readouterr())
+    world.store.close()
+    kept = b"".join(each.read_bytes() for each in Path(world.folder).rglob("*") if each.is_file())
+    for each in (canary, secret):
+        assert each not in shown
+        assert each.encode() not in kept
+    world.store.open()
