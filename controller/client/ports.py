@@ -8,13 +8,13 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import io
 import json
 import os
 import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from controller.client.connection import full_path
@@ -90,6 +90,8 @@ class PortConnection:
         """End it, at once and in both directions."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # lets go of a thread that waits for it
+        with contextlib.suppress(OSError):
+            self._file.close()
         self._sock.close()
 
     def _head(self) -> tuple[int, int]:
@@ -258,7 +260,7 @@ def _connected(server: Server) -> socket.socket:
     return sock
 
 
-def _shake_hands(sock: socket.socket, server: Server, target: str) -> BinaryIO:
+def _shake_hands(sock: socket.socket, server: Server, target: str) -> io.BufferedReader:
     """Make it a WebSocket; gives the buffered side to read from."""
     key = base64.b64encode(os.urandom(16))
     host = urlsplit(server.url).netloc
@@ -269,18 +271,25 @@ def _shake_hands(sock: socket.socket, server: Server, target: str) -> BinaryIO:
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
             f"{own}Sec-WebSocket-Protocol: {_PROTOCOL}\r\n\r\n".encode("latin-1")
         )
-        answer = http.client.HTTPResponse(sock, method="GET")
-        answer.begin()
-        if answer.status != 101:
-            body = answer.read()
-            answer.close()
-            raise refusal(_json(body), answer.status)
+        file = sock.makefile("rb")
+        status = _status(file.readline(_CONTROL_BYTES))
+        headers = http.client.parse_headers(file)
+        if status != 101:
+            size = headers.get("Content-Length", "0")
+            raise refusal(_json(file.read(int(size) if size.isdigit() else 0)), status)
     except (OSError, http.client.HTTPException) as error:
         raise unreachable(server, str(error) or type(error).__name__) from error
     wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
-    if answer.getheader("Sec-WebSocket-Accept") != wanted:
+    if headers.get("Sec-WebSocket-Accept") != wanted:
         raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
-    return cast(BinaryIO, answer.fp)
+    return file
+
+
+def _status(line: bytes) -> int:
+    words = line.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise http.client.BadStatusLine(line.decode("latin-1"))
+    return int(words[1])
 
 
 def _json(body: bytes) -> object:
