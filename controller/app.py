@@ -17,6 +17,7 @@ import structlog
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.server import SocketTaken
+from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
@@ -27,12 +28,14 @@ from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
-from controller.loop.heartbeat import Heartbeat
+from controller.loop.health import HEALTH_SECONDS, HealthWatch
+from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
 from controller.loop.pressure import PressureWatch
 from controller.loop.prober import Prober
+from controller.loop.samples import Samples
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
@@ -48,6 +51,7 @@ from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
+from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
@@ -55,6 +59,7 @@ from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
 from controller.service.services import make_services
+from controller.service.sources.host import host_ref
 from controller.service.watch import Watches
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -137,6 +142,11 @@ class Daemon:
         undo.callback(prober.stop)
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
+        policy = Policy(
+            report_only=settings.attestation == "report",
+            network_range=str(settings.network_range),
+            images=ImageRules(settings.allowed_images, settings.images_by_digest),
+        )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
@@ -149,13 +159,26 @@ class Daemon:
             prober=prober,
             clock=clock,
             meter=meter,
-            policy=Policy(report_only=settings.attestation == "report", network_range=str(settings.network_range)),
+            policy=policy,
             sweep=lambda: replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe()))),
             may_act=lease.held,
             activity=activity,
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+        )
+        files = CgroupUsage()
+        undo.callback(files.close)
+        usage = FallbackUsage(files, engine.stats)
+        undo.callback(usage.close)
+        samples = Samples(lambda: turn.last, usage, clock)
+        health = HealthWatch(
+            snapshot=lambda: turn.last,
+            samples=samples.now,
+            store=announced,
+            clock=clock,
+            host=host_ref(store.instance_id),
+            disk=lambda: disk_share(engine.observe().facts.root_dir),
         )
         heart = Heartbeat(
             turn=turn,
@@ -167,16 +190,13 @@ class Daemon:
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
+            periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
         )
         ages = workers.ages_seconds
         meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), queue="sandbox")
         longest = "paddock_workqueue_longest_running_processor_seconds"
         meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        files = CgroupUsage()
-        undo.callback(files.close)
-        usage = FallbackUsage(files, engine.stats)
-        undo.callback(usage.close)
         for collector in (
             ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
             ObjectCollector(lambda: turn.last, label_allowlist=settings.metrics_labels),
@@ -188,8 +208,8 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            policy = Policy(host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, policy)
+            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
+            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
             return [(each.field, each.message) for each in refusals]
 
         def ready() -> list[tuple[str, str]]:
@@ -204,10 +224,12 @@ class Daemon:
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
+            policy=policy,
             watches=watches,
             meter=meter,
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            samples=samples.now,
             files=engine.files,
             ports=engine.ports,
             connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),

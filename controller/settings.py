@@ -78,6 +78,10 @@ class Settings(BaseSettings):
         le=1.0,
         description="at most this share of our containers goes in one sweep (but always one)",
     )
+    allowed_images: tuple[str, ...] = Field(
+        default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
+    )
+    images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
     )

@@ -94,6 +94,7 @@ find_prometheus() {
 install_witnesses() {
     local missing=()
     for found in zsh fish; do have "$found" || missing+=("$found"); done
+    have nft || missing+=(nftables)
     if [ ${#missing[@]} -eq 0 ] || ! on_debian || ! is_root; then return 0; fi
     step "Installing what some tests drive"
     apt_install "${missing[@]}"
@@ -104,7 +105,7 @@ if engine_answers; then engine_was_up=yes; fi
 deploy/engine.sh start
 deploy/venv.sh --dev
 install_witnesses
-images/build.sh tiny python
+images/build.sh tiny python egress
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 find_prometheus
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +42,9 @@ class RunningDaemon:
         return self.folder / "paddock.sock"
 
     def paddock(
-        self, *arguments: str, stdin: str | None = None, check: bool = True
+        self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
-        """Run `paddock ARGUMENTS` against this daemon."""
+        """Run `paddock ARGUMENTS` against this daemon, for `seconds` at most."""
         done = subprocess.run(
             [sys.executable, "-m", "controller", *arguments],
             cwd=ROOT,
@@ -52,7 +52,7 @@ class RunningDaemon:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
         assert not check or done.returncode == 0, f"paddock {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -102,8 +102,8 @@ class RunningDaemon:
         return self.process.wait(60)
 
 
-def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> RunningDaemon:
-    """Start `paddock serve`; with `ready`, wait until it serves."""
+def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = (), **settings: str) -> RunningDaemon:
+    """Start `paddock serve`, by a command that begins with `prefix`; with `ready`, wait until it serves."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PADDOCK_")},
         "PADDOCK_STATE_DIR": str(folder),
@@ -113,7 +113,7 @@ def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> Runnin
         "PADDOCK_LOG_FORMAT": "json",
         **settings,
     }
-    command = [sys.executable, "-m", "controller", "serve"]
+    command = [*prefix, sys.executable, "-m", "controller", "serve"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     daemon = RunningDaemon(folder, environment, process)
 
@@ -125,7 +125,11 @@ def start_daemon(folder: Path, *, ready: bool = True, **settings: str) -> Runnin
 
     threading.Thread(target=drain, daemon=True).start()
     if ready:
-        wait_for("the daemon serves", lambda: daemon.served() or process.poll() is not None, 120)
+        try:
+            wait_for("the daemon serves", lambda: daemon.served() or process.poll() is not None, 120)
+        except AssertionError:
+            daemon.kill()
+            raise
         assert process.poll() is None, "".join(daemon.log)
     return daemon
 

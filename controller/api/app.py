@@ -20,6 +20,7 @@ from controller.api import (
     patch_routes,
     port_routes,
     read_only_routes,
+    usage_routes,
     why_routes,
 )
 from controller.api.authenticate import Authenticate, Who, in_process
@@ -69,6 +70,7 @@ def create_app(
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))
+            app.include_router(usage_routes.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

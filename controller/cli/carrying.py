@@ -65,7 +65,7 @@ def _terminal(running: Running, later: Callable[[Callable[[], Any]], None]) -> I
 
 @contextlib.contextmanager
 def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
-    """Pass signals on to the command, which says how it takes them."""
+    """Pass signals on to the command, which says how it takes them; those that this process has a use for are not."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -78,7 +78,8 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
             raise KeyboardInterrupt
         later(lambda: running.signal(signal.Signals(number).name.removeprefix("SIG")))
 
-    earlier = {number: signal.signal(number, handle) for number in _PASSED_ON}
+    mine = [each for each in _PASSED_ON if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler)]
+    earlier = {number: signal.signal(number, handle) for number in mine}
     try:
         yield
     finally:

@@ -41,7 +41,8 @@ def raw(resized: Callable[[], None]) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    earlier = {number: signal.signal(number, die) for number in _DEATHS}
+    free = [each for each in _DEATHS if signal.getsignal(each) == signal.SIG_DFL]  # others end by way of our `finally`
+    earlier = {number: signal.signal(number, die) for number in free}
     earlier[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: resized())
     atexit.register(restore)
     try:

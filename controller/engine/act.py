@@ -14,7 +14,7 @@ from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.config import create_body, update_body
 from controller.engine.errors import Fault, outcome_of
-from controller.engine.images import refusal, uncovered_volumes
+from controller.engine.images import look_into
 from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.networks import Networks
@@ -142,11 +142,11 @@ class Actor:
             seccomp = profile(action.config.seccomp) if action.config.seccomp else ""
         except NoProfile as error:
             return Transient("NoSeccompProfile", str(error))
-        body = create_body(action.config, action.labels, image, seccomp)
         try:
-            volumes = uncovered_volumes(self._client, image, action.config)
-            if volumes:
-                return Transient("ImageRefused", refusal(action.config.image, volumes))
+            looked = look_into(self._client, image, action.config)
+            if looked.refusal:
+                return Transient("ImageRefused", looked.refusal)
+            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )

@@ -1,25 +1,51 @@
-"""What an image would bring along that its container must not have: so far, volumes of its own.
+"""What an image would bring along that its container must not have.
 
 An image's VOLUME is writable and without a limit even where the root file system is read-only, so each one has to be
-covered by a folder of the spec's own, or the image is refused.
+covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
+the box, Paddock's too, so the spec has to set them itself. Either is refused otherwise. Labels of it that would pass
+for ours are emptied; its health check, its user where the level fixes one, and its setuid files have no effect anyway.
 """
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from controller.engine.client import Client
 from controller.kinds.container import ContainerConfig
+from controller.kinds.labels import emptied
+
+_LOADER = ("LD_AUDIT", "LD_PRELOAD")
 
 
-def uncovered_volumes(client: Client, image: str, config: ContainerConfig) -> tuple[str, ...]:
-    """The VOLUME paths of an image that no tmpfs of the config covers. Raises Fault (404: no such image)."""
-    data = client.call("images.inspect", lambda api: api.inspect_image(image))
-    declared = (data.get("Config") or {}).get("Volumes") or {}
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """`refusal` is why no container is made of the image ("" when one may be), `labels` are to be laid over its own."""
+
+    refusal: str
+    labels: Mapping[str, str]
+
+
+def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
+    """Look at an image before a container of that config is made of it. Raises Fault (404: no such image)."""
+    data = client.call("images.inspect", lambda api: api.inspect_image(image)).get("Config") or {}
+    return Looked("; ".join(_refusals(data, config)), emptied(data.get("Labels") or {}))
+
+
+def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
     covered = {each.path for each in config.tmpfs}
-    return tuple(sorted(path for path in declared if path.rstrip("/") not in covered))
-
-
-def refusal(image: str, paths: tuple[str, ...]) -> str:
-    """Why such an image is not run, and what to do."""
-    folders = ", ".join(f"{{mountPath: {path}, size: 64Mi}}" for path in paths)
-    return (
-        f"the image {image} declares VOLUME {', '.join(paths)}, which would be writable without a limit; "
-        f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
-    )
+    paths = sorted(path for path in data.get("Volumes") or {} if path.rstrip("/") not in covered)
+    if paths:
+        folders = ", ".join(f"{{mountPath: {path}, size: 64Mi}}" for path in paths)
+        yield (
+            f"the image {config.image} declares VOLUME {', '.join(paths)}, which would be writable without a limit; "
+            f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
+        )
+    own = {name for name, _ in config.env}
+    variables = {each.partition("=")[0] for each in data.get("Env") or ()}
+    loader = [name for name in _LOADER if name in variables - own]
+    if loader:
+        settings = ", ".join(f"{{name: {name}, value: ''}}" for name in loader)
+        yield (
+            f"the image {config.image} sets {', '.join(loader)}, which puts its code into every program in the box; "
+            f"say what you want it to be with spec.template.env: [{settings}], or build the image without it"
+        )

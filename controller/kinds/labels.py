@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 
 PREFIX = "paddock."
+_OF_IMAGES = PREFIX + "dev/"  # what our images bear; it means nothing on a container
 INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
@@ -52,6 +53,11 @@ def egress_uid(uid: str) -> str:
 
 def _suffix(uid: str) -> str:
     return f"-{uid.replace('-', '')[:8]}"
+
+
+def emptied(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of an image's labels that would pass for ours on its containers, without their values."""
+    return {name: "" for name in labels if name.startswith(PREFIX) and not name.startswith(_OF_IMAGES)}
 
 
 def container_labels(

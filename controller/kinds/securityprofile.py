@@ -36,7 +36,7 @@ class ProfileTmpfs(Model):
 class ProfileNetwork(Model):
     """What it can reach."""
 
-    mode: Annotated[Text, Field(description="the engine's network; none: only itself, by loopback")]
+    mode: Annotated[Text, Field(description="none: only itself; sealed: listed names, through its own proxy")]
 
 
 class SecurityProfileSpec(Model):

@@ -8,7 +8,7 @@ from controller.kinds.action import Action
 from controller.kinds.activity import Activity
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Observation
+from controller.kinds.observed import Container, Observation, State
 from controller.kinds.outcome import Outcome
 from controller.kinds.pressure import NONE as NO_PRESSURE
 from controller.kinds.pressure import Pressure
@@ -98,6 +98,23 @@ class Snapshot:
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
+
+    def alive(self) -> list[Container]:
+        """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.
+
+        A frozen container still holds its memory and its counters.
+        """
+        return [
+            container
+            for uid, containers in self.observed.containers.items()
+            if uid in self.sandboxes or self._is_member(uid)
+            for container in containers
+            if container.state in (State.RUNNING, State.PAUSED)
+        ]
+
+    def _is_member(self, uid: str) -> bool:
+        instance = self.instances.get(uid)
+        return instance is not None and bool(instance.member_uid) and instance.parent_uid in self.pools
 
     def pool_of(self, uid: str) -> str:
         """The name of the pool that this sandbox came of; empty when it came of none, or that one is gone."""

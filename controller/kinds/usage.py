@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from controller.kinds.observed import Container
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkUsage:
@@ -24,7 +26,7 @@ class Usage:
     Counters start at the container's last start. Sources for cgroup v1 and v2 are named in engine/usage.py.
     """
 
-    source: str  # cgroup1 | cgroup2
+    source: str  # cgroup1 | cgroup2 | docker_api
     cpu_usage_seconds: float
     cpu_user_seconds: float
     cpu_system_seconds: float
@@ -53,3 +55,14 @@ class Usage:
     fs_reads: int | None = None
     fs_writes: int | None = None
     network: NetworkUsage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What one run of a container used at `at` (Unix seconds), and of CPU in the `window_seconds` before."""
+
+    container: Container
+    usage: Usage
+    at: float
+    cpu_cores: float
+    window_seconds: float

@@ -2,6 +2,9 @@
 
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -10,7 +13,7 @@ from controller.loop.pressure import LOOK_SECONDS
 from controller.loop.store_figures import STORE_SECONDS, tell_store
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
-from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError
+from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
 
 _log = structlog.get_logger("paddock.loop")
 # Several wakes usually come together (an action's result and its events): one turn for all of them.
@@ -20,6 +23,15 @@ _PRUNE_SECONDS = 3600.0
 _KEEP_CHANGES = 20_000
 _KEEP_EVENTS_SECONDS = 24 * 3600.0
 _KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """Work that is done about every `seconds`, by a worker. It must not raise."""
+
+    job_id: str
+    seconds: float
+    work: Wake
 
 
 class Heartbeat:
@@ -37,7 +49,10 @@ class Heartbeat:
         clock: Clock,
         meter: Meter,
         resync_seconds: float,
+        periodic: Sequence[Periodic] = (),
     ) -> None:
+        """`periodic` is other work that goes on beside the turns."""
+        self._periodic = periodic
         self._turn, self._alarm, self._workers = turn, alarm, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
@@ -54,6 +69,8 @@ class Heartbeat:
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
         self._due.add("store-figures")
+        for each in self._periodic:
+            self._jobs.every(each.job_id, each.seconds, each.seconds / 10, partial(self._workers.run, each.work))
         self._jobs.start()
         self._thread.start()
         self._alarm.wake()

@@ -19,7 +19,7 @@ from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
-_FOR_URGENT = 2  # threads beside the others: claims take some milliseconds, starts tenths of seconds
+_FOR_URGENT = 4  # threads beside the others: claims take some milliseconds, starts tenths of seconds
 
 
 class Workers:

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
-from controller.kinds.observed import Container, State
+from controller.kinds.observed import Container
 from controller.kinds.sandbox import Template
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Usage
@@ -20,9 +20,6 @@ from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, filled, single
 from controller.metrics.render import Labels
 from controller.ports import UsageReader
-
-# A frozen container still holds its memory and its counters.
-_ALIVE = (State.RUNNING, State.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class ContainerCollector:
     def collect(self) -> Iterator[Metric]:
         began = time.perf_counter()
         snapshot = self._snapshot()
-        alive = alive_containers(snapshot) if snapshot is not None else []
+        alive = snapshot.alive() if snapshot is not None else []
         with self._one_reader:
             usages = self._usage.read(alive)
         rows = list(_rows(snapshot, alive, usages)) if snapshot is not None else []
@@ -136,25 +133,6 @@ def _family(name: str, read: Callable[[Row], Any], rows: list[Row]) -> Metric:
     metric = empty(CATALOGUE[name])
     metric.samples = [Sample(name, row.labels, value) for row in rows if (value := read(row)) is not None]
     return metric
-
-
-def alive_containers(snapshot: Snapshot) -> list[Container]:
-    """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.
-
-    What no object stands for has no name to be shown under.
-    """
-    return [
-        container
-        for uid, containers in snapshot.observed.containers.items()
-        if uid in snapshot.sandboxes or _is_member(snapshot, uid)
-        for container in containers
-        if container.state in _ALIVE
-    ]
-
-
-def _is_member(snapshot: Snapshot, uid: str) -> bool:
-    instance = snapshot.instances.get(uid)
-    return instance is not None and bool(instance.member_uid) and instance.parent_uid in snapshot.pools
 
 
 def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Row]:

@@ -87,6 +87,7 @@ class Draft:
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
     gave: set[str] = field(default_factory=set)  # where a pool has given way in this pass (namespaces, the host)
+    claiming: set[str] = field(default_factory=set)  # whose limits are not in force since they were claimed (uids)
     pulling: set[str] = field(default_factory=set)  # images that this pass has fetched (hashes of their names)
     starts: int | None = None  # how many members of pools may still be started in this pass; None: any number
     orphans: Sweep = field(default_factory=Sweep)

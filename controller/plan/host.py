@@ -163,7 +163,7 @@ def _consider(
         memory = remember(fold(memory, result, snapshot.now), result)
         draft.events += _about(snapshot, instance, of_result(sandbox.obj, result, snapshot.now))
     case = case_with(snapshot, sandbox, policy, memo, memory)
-    decision = preload.single_flight(draft, snapshot, case, decide(case))
+    decision = refill.later(draft, case, preload.single_flight(draft, snapshot, case, decide(case)))
     if any(isinstance(each, CreateContainer) for each in decision.actions):
         if result is None and not refill.may_start(draft, instance):
             return

@@ -1,12 +1,15 @@
-"""How fast pools are refilled: at once, by all workers; but by one alone while claims are coming in.
+"""What waits while claims are coming in: pools are refilled by one worker instead of all, boxes are renamed later.
 
 An engine that starts containers has little left for those whose boxes run already and only want to be handed over.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from controller.kinds.action import RenameContainer
 from controller.kinds.instance import Instance
 from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.plan.case import Case, Decision
 from controller.plan.draft import Draft
 from controller.plan.pool import WARM
 
@@ -16,6 +19,7 @@ BURST_SECONDS = 0.2
 
 def hold_back(draft: Draft, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
     """Note how many members may be started in this pass, and when to look again."""
+    draft.claiming = {uid for uid, each in snapshot.instances.items() if each.memory.claiming}
     until = _until(snapshot) if members else None
     if until is None:
         return
@@ -32,6 +36,14 @@ def may_start(draft: Draft, instance: Instance | None) -> bool:
         return False
     draft.starts -= 1
     return True
+
+
+def later(draft: Draft, case: Case, decision: Decision) -> Decision:
+    """The decision; without its rename, while the limits of other claims are not in force yet."""
+    waits = bool(draft.claiming - {case.obj.uid}) and decision.memory.launch == "Warm"
+    if not waits or not decision.actions or not all(isinstance(each, RenameContainer) for each in decision.actions):
+        return decision
+    return replace(decision, actions=(), drift=(), until=case.now + BURST_SECONDS)
 
 
 def _is_to_start(instance: Instance) -> bool:

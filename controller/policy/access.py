@@ -21,7 +21,7 @@ from controller.policy.admission import Refusal
 from controller.policy.levels import FULL_ISOLATION, Policy
 
 _READ = ("get", "list")
-_SEEN = ("", "status", "logs", "why", "attest")  # parts of an object that are read with it
+_SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.

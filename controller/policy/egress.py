@@ -14,6 +14,7 @@ from ipaddress import IPv4Network
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
 from controller.kinds.labels import egress_name, sealed_name
 from controller.kinds.network import NetworkConfig
+from controller.policy.seccomp import STANDARD
 
 IMAGE = "paddock/egress:1"
 UPLINK = "pdp-uplink"
@@ -25,6 +26,13 @@ _PROXY = f"http://{PENDING}:{PORT}"
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _NO_PROXY = "localhost,127.0.0.1,::1"
 _USER = "13:13"  # Debian's `proxy`
+# It forwards nothing, and takes nothing on one bridge that claims to come from the other: were the host to masquerade
+# what crosses the sealed one, the answers would leave by the uplink.
+_SYSCTLS = (
+    ("net.ipv4.conf.all.rp_filter", "1"),
+    ("net.ipv4.ip_forward", "0"),
+    ("net.ipv4.ip_unprivileged_port_start", "53"),
+)
 _SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
 # Nothing of these is the Internet: they are refused after a listed name was resolved, and by the guard.
 SPECIAL_RANGES = (
@@ -111,8 +119,9 @@ def sealed(uid: str, hosts: Collection[str]) -> Sealed:
         tmpfs=(Tmpfs("/run", 1 << 20), Tmpfs("/tmp", 1 << 20)),  # noqa: S108 - inside the container
         network_mode=UPLINK,
         dns=(),
-        sysctls=(("net.ipv4.ip_forward", "0"), ("net.ipv4.ip_unprivileged_port_start", "53")),
+        sysctls=_SYSCTLS,
         oom_score_adjust=400,
+        seccomp=STANDARD,
     )
     return Sealed(sealed_name(uid), names, egress)
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.policy import seccomp as profiles
+from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -56,7 +57,7 @@ def _writable(
     """A level whose sandboxes run as their image says, and write in its root file system."""
     return Level(
         name=name,
-        offered=False,
+        offered=not missing,
         missing=missing,
         network=network,
         default_user="",
@@ -73,7 +74,6 @@ def _writable(
 
 
 FULL_ISOLATION = Level(name="full-isolation", offered=True)
-_NOT_PROVEN = "it needs the proof that its network holds, which this version does not have yet"
 _NEEDS_PRESET = "it needs the list of package hosts that this host uses, which this version does not read yet"
 _NEEDS_GUARD = "it needs the guarded bridge, which this version lacks"
 _AS_ROOT_EXPECTS = ("DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETPCAP", "SYS_CHROOT")
@@ -82,7 +82,7 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
         level.name: level
         for level in (
             FULL_ISOLATION,
-            _writable("development", _NOT_PROVEN, _CHANGE_USER, network="sealed"),
+            _writable("development", "", _CHANGE_USER, network="sealed"),
             _writable("build", _NEEDS_PRESET, ("CHOWN", "NET_BIND_SERVICE", "SETGID", "SETUID"), network="sealed"),
             _writable("production", _NEEDS_GUARD, tuple(sorted((*_CHANGE_USER, *_AS_ROOT_EXPECTS)))),
         )
@@ -102,10 +102,11 @@ class Policy:
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
     host_cpus: int = 0
     report_only: bool = False
+    images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
-        known = [self.host_cpus, self.report_only, self.network_range, self.unguarded]
+        known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -10,6 +10,7 @@ from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
+from controller.policy import images
 from controller.policy.admission import Refusal
 from controller.policy.egress import Sealed, behind, sealed
 from controller.policy.hosts import hosts_refused
@@ -66,6 +67,7 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         return (Refusal(f"{at}securityLevel", unknown),)
     found = [
         *_level(level, policy),
+        *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
         *_user(template, level),
         *_env(template),
         *_exec(template),

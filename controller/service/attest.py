@@ -25,8 +25,17 @@ class Attested:
 class Attest:
     """The use-case. What is found goes into the engine's view too, so that the loop acts on it."""
 
-    def __init__(self, *, objects: Objects, engine: Engine, clock: Clock, snapshot: LastSnapshot) -> None:
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        engine: Engine,
+        clock: Clock,
+        snapshot: LastSnapshot,
+        policy: Policy | None = None,
+    ) -> None:
         self._objects, self._engine, self._clock, self._snapshot = objects, engine, clock, snapshot
+        self._policy = policy or Policy()
 
     def attest(self, kind: Kind, namespace: str, name: str) -> Attested:
         """Read and compare. NotFound; ServiceUnavailable while the engine or the loop can't tell."""
@@ -40,5 +49,6 @@ class Attest:
             if trouble:
                 raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
         now, observed = self._clock.now(), self._engine.observe()
-        case = case_of(replace(last, now=now, observed=observed), sandbox, Policy(host_cpus=observed.facts.cpus))
+        policy = replace(self._policy, host_cpus=observed.facts.cpus)
+        case = case_of(replace(last, now=now, observed=observed), sandbox, policy)
         return Attested(obj, now, verdict(case))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
+from controller.policy.levels import Policy
 from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
@@ -23,6 +24,7 @@ from controller.service.patch import Patch
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
+from controller.service.usage import LastSamples, Usages
 from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
@@ -48,6 +50,7 @@ class Services:
     tokens: TokenAdmin
     audit: Audit
     recorder: Recorder
+    usages: Usages
 
 
 def make_services(
@@ -63,17 +66,20 @@ def make_services(
     snapshot: LastSnapshot = lambda: None,
     watches: Watches | None = None,
     meter: Meter | None = None,
+    policy: Policy | None = None,
     in_use: InUse | None = None,
     exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
     ports: Ports | None = None,
     connections: PortLimits | None = None,
+    samples: LastSamples | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
-    `in_use` is told of open streams, and heeded by the loop.
+    `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
+    `policy` is the operator's, to which the host's facts are added.
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
@@ -127,9 +133,10 @@ def make_services(
             facts=facts,
         ),
         watches=watches,
-        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot),
-        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot),
+        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot, policy=policy),
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
+        usages=Usages(objects, samples or dict),
     )

@@ -29,8 +29,11 @@ class Reasons:
 class Why:
     """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
 
-    def __init__(self, *, objects: Objects, store: Store, clock: Clock, snapshot: LastSnapshot) -> None:
+    def __init__(
+        self, *, objects: Objects, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+    ) -> None:
         self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
+        self._policy = policy or Policy()
 
     def why(self, kind: Kind, namespace: str, name: str) -> Reasons:
         """The reasons for one object. NotFound; ServiceUnavailable while the loop has not looked yet."""
@@ -38,7 +41,7 @@ class Why:
         last, now = self._snapshot(), self._clock.now()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
-        policy = Policy(host_cpus=last.observed.facts.cpus)
+        policy = replace(self._policy, host_cpus=last.observed.facts.cpus)
         found = explain(replace(last, now=now), obj.uid, policy)
         with errors.store_in_words():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)

@@ -1,8 +1,10 @@
 """What it costs to do nothing: a resync of 200 settled sandboxes, the size of the daemon, the start of the command."""
 
+import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -50,6 +52,30 @@ def test_a_resync_of_200_settled_sandboxes(tmp_path: Path, capsys: pytest.Captur
             print(f"\none resync of 200 settled sandboxes: engine calls {calls}")
         writes = {name for name in calls if name not in ("containers.list", "networks.list", "ping", "info", "version")}
         assert not writes
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(1800)
+def test_500_sandboxes_at_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The processor that the daemon uses when nothing happens, over two resyncs; PADDOCK_BENCH_AT_REST: how many."""
+    count = int(os.environ.get("PADDOCK_BENCH_AT_REST", "500"))
+    with running(tmp_path) as daemon:
+        daemon.apply("---".join(BOX % index for index in range(count)))
+        names = [f"sandbox/rest-{index}" for index in range(count)]
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=1000s", *names, seconds=1200)
+        listed = requests(daemon)["containers.list"]
+        wait_for("one resync has passed", lambda: requests(daemon)["containers.list"] > listed, 90)
+        before, begun = cpu_seconds(daemon), time.perf_counter()
+        threading.Event().wait(2 * 30)  # nothing is waited for but time itself: two resyncs fall into it
+        used, spent = cpu_seconds(daemon) - before, time.perf_counter() - begun
+    with capsys.disabled():
+        print(f"\n{count} sandboxes at rest: {100 * used / spent:.2f} % of a core ({used:.2f} s in {spent:.0f} s)")
+
+
+def cpu_seconds(daemon: RunningDaemon) -> float:
+    """User and system time of the daemon so far."""
+    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_the_daemon_with_1000_stored_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

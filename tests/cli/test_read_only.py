@@ -44,7 +44,7 @@ def test_tables(paddock: Run, box: World) -> None:
         "5m          Warning   Failed    sandbox/quickstart   no image\n"
     )
     assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "4", "16Gi", "1"]
-    assert paddock("get", "sp").stdout.splitlines()[1].split()[:4] == ["full-isolation", "none", "none", "true"]
+    assert paddock("get", "sp").stdout.splitlines()[1].split()[:4] == ["full-isolation", "none", "none", "minimal"]
 
 
 def test_every_form(paddock: Run, box: World) -> None:

@@ -38,8 +38,9 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate and specs/sandbox/probes.yaml show."""
-    elsewhere = {"spec.template_ref", "spec.template.resources", *(f"spec.template.{each}" for each in PROBES)}
+    """But for those that specs/sandboxtemplate, specs/sandbox/probes.yaml and development.yaml show."""
+    probes = (f"spec.template.{each}" for each in PROBES)
+    elsewhere = {"spec.template_ref", "spec.template.resources", "spec.network", *probes}
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))
     assert set(missing) == elsewhere
 

@@ -8,7 +8,10 @@ import yaml
 from tests.daemon import ROOT, running
 
 pytestmark = pytest.mark.docker
-SPECS = sorted(each for each in (ROOT / "specs").rglob("*.yaml") if "schema" not in each.parts)
+# A box with a network needs the host's guard: tests/security has it, in a lab.
+SPECS = sorted(
+    each for each in (ROOT / "specs").rglob("*.yaml") if "schema" not in each.parts and each.name != "development.yaml"
+)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.relative_to(ROOT / "specs")))

@@ -161,6 +161,24 @@ def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None
         subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
 
 
+def test_an_image_brings_no_labels_of_ours_and_no_code_for_the_loader(world: World, uid: str) -> None:
+    image = f"paddock/test-tricks-{uid[:8]}"
+    tricks = "LABEL paddock.uid=other paddock.role=egress paddock.more=1 paddock.dev/recipe=2\nENV LD_PRELOAD=/x.so\n"
+    recipe = f"FROM paddock/test-tiny:1\n{tricks}".encode()
+    subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
+    try:
+        refused = world.engine.act(world.create(uid, image=image))
+        assert isinstance(refused, Transient)
+        assert (refused.reason, "sets LD_PRELOAD" in refused.message) == ("ImageRefused", True)
+        box = world.running(uid, image=image, env=(("LD_PRELOAD", ""),))
+        labels = hand(world).inspect(box.id)["Config"]["Labels"]
+        assert (labels["paddock.uid"], labels["paddock.role"], labels["paddock.more"]) == (uid, "sandbox", "")
+        assert output(world, box, "echo =$LD_PRELOAD=") == "=="
+        world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+    finally:
+        subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
+
+
 # Looking
 
 

@@ -55,6 +55,17 @@ def test_limits_come_before_ready_and_the_name_after_it(house: House) -> None:
     assert len(actions(second, RenameContainer)) == 1
 
 
+def test_renames_wait_for_the_limits_of_other_claims(house: House) -> None:
+    filled(house, 2)
+    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    house.refer("b", "t")
+    first = house.one_turn()
+    assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
+    assert house.condition("b", "Ready") == "True Running"
+    house.settle()
+    assert {house.container_name("a"), house.container_name("b")} <= set(boxes(house))
+
+
 def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})

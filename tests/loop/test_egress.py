@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 
@@ -12,13 +11,12 @@ from controller.kinds.network import EnsureNetwork
 from controller.kinds.observed import State
 from controller.kinds.outcome import Transient
 from controller.policy.egress import IMAGE, LIMITS, UPLINK, proxy_address
-from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.levels import Policy
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House
 
-OFFERED = replace(BUILT_IN["development"], offered=True)
-POLICY = Policy(levels=MappingProxyType({**BUILT_IN, "development": OFFERED}))
+POLICY = Policy()
 
 
 @pytest.fixture
@@ -31,7 +29,8 @@ def house(world: World) -> Iterator[House]:
 
 def apply(house: House, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
-    house.apply(name, template={"securityLevel": "development"}, **network, **spec)
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    house.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
 
 
 def running(house: House, name: str = "web", hosts: list[str] | None = None) -> str:

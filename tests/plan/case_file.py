@@ -179,6 +179,7 @@ def snapshot(
     results: dict[str, Result] | None = None,
     probes: dict[str, Probed] | None = None,
     used: dict[str, Activity] | None = None,
+    unguarded: str = "",
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -187,7 +188,7 @@ def snapshot(
         now=now,
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in boxes},
-        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2), lost),
+        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2), lost, unguarded=unguarded),
         instances=instances or {},
         in_flight=in_flight,
         results=results or {},
@@ -237,6 +238,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         list(boxes.values()),
         containers,
         blind=data.get("blind", ""),
+        unguarded=data.get("unguarded", ""),
         lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),

@@ -29,7 +29,7 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
     ("asked", "field", "words"),
     [
         ({"securityLevel": "none"}, "spec.template.securityLevel", "there is no security level"),
-        ({"securityLevel": "development"}, "spec.template.securityLevel", "can't be enforced here"),
+        ({"securityLevel": "build"}, "spec.template.securityLevel", "can't be enforced here"),
         ({"securityLevel": "production"}, "spec.template.securityLevel", "can't be enforced here"),
         ({"user": "0:0"}, "spec.template.user", "user 0 is refused"),
         ({"user": "20000"}, "spec.template.user", "gets group 0"),
@@ -61,7 +61,9 @@ def test_every_reason_is_told_at_once() -> None:
 ASKED = st.fixed_dictionaries(
     {},
     optional={
-        "command": st.lists(st.text(st.characters(exclude_characters="\x00"), max_size=20), min_size=1, max_size=3),
+        "command": st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20), min_size=1, max_size=3
+        ),
         "user": st.tuples(st.integers(10_000, 2**31 - 1), st.integers(10_000, 2**31 - 1)).map(
             lambda p: f"{p[0]}:{p[1]}"
         ),

@@ -187,8 +187,9 @@ def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
 
 
 def test_a_profile_is_what_its_level_says() -> None:
-    (found,) = ProfileSource().list(None, None)  # type: ignore[arg-type] - there is nothing to select
-    assert found.name == FULL_ISOLATION.name
+    profiles = {each.name: each for each in ProfileSource().list(None, None)}  # type: ignore[arg-type] - all of them
+    assert profiles["development"].spec["network"] == {"mode": "sealed"}
+    found = profiles[FULL_ISOLATION.name]
     assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
     assert found.spec["noNewPrivileges"] is True
     wider = replace(FULL_ISOLATION, name="wider", capabilities=("CAP_CHOWN",), read_only_root=False)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from controller.kinds.host import NAME
-from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.meta import Condition, ObjectRef, StoredObject
 from controller.kinds.observed import HostFacts, Observation
 from controller.kinds.pressure import NONE, Pressure
 from controller.kinds.quantity import format_bytes, format_cpu
@@ -45,17 +45,22 @@ class HostSource:
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
         ]
-        uid = derived_uid("Host", self._store.instance_id)
+        ref = host_ref(self._store.instance_id)
         return StoredObject(
-            kind="Host",
-            namespace="",
-            name=NAME,
-            uid=uid,
+            kind=ref.kind,
+            namespace=ref.namespace,
+            name=ref.name,
+            uid=ref.uid,
             spec={},
             generation=0,
             resource_version=observed.revision,
             status=status,
         )
+
+
+def host_ref(instance_id: str) -> ObjectRef:
+    """What events about this host are about."""
+    return ObjectRef("Host", "", NAME, derived_uid("Host", instance_id))
 
 
 def engine_reachable(observed: Observation) -> Condition:

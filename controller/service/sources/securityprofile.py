@@ -58,7 +58,7 @@ def _spec(level: Level, config: ContainerConfig) -> dict[str, Any]:
         "readOnlyRootFilesystem": config.read_only_root,
         "defaultUser": config.user,
         "lowestUserID": level.lowest_uid,
-        "network": {"mode": config.network_mode},
+        "network": {"mode": level.network},
         "seccomp": name_of(config.seccomp) or options.get("seccomp", "default"),
         "securityOptions": list(config.security_options),
         "sysctls": [f"{name}={value}" for name, value in config.sysctls],

@@ -1,0 +1,52 @@
+"""When a box is near a limit, and when no longer: with a gap between, so that nobody is told again and again."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NEAR, CLEAR = 0.9, 0.8
+# How many samples in a row have to be near. A processor may be busy for a while: that is what it is for.
+PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is near its limit now, and in how many samples in a row the others have been."""
+
+    near: frozenset[str] = frozenset()
+    streaks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A threshold that was crossed: `resource` has come near its limit, or has gone from there."""
+
+    resource: str
+    near: bool
+
+
+WELL = Health()
+
+
+def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, tuple[Crossing, ...]]:
+    """How things stand after a sample, and what has changed. `shares` are use by limit; None: not known, or no limit.
+
+    What is not known moves nothing.
+    """
+    found = dict(_each(before, shares))
+    near = frozenset(name for name, (is_near, _) in found.items() if is_near)
+    streaks = {name: streak for name, (_, streak) in found.items() if streak}
+    crossed = tuple(Crossing(name, name in near) for name in PATIENCE if (name in near) != (name in before.near))
+    return Health(near, streaks), crossed
+
+
+def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
+    for name, patience in PATIENCE.items():
+        share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
+        if share is None:
+            yield name, (was, streak)
+        elif was:
+            yield name, (share >= CLEAR, 0)
+        else:
+            streak = streak + 1 if share >= NEAR else 0
+            yield name, (streak >= patience, 0 if streak >= patience else streak)

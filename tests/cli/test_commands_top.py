@@ -1,0 +1,83 @@
+"""`paddock top`, as a person reads it and as a program does."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container, State
+from controller.kinds.usage import Sampled
+from controller.service.usage import Usages
+from tests.cli.conftest import Run
+from tests.helpers_api import QUICKSTART, World
+from tests.metrics.made_up import MIB, USAGE
+
+SECOND = QUICKSTART.replace("name: quickstart", "name: second")
+
+
+@pytest.fixture
+def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sandboxes that run, and one that does not."""
+    world.apply(f"{QUICKSTART}---\n{SECOND}---\n{QUICKSTART.replace('name: quickstart', 'name: asleep')}")
+
+    class Samples:
+        def now(self) -> Mapping[str, Sampled]:
+            found = {}
+            for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
+                obj = world.sandbox(name)
+                box = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
+                usage = replace(USAGE, memory_working_set_bytes=memory * MIB, network=None)
+                found[obj.uid] = Sampled(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
+            return found
+
+    world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))
+
+
+@pytest.mark.usefixtures("measured")
+def test_all_that_run_as_a_table(paddock: Run) -> None:
+    done = paddock("top")
+    assert done.exit_code == 0, done.output
+    lines = [each.split() for each in done.stdout.splitlines()]
+    assert " ".join(lines[0]) == "NAME CPU% MEMORY LIMIT NET RX NET TX READ WRITTEN PIDS UPTIME"
+    assert lines[1] == ["quickstart", "25.0", "80Mi", "256Mi", "-", "-", "4Ki", "8Ki", "7", "2h"]
+    assert [each[0] for each in lines[2:]] == ["second"]
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(("by", "first"), [("cpu", "second"), ("memory", "quickstart"), ("name", "quickstart")])
+def test_the_largest_first(paddock: Run, by: str, first: str) -> None:
+    done = paddock("top", "-A", "--sort-by", by, "--no-headers")
+    assert done.stdout.split()[:2] == ["default", first]
+
+
+@pytest.mark.usefixtures("measured")
+def test_one_as_json_has_the_nine_figures(paddock: Run) -> None:
+    found = json.loads(paddock("top", "quickstart", "-o", "json").stdout)
+    assert (found["kind"], found["metadata"]["name"], found["windowSeconds"]) == ("SandboxMetrics", "quickstart", 15)
+    assert found["usage"] == {
+        "cpuPercent": 25.0,
+        "memoryUsageBytes": 80 * MIB,
+        "memoryLimitBytes": 256 * MIB,
+        "networkReceiveBytes": None,
+        "networkTransmitBytes": None,
+        "diskReadBytes": 4096,
+        "diskWriteBytes": 8192,
+        "processes": 7,
+        "uptimeSeconds": 7200.0,
+    }
+
+
+@pytest.mark.usefixtures("measured")
+def test_what_has_no_figures_says_why(paddock: Run) -> None:
+    asleep = paddock("top", "asleep")
+    assert asleep.exit_code != 0
+    assert "sandbox `asleep` has no figures: it does not run" in asleep.stderr
+    assert "not found" in paddock("top", "nobody").stderr
+    assert "No sandbox runs in other namespace." in paddock("top", "-n", "other").stderr
+
+
+def test_what_does_not_go_together(paddock: Run) -> None:
+    assert "leave -o out" in paddock("top", "-w", "-o", "json").stderr
+    assert "leave -A or the name out" in paddock("top", "-A", "box").stderr

@@ -1,0 +1,66 @@
+"""`paddock run` as far as it goes without an engine: what it asks for, what it refuses, and that it cleans up."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.main import cli
+from controller.cli.running import Job
+from tests.helpers_api import World
+
+
+def run(served: World, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", "run", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to run"),
+        (["-c", "1", "-f", "a.py"], "say what to run"),
+        (["-e", "A", "--", "true"], "NAME=VALUE"),
+        (["-t", "--", "true"], "stdin is no terminal"),
+        (["-f", "a.exe"], "can't be told from its name"),
+    ],
+)
+def test_wrong_words(served: World, words: list[str], said: str) -> None:
+    done = run(served, *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert not served.store.list("Sandbox")[0]
+
+
+def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
+    done = run(served, "--wait", "100ms", "-c", "1")
+    assert done.exit_code == 1
+    assert "the box was not Ready within 0.1 s: Pending; --wait gives it longer" in done.stderr
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.deleted_at is not None
+    assert left.labels == {"app": "paddock-run"}
+    assert (left.spec["template"]["image"], left.spec["template"]["command"]) == (
+        "paddock/python:1",
+        ["sleep", "infinity"],
+    )
+    assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
+
+
+def test_a_template_by_name_lets_a_pool_serve_it(served: World) -> None:
+    run(served, "--wait", "10ms", "--template", "tiny", "--", "true")
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.spec["templateRef"] == {"name": "tiny"}
+    assert left.spec.get("poolPolicy", "Prefer") == "Prefer"
+
+
+def test_another_level_makes_it_another_template(served: World) -> None:
+    run(served, "--wait", "10ms", "--level", "full-isolation", "-c", "1")
+    (left,) = served.store.list("Sandbox")[0]
+    assert left.spec["template"]["securityLevel"] == "full-isolation"
+
+
+def test_what_is_run(tmp_path: Path) -> None:
+    script = tmp_path / "hello.sh"
+    script.write_bytes(b"echo hello\n")
+    assert Job.of(["a"], "", "print(1)").command == ("python3", "-c", "print(1)", "a")
+    assert Job.of(["ls", "-l"], "", "").command == ("ls", "-l")
+    assert Job.of(["x"], str(script), "") == Job(("sh", "/tmp/hello.sh", "x"), "/tmp/hello.sh", b"echo hello\n")

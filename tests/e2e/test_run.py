@@ -1,0 +1,103 @@
+"""`paddock run`: a box for one command, and none afterwards, however it ends."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import ROOT, RunningDaemon, running, wait_for
+
+pytestmark = pytest.mark.docker
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], resources: {limits: {memory: 32Mi}}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: tiny}
+spec: {templateRef: {name: tiny}, warmReplicas: 1, maxReplicas: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        made.apply(POOL)
+        yield made
+
+
+def boxes(daemon: RunningDaemon) -> str:
+    return daemon.paddock("get", "sandboxes", "-l", "app=paddock-run", "-o", "name").stdout
+
+
+def none_left(daemon: RunningDaemon) -> None:
+    wait_for("the box's removal", lambda: not boxes(daemon))
+
+
+def test_code_runs_and_its_exit_code_is_passed_on(daemon: RunningDaemon) -> None:
+    code = "import sys; print(6 * 7); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))"
+    done = daemon.paddock("run", "-c", code, "--", "3", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "42\n", "err\n")
+    none_left(daemon)
+
+
+def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_path: Path) -> None:
+    script = tmp_path / "hello.sh"
+    script.write_text('echo "$1"; cat; exit 4\n')
+    done = daemon.paddock(
+        "run", "--template", "tiny", "-i", "-f", str(script), "--", "a b", stdin="input\n", check=False
+    )
+    assert (done.returncode, done.stdout) == (4, "a b\ninput\n")
+    none_left(daemon)
+
+
+def test_a_ready_box_of_a_pool_is_taken(daemon: RunningDaemon) -> None:
+    daemon.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/tiny")
+    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    (name,) = boxes(daemon).split()
+    assert daemon.get(name.partition("/")[2])["status"]["launchType"] == "Warm"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    none_left(daemon)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_interrupted_it_cleans_up(daemon: RunningDaemon, number: signal.Signals, code: int) -> None:
+    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    none_left(daemon)
+
+
+def test_what_can_not_run_is_said_and_removed(daemon: RunningDaemon) -> None:
+    done = daemon.paddock("run", "--template", "nope", "--", "true", check=False)
+    assert done.returncode == 1
+    assert "nope" in done.stderr
+    done = daemon.paddock("run", "--level", "nope", "-c", "1", check=False)
+    assert done.returncode == 1
+    assert "nope" in done.stderr
+    none_left(daemon)
+
+
+def test_the_box_of_a_client_that_was_killed_goes_once_it_is_idle(daemon: RunningDaemon) -> None:
+    process = start(daemon, "run", "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for("the box's removal", lambda: not boxes(daemon), 110)
+
+
+def start(daemon: RunningDaemon, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "controller", *words]
+    return subprocess.Popen(command, cwd=ROOT, env=daemon.environment, stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,163 @@
+"""The Internet of the lab, as a process in a network namespace of its own: names, servers, and a log of all that comes.
+
+    python inet.py LOG CERTIFICATE internet   # DNS, HTTP, TLS and SSH ports on every address; every packet is logged
+    python inet.py LOG CERTIFICATE host       # a resolver on loopback, as systemd-resolved is; a service of the host
+
+Each line of LOG is one JSON object: {"name": ...} asked of a DNS, {"to": ..., "port": ...} connected, {"packet": ...}.
+Standard library only; it says `up` once all of it listens.
+"""
+
+import json
+import socket
+import ssl
+import struct
+import sys
+import threading
+from collections.abc import Callable
+
+GIT, OTHER, METADATA, LAN10, LAN192 = "198.51.100.80", "198.51.100.81", "169.254.169.254", "10.1.2.3", "192.168.77.3"
+DNS = "198.51.100.53"
+ZONE = {
+    "git.example.org": GIT,
+    "sub.git.example.org": OTHER,
+    "other.example.org": OTHER,
+    "deep.wild.example.net": OTHER,
+    "wild.example.net": OTHER,
+    "evilgit.example.org": OTHER,
+    "git.example.org.evil.example": OTHER,
+    "private.example.org": LAN10,
+    "lan.example.org": LAN192,
+    "metadata.example.org": METADATA,
+    "loop.example.org": "127.0.0.1",
+    "zero.example.org": "0.0.0.0",
+}
+HOST_PORT = 7777
+_lock = threading.Lock()
+
+
+def main(log: str, certificate: str, role: str) -> None:
+    with open(log, "a", buffering=1) as file:
+
+        def tell(**said: object) -> None:
+            with _lock:
+                file.write(json.dumps(said) + "\n")
+
+        if role == "internet":
+            _packets(tell)
+            _serve("0.0.0.0", 80, lambda link: _http(link), tell)
+            _serve("0.0.0.0", 443, lambda link: _http(_secured(link, certificate)), tell)
+            _serve("0.0.0.0", 22, lambda link: link.sendall(b"SSH-2.0-lab\r\n"), tell)
+            _names("0.0.0.0", tell)
+        else:
+            _serve("0.0.0.0", HOST_PORT, lambda link: link.sendall(b"a service of the host\n"), tell)
+            _names("127.0.0.1", tell)
+        print("up", flush=True)
+        threading.Event().wait()
+
+
+def _background(run: Callable[..., object]) -> None:
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _serve(address: str, port: int, answer: Callable[[socket.socket], object], tell: Callable[..., None]) -> None:
+    server = socket.create_server((address, port), backlog=64)
+
+    def one(link: socket.socket) -> None:
+        tell(to=link.getsockname()[0], port=port)
+        try:
+            with link:
+                answer(link)
+        except OSError:
+            pass
+
+    def run() -> None:
+        while True:
+            link, _ = server.accept()
+            _background(lambda link=link: one(link))
+
+    _background(run)
+
+
+def _secured(link: socket.socket, certificate: str) -> socket.socket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context.wrap_socket(link, server_side=True)
+
+
+def _http(link: socket.socket) -> None:
+    """Answer each request; `/stay` sends its headers and then nothing."""
+    with link, link.makefile("rb") as reader:
+        while line := reader.readline():
+            words = line.split()
+            while reader.readline().strip():
+                pass
+            if len(words) > 1 and words[1].endswith(b"/stay"):
+                link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nstaying")
+                threading.Event().wait(600)
+            body = b"the internet"
+            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def _names(address: str, tell: Callable[..., None]) -> None:
+    """A DNS over UDP and TCP."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind((address, 53))
+
+    def run() -> None:
+        while True:
+            question, peer = udp.recvfrom(4096)
+            udp.sendto(_answer(question, tell), peer)
+
+    def over_tcp(link: socket.socket) -> None:
+        size = struct.unpack("!H", link.recv(2))[0]
+        answer = _answer(link.recv(size), tell)
+        link.sendall(struct.pack("!H", len(answer)) + answer)
+
+    _background(run)
+    _serve(address, 53, over_tcp, lambda **_: None)
+
+
+def _answer(question: bytes, tell: Callable[..., None]) -> bytes:
+    labels, at = [], 12
+    while question[at]:
+        labels.append(question[at + 1 : at + 1 + question[at]].decode(errors="replace"))
+        at += 1 + question[at]
+    name, kind, end = ".".join(labels).lower(), struct.unpack("!H", question[at + 1 : at + 3])[0], at + 5
+    tell(name=name)
+    address = ZONE.get(name)
+    code = 0x8180 if address else 0x8183
+    answers = b""
+    if address and kind == 1:
+        answers = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
+    head = question[:2] + struct.pack("!HHHHH", code, 1, int(bool(answers)), 0, 0)
+    return head + question[12:end] + answers
+
+
+def _packets(tell: Callable[..., None]) -> None:
+    """Log every IPv4 and IPv6 packet that arrives from the engine's side, but what follows on a connection's first."""
+    sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+
+    def run() -> None:
+        while True:
+            data, (link, protocol, kind, *_) = sniffer.recvfrom(2048)
+            if kind == socket.PACKET_OUTGOING or link == "lo":
+                continue
+            if protocol == 0x0800 and len(data) >= 20:
+                size = (data[0] & 15) * 4
+                port = struct.unpack("!H", data[size + 2 : size + 4])[0] if data[9] in (6, 17) else 0
+                if data[9] == 6 and data[size + 13] & 0x12 != 0x02:
+                    continue  # of a connection that was logged when it began: proxies close theirs when they like
+                tell(
+                    packet=socket.inet_ntoa(data[16:20]),
+                    source=socket.inet_ntoa(data[12:16]),
+                    protocol=data[9],
+                    port=port,
+                )
+            elif protocol == 0x86DD and data[6] not in (58, 0):  # ICMPv6 is the kernel's own neighbour talk
+                tell(packet=socket.inet_ntop(socket.AF_INET6, data[24:40]), source="", protocol=data[6], port=0)
+
+    _background(run)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,155 @@
+"""The lab of two network namespaces: an engine whose only link leads to an Internet that is played here.
+
+    box - egress - engine's namespace --veth-- `inet` namespace: DNS, web servers, a metadata service, two LANs
+
+Nothing in it can reach a real address, nor the host's engine or rules. Needs root, nsenter, ip, nft and dockerd.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.daemon import ROOT, RunningDaemon, start_daemon, wait_for
+from tests.lab import inet
+from tests.lab.engine import Namespaces, PrivateEngine
+
+GUARD = ROOT / "deploy" / "paddock-guard.nft"
+HOST_SIDE, INET_SIDE = "203.0.113.2", "203.0.113.1"
+_SERVED = (inet.DNS, inet.GIT, inet.OTHER, inet.METADATA, inet.LAN10, inet.LAN192)
+_TOOLS = ("nsenter", "unshare", "ip", "nft", "dockerd", "iptables", "openssl")
+
+
+def impossible() -> str:
+    """Why the lab can't be made here, in words; "" when it can."""
+    if os.geteuid() != 0:
+        return "the two-namespace lab needs root"
+    missing = [each for each in _TOOLS if shutil.which(each) is None]
+    if missing:
+        return f"the two-namespace lab needs {', '.join(missing)}"
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
+    return f"namespaces can't be made here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@dataclass
+class Lab:
+    """`engine` is the private one, `log` what the Internet (and the host's loopback resolver) got to see."""
+
+    folder: Path
+    engine: PrivateEngine
+    inet: Namespaces
+    servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    marks: Iterator[int] = field(default_factory=lambda: itertools.count(20_000))
+
+    @property
+    def host(self) -> Namespaces:
+        return self.engine.namespaces
+
+    def log(self, which: str = "internet") -> list[dict[str, Any]]:
+        file = self.folder / f"{which}.log"
+        return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
+
+    def mark(self) -> int:
+        """How long the Internet's log is, all that was sent so far being in it; what comes is `since` that."""
+        port = next(self.marks)
+        self.host.run("bash", "-c", f"echo mark > /dev/udp/{INET_SIDE}/{port}")
+        wait_for("the mark is logged", lambda: any(each.get("port") == port for each in self.log()))
+        return len(self.log())
+
+    def names(self) -> set[str]:
+        """Every name that was asked of a DNS, wherever it stands."""
+        return {each["name"] for which in ("internet", "host") for each in self.log(which) if "name" in each}
+
+    def packets(self, since: int = 0) -> set[tuple[str, int]]:
+        """Where packets came to (address, port)."""
+        until = self.mark()
+        found = {(each["packet"], each["port"]) for each in self.log()[since:until] if "packet" in each}
+        return {(to, port) for to, port in found if to != INET_SIDE}
+
+    def guard(self) -> None:
+        """Load the guard, as its unit does."""
+        self.host.run("nft", "-c", "-f", str(GUARD))
+        self.host.run("nft", "-f", str(GUARD))
+
+    def docker(self, *arguments: str, check: bool = True) -> str:
+        return self.engine.docker(*arguments, check=check)
+
+    def daemon(self, folder: Path, **settings: str) -> RunningDaemon:
+        """`paddock serve` in the engine's network namespace, as on any host."""
+        prefix = ("nsenter", f"--target={self.host.pid}", "--net", "--")
+        return start_daemon(folder, prefix=prefix, PADDOCK_DOCKER_HOST=self.engine.base_url, **settings)
+
+    def serve(self, namespaces: Namespaces, role: str) -> None:
+        command = [sys.executable, inet.__file__, str(self.folder / f"{role}.log"), str(self.folder / "tls.pem"), role]
+        server = subprocess.Popen(namespaces.enter(*command), stdout=subprocess.PIPE)
+        self.servers.append(server)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"up\n", f"the lab's {role} does not come up"
+
+    def close(self) -> None:
+        for each in self.servers:
+            each.kill()
+            each.wait(10)
+            if each.stdout:
+                each.stdout.close()
+        namespaces = self.engine.namespaces
+        self.engine.close()
+        namespaces.close()
+        self.inet.close()
+
+
+@contextmanager
+def lab(*images: str) -> Iterator[Lab]:
+    """A lab that is up, guarded, and has these images; gone with all of it at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="pdl-"))
+    host, world = Namespaces(), Namespaces()
+    made = Lab(folder, PrivateEngine(folder, namespaces=host), world)
+    try:
+        _wire(host, world)
+        _certificate(folder)
+        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        host.run("mount", "--bind", str(folder / "resolv.conf"), "/etc/resolv.conf")
+        made.serve(world, "internet")
+        made.serve(host, "host")
+        made.guard()
+        made.engine.start()
+        made.engine.load(*images)
+        yield made
+    finally:
+        made.close()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+
+
+def _wire(host: Namespaces, world: Namespaces) -> None:
+    host.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "in0", "netns", str(world.pid))
+    host.run("ip", "address", "add", f"{HOST_SIDE}/24", "dev", "up0")
+    host.run("ip", "link", "set", "up0", "up")
+    world.run("ip", "address", "add", f"{INET_SIDE}/24", "dev", "in0")
+    world.run("ip", "link", "set", "in0", "up")
+    for each in _SERVED:
+        world.run("ip", "address", "add", f"{each}/32", "dev", "lo")
+    host.run("ip", "route", "add", "default", "via", INET_SIDE)
+    # What leaks with a sandbox's own address finds its way back, too: a leak must not hide behind a missing route.
+    world.run("ip", "route", "add", "10.213.0.0/16", "via", HOST_SIDE)
+    world.run("ip", "route", "add", "172.16.0.0/12", "via", HOST_SIDE)
+    host.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+    wait_for("the link is up", lambda: "state UP" in host.run("ip", "link", "show", "up0"))
+
+
+def _certificate(folder: Path) -> None:
+    command = (
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=lab"),
+        *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
+    )
+    subprocess.run(command, capture_output=True, check=True)
+    (folder / "tls.pem").write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())

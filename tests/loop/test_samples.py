@@ -1,0 +1,149 @@
+"""Samples of use, and the events that come of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.meta import ObjectRef
+from controller.kinds.usage import Usage
+from controller.loop.health import HealthWatch
+from controller.loop.samples import Samples
+from controller.store.sql_store import SqlStore
+from tests.loop.house import House
+from tests.metrics.made_up import MIB, USAGE
+
+HOST = ObjectRef("Host", "", "host", "uid-of-host")
+
+
+class Meters:
+    """A UsageReader whose figures a test sets; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = replace(USAGE, cpu_usage_seconds=0.0)
+        self.asked = 0
+
+    def read(self, containers: object) -> Mapping[str, Usage]:
+        self.asked += 1
+        assert isinstance(containers, list)
+        return {each.id: self.usage for each in containers if self.usage is not None}
+
+
+class Watched(House):
+    """A house with one box, its samples, and the watch over its health."""
+
+    def __init__(self, store: SqlStore) -> None:
+        super().__init__(store)
+        self.apply("box")
+        self.settle()
+        self.meters, self.disk = Meters(), 0.5
+        self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
+        self.health = HealthWatch(
+            snapshot=lambda: self.turn.last,
+            samples=self.samples.now,
+            store=store,
+            clock=self.clock,
+            host=HOST,
+            disk=lambda: self.disk,
+        )
+
+    @property
+    def uid(self) -> str:
+        found = self.get("box")
+        assert found is not None
+        return found.uid
+
+    def use(self, **figures: object) -> list[str]:
+        """Fifteen seconds later it uses so much: the reasons of the events so far."""
+        assert self.meters.usage is not None
+        self.clock.advance(15)
+        self.meters.usage = replace(self.meters.usage, **figures)
+        self.health.look()
+        return self.reasons(self.uid)
+
+    def reasons(self, uid: str) -> list[str]:
+        return [each.reason for each in self.store.events(uid=uid) if each.reason.endswith("Limit")]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Watched]:
+    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    store.open()
+    made = Watched(store)
+    yield made
+    made.close()
+    store.close()
+
+
+def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
+    first = house.samples.now()[house.uid]
+    house.clock.advance(10)
+    assert house.meters.usage is not None
+    house.meters.usage = replace(house.meters.usage, cpu_usage_seconds=first.usage.cpu_usage_seconds + 2.5)
+    second = house.samples.now()[house.uid]
+    assert (second.cpu_cores, second.window_seconds) == (0.25, 10)
+
+
+def test_the_first_sample_of_a_run_is_told_by_the_time_since_it_started(house: Watched) -> None:
+    house.clock.advance(20)
+    started = house.engine.observe().containers[house.uid][0].started_at
+    house.meters.usage = replace(USAGE, cpu_usage_seconds=(house.clock.now() - started) / 2)
+    assert house.samples.now()[house.uid].cpu_cores == pytest.approx(0.5)
+
+
+def test_it_is_read_at_most_once_a_second(house: Watched) -> None:
+    house.samples.now()
+    house.samples.now()
+    assert house.meters.asked == 1
+    house.clock.advance(1)
+    house.samples.now()
+    assert house.meters.asked == 2
+    house.clock.advance(-100)  # a clock that was set back must not stop it
+    house.samples.now()
+    assert house.meters.asked == 3
+
+
+def test_what_does_not_run_or_can_not_be_read_has_no_sample(house: Watched) -> None:
+    house.meters.usage = None
+    assert house.samples.now() == {}
+    house.clock.advance(1)
+    house.meters.usage = USAGE
+    house.apply("box", runState="Suspended")
+    house.settle()
+    house.clock.advance(1)
+    assert house.samples.now() == {}
+
+
+def test_memory_near_its_limit_is_an_event_and_so_is_the_end_of_it(house: Watched) -> None:
+    assert house.use(memory_working_set_bytes=100 * MIB) == []
+    assert house.use(memory_working_set_bytes=250 * MIB) == ["MemoryNearLimit"]
+    assert house.use(memory_working_set_bytes=251 * MIB) == ["MemoryNearLimit"]
+    assert house.use(memory_working_set_bytes=100 * MIB) == ["MemoryNearLimit", "MemoryBelowLimit"]
+    said = house.store.events(uid=house.uid)
+    words = {each.reason: (each.type, each.message) for each in said}
+    assert words["MemoryNearLimit"] == ("Warning", "memory: over 90% of its limit of 256Mi is in use")
+
+
+def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
+    for number in range(1, 5):
+        found = house.use(cpu_usage_seconds=7.5 * number + 1000)
+    assert found == [] or found == ["CpuNearLimit"]
+    assert "CpuNearLimit" in house.use(cpu_usage_seconds=7.5 * 5 + 1000)
+    assert "PidsNearLimit" in house.use(pids=127)
+    house.disk = 0.95
+    house.use()
+    assert house.reasons(HOST.uid) == ["DiskNearLimit"]
+
+
+def test_a_new_run_begins_well(house: Watched) -> None:
+    house.use(pids=127)
+    house.engine.kill(house.container_name("box"))
+    house.settle()
+    house.use(pids=3)
+    assert house.reasons(house.uid) == ["PidsNearLimit"], "the end of a run is no recovery"
+
+
+def test_a_limit_raised_is_the_end_of_it(house: Watched) -> None:
+    house.use(pids=120)
+    assert house.use(pids_limit=1000) == ["PidsNearLimit", "PidsBelowLimit"]

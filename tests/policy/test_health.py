@@ -1,0 +1,44 @@
+"""Thresholds with a gap between them."""
+
+import pytest
+
+from controller.policy.health import CLEAR, NEAR, PATIENCE, WELL, Crossing, Health, judge
+
+
+def told(resource: str, *shares: float | None) -> list[bool]:
+    """What was told of one resource, sample by sample: near (True), or no longer (False)."""
+    health, found = WELL, []
+    for each in shares:
+        health, crossed = judge(health, {resource: each})
+        assert {one.resource for one in crossed} <= {resource}
+        found += [one.near for one in crossed]
+    return found
+
+
+@pytest.mark.parametrize("resource", ["memory", "pids", "disk"])
+def test_near_is_told_once_and_so_is_the_end_of_it(resource: str) -> None:
+    assert told(resource, 0.5, 0.95, 0.99, 0.95, 0.5, 0.4) == [True, False]
+
+
+def test_between_the_thresholds_nothing_changes() -> None:
+    between = (NEAR + CLEAR) / 2
+    assert told("memory", between, between) == []
+    assert told("memory", NEAR, between, NEAR, between, NEAR) == [True]
+    assert told("memory", NEAR, CLEAR, CLEAR - 0.001, between) == [True, False]
+
+
+def test_a_processor_may_be_busy_for_a_while() -> None:
+    assert told("cpu", *[1.0] * (PATIENCE["cpu"] - 1), 0.1, 1.0) == []
+    assert told("cpu", *[1.0] * PATIENCE["cpu"]) == [True]
+
+
+def test_what_is_not_known_moves_nothing() -> None:
+    assert told("memory", 0.95, None, None, 0.95) == [True]
+    assert told("cpu", 1.0, 1.0, 1.0, None, 1.0) == [True]
+    assert judge(Health(frozenset({"pids"})), {}) == (Health(frozenset({"pids"})), ())
+
+
+def test_resources_are_judged_apart() -> None:
+    health, crossed = judge(WELL, {"memory": 0.95, "pids": 0.1, "disk": 0.91})
+    assert crossed == (Crossing("memory", near=True), Crossing("disk", near=True))
+    assert health.near == {"memory", "disk"}

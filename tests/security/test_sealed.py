@@ -1,0 +1,339 @@
+"""Probes 2 to 5 and 7 to 10 of the sealed levels, from the network namespace of a real box, in the lab.
+
+The lab's Internet logs every packet and every name: what must not leave is looked for there, not only at the box.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.kinds.labels import container_name, egress_name
+from controller.policy.egress import SPECIAL_RANGES
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab import inet, probe
+from tests.lab.internet import HOST_SIDE, Lab, impossible, lab
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+    pytest.mark.xdist_group("lab"),
+]
+
+HOSTS = ["git.example.org", "*.wild.example.net", "private.example.org", "lan.example.org"]
+HOSTS += ["metadata.example.org", "loop.example.org", "zero.example.org"]
+CLOSED = ("silent", "unreachable", "refused")
+
+
+class Box:
+    """A sandbox of a sealed level that is Ready, and what its network lets it do."""
+
+    def __init__(self, lab: Lab, daemon: RunningDaemon, name: str) -> None:
+        self.lab, self.daemon, self.name = lab, daemon, name
+
+    @property
+    def uid(self) -> str:
+        return str(self.daemon.get(self.name)["metadata"]["uid"])
+
+    @property
+    def container(self) -> str:
+        return container_name(self.name, self.uid)
+
+    @property
+    def egress(self) -> str:
+        return egress_name(self.uid)
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.lab.docker("inspect", container))[0]
+        return found
+
+    @property
+    def proxy(self) -> str:
+        """The address that its environment says."""
+        env = dict(each.split("=", 1) for each in self.inspect(self.container)["Config"]["Env"])
+        return env["HTTPS_PROXY"].removeprefix("http://").rpartition(":")[0]
+
+    def command(self) -> list[str]:
+        pid = self.inspect(self.container)["State"]["Pid"]
+        return ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
+
+    def tries(self, *attempts: list[Any]) -> list[str]:
+        """What became of each attempt."""
+        done = subprocess.run(self.command(), input=json.dumps(attempts), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        found: list[str] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def until_proxied(self) -> None:
+        """Wait until its proxy listens."""
+        wait_for("the proxy answers", lambda: self.tries(["get", self.proxy, "http://git.example.org/"]) == ["200"], 60)
+
+
+def spec(name: str, hosts: list[str]) -> str:
+    body = {
+        "template": {
+            "image": "paddock/test-tiny:1",
+            "command": ["sleep", "100000"],
+            "securityLevel": "development",
+            "resources": {"limits": {"memory": "256Mi", "cpu": "250m"}},
+        },
+        "network": {"allowedHosts": hosts},
+    }
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": body})
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab("paddock/egress:1", "paddock/test-tiny:1") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    made = place.daemon(place.folder / "state", PADDOCK_RESYNC_SECONDS="2")
+    yield made
+    made.stop()
+
+
+def ready(place: Lab, daemon: RunningDaemon, name: str, hosts: list[str]) -> Box:
+    daemon.apply(spec(name, hosts))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=60s", f"sandbox/{name}")
+    made = Box(place, daemon, name)
+    made.until_proxied()
+    return made
+
+
+@pytest.fixture(scope="module")
+def box(place: Lab, daemon: RunningDaemon) -> Box:
+    return ready(place, daemon, "dev", HOSTS)
+
+
+@pytest.fixture(scope="module")
+def sibling(place: Lab, daemon: RunningDaemon) -> Box:
+    return ready(place, daemon, "sibling", ["git.example.org", "other.example.org"])
+
+
+def gateway(box: Box) -> str:
+    """The address that the engine sets aside for the host on the box's bridge."""
+    return box.proxy.rpartition(".")[0] + "." + str(int(box.proxy.rpartition(".")[2]) - 1)
+
+
+def direct(box: Box, sibling: Box) -> list[list[Any]]:
+    """Probes 2 to 4: the Internet, metadata, this host by each of its addresses, another sandbox, two LANs."""
+    other = sibling.inspect(sibling.container)["NetworkSettings"]["Networks"].values()
+    addresses = [each["IPAddress"] for each in other]
+    internet = [["tcp", inet.GIT, port] for port in (80, 443, 22)]
+    here = [["tcp", each, inet.HOST_PORT] for each in (HOST_SIDE, "172.17.0.1", gateway(box), "10.213.0.1")]
+    siblings = [["tcp", each, port] for each in (*addresses, sibling.proxy) for port in (3128, 53, 80)]
+    lans = [["tcp", each, 80] for each in (inet.METADATA, inet.LAN10, inet.LAN192)]
+    return [*internet, *here, *siblings, *lans]
+
+
+def names(box: Box, tag: str) -> list[list[Any]]:
+    """Probe 5: a name by the engine's resolver, by the sink, and by resolvers outside, over UDP and TCP."""
+    servers = ("127.0.0.11", box.proxy, inet.DNS, HOST_SIDE, gateway(box), "127.0.0.1")
+    return [["ask", server, f"{tag}.leak.example.org", how] for server in servers for how in ("udp", "tcp")]
+
+
+def nothing_leaves(place: Lab, box: Box, sibling: Box, tag: str) -> None:
+    """2 to 5 all at once, and at the Internet's end not one packet or name of them."""
+    before = place.mark()
+    found = box.tries(*direct(box, sibling))
+    assert set(found) <= set(CLOSED), list(zip(direct(box, sibling), found, strict=True))
+    answers = box.tries(*names(box, tag))
+    assert set(answers) <= {*CLOSED, "nxdomain", "failed"}, list(zip(names(box, tag), answers, strict=True))
+    assert not [each for each in place.names() if tag in each]
+    assert place.packets(before) == set()
+
+
+def test_a_sealed_box_reaches_nothing_by_itself(place: Lab, box: Box, sibling: Box) -> None:
+    nothing_leaves(place, box, sibling, "plain")
+
+
+def test_its_resolver_knows_no_name_and_says_so_at_once(box: Box) -> None:
+    assert box.tries(["ask", box.proxy, "git.example.org", "udp"]) == ["nxdomain"]
+    assert box.tries(["ask", "127.0.0.11", "git.example.org", "udp"]) == ["nxdomain"]
+
+
+def test_listed_names_are_reached_through_the_proxy(box: Box) -> None:
+    assert box.tries(
+        ["get", box.proxy, "http://git.example.org/"],
+        ["tls", box.proxy, "git.example.org", 443, "git.example.org"],
+        ["tls", box.proxy, "deep.wild.example.net", 443, "deep.wild.example.net"],
+    ) == ["200", "tunnelled", "tunnelled"]
+
+
+UNLISTED = [
+    "other.example.org",
+    "sub.git.example.org",
+    "evilgit.example.org",
+    "git.example.org.evil.example",
+    "wild.example.net",
+    "unlisted-tag.example.org",
+]
+LITERALS = [inet.GIT, "3325256784", "0xc6336450", "[::ffff:198.51.100.80]", "198.51.25680"]
+INSIDE = ["private.example.org", "lan.example.org", "metadata.example.org", "loop.example.org", "zero.example.org"]
+
+
+def test_every_other_name_and_address_is_refused(place: Lab, box: Box) -> None:
+    """Probe 7; that an unlisted name is not resolved for the refusal is seen at the DNS."""
+    hosts = [*UNLISTED, *LITERALS, *INSIDE]
+    before = place.mark()
+    gets = [["get", box.proxy, f"http://{each}/"] for each in hosts]
+    tunnels = [["tls", box.proxy, each, 443, "git.example.org"] for each in hosts]
+    for attempts in (gets, tunnels):
+        found = dict(zip(hosts, box.tries(*attempts), strict=True))
+        assert set(found.values()) <= {"403", "400"}, found
+    asked = place.names()
+    assert not asked & set(UNLISTED) - {"other.example.org"}
+    assert not {to for to, _ in place.packets(before)} & {inet.METADATA, inet.LAN10, inet.LAN192, inet.OTHER}
+
+
+def test_ports_and_tricks_are_refused(box: Box) -> None:
+    proxy = box.proxy
+    attempts = [
+        ["tls", proxy, "git.example.org", 22, "git.example.org"],
+        ["tls", proxy, "git.example.org", 80, "git.example.org"],
+        ["get", proxy, "http://git.example.org:22/"],
+        ["raw", proxy, "GET http://git.example.org@other.example.org/ HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
+        ["raw", proxy, "GET http://other.example.org/ HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
+        ["raw", proxy, "GET ftp://git.example.org/ HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
+        ["tls", proxy, "git.example.org.", 22, "git.example.org"],
+    ]
+    found = box.tries(*attempts)
+    assert set(found) <= {"403", "400"}, list(zip(attempts, found, strict=True))
+
+
+def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box: Box) -> None:
+    """Probe 8."""
+    proxy = box.proxy
+    before = place.mark()
+    found = box.tries(
+        ["tls", proxy, "git.example.org", 443, "other.example.org"],
+        ["garble", proxy, "git.example.org", 443],
+    )
+    assert set(found) <= {"cut", "403"}, found
+    assert not {to for to, _ in place.packets(before)} - {inet.GIT, inet.DNS}
+    # Without a name inside it is the tunnel's own that counts: it leads to where that one leads.
+    assert box.tries(["tls", proxy, "git.example.org", 443, None]) == ["tunnelled"]
+    refused = box.tries(
+        ["raw", proxy, "GET /squid-internal-mgr/info HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+        ["raw", proxy, "GET cache_object://localhost/info HTTP/1.0\r\n\r\n"],
+        ["raw", proxy, "GET http://egress:3128/squid-internal-mgr/info HTTP/1.1\r\nHost: egress:3128\r\n\r\n"],
+        ["raw", proxy, "GET / HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
+    )
+    assert set(refused) <= {"400", "403", "404"}, refused
+
+
+def test_one_boxs_list_is_not_anothers(box: Box, sibling: Box) -> None:
+    assert sibling.tries(["get", sibling.proxy, "http://other.example.org/"]) == ["200"]
+    assert box.tries(["get", box.proxy, "http://other.example.org/"]) == ["403"]
+
+
+def test_a_killed_proxy_leaves_the_box_closed_and_comes_back(place: Lab, box: Box, sibling: Box) -> None:
+    """Probe 9. While it is frozen nobody answers; killed, it is replaced."""
+    place.docker("pause", box.egress)
+    nothing_leaves(place, box, sibling, "paused")
+    before = box.inspect(box.container)["Id"]
+    box.until_proxied()
+    place.docker("kill", box.egress)
+    nothing_leaves(place, box, sibling, "killed")
+    box.until_proxied()
+    assert box.inspect(box.container)["Id"] == before
+
+
+def test_another_list_cuts_open_tunnels(place: Lab, daemon: RunningDaemon) -> None:
+    box = ready(place, daemon, "changing", ["git.example.org"])
+    with subprocess.Popen(box.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as open_:
+        assert open_.stdin is not None
+        assert open_.stdout is not None
+        open_.stdin.write(json.dumps([["stay", box.proxy, "git.example.org"]]))
+        open_.stdin.close()
+        assert open_.stdout.readline() == "open\n"
+        daemon.apply(spec("changing", ["other.example.org"]))
+        assert json.loads(open_.stdout.read()) == ["cut"]
+    wait_for(
+        "the new list is in force",
+        lambda: box.tries(["get", box.proxy, "http://other.example.org/"]) == ["200"],
+        60,
+    )
+    assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["403"]
+    daemon.paddock("delete", "sandbox", "changing")
+
+
+def test_a_network_joined_by_hand_is_left_again(place: Lab, box: Box) -> None:
+    place.docker("network", "connect", "bridge", box.container)
+    wait_for(
+        "it is taken off",
+        lambda: list(box.inspect(box.container)["NetworkSettings"]["Networks"]) == [f"pdx-{box.uid[:8]}"],
+    )
+
+
+def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
+    place: Lab, daemon: RunningDaemon, box: Box, sibling: Box
+) -> None:
+    """Probe 10, but for the restart of the engine."""
+
+    def guarded() -> str:
+        host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
+        found = host["items"][0] if "items" in host else host
+        return next(each["status"] for each in found["status"]["conditions"] if each["type"] == "NetworkGuard")
+
+    saved = place.host.run("iptables-save")
+    for words in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
+        place.host.run("iptables", *words)
+    nothing_leaves(place, box, sibling, "flushed")
+    place.host.run("nft", "flush", "ruleset")
+    nothing_leaves(place, box, sibling, "ruleset")
+    wait_for("the host says so", lambda: guarded() == "False")
+    refused = daemon.paddock("apply", "-f", "-", stdin=spec("late", ["git.example.org"]), check=False)
+    assert "can't be enforced here now" in refused.stderr
+    assert not daemon.get("late")
+    place.guard()
+    restore = place.host.enter("iptables-restore")
+    subprocess.run(restore, input=saved, text=True, check=True, capture_output=True)
+    wait_for("the host is guarded", lambda: guarded() == "True")
+    box.until_proxied()
+
+
+def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, box: Box, sibling: Box) -> None:
+    before = place.mark()
+    place.engine.end()
+    place.engine.start()
+    wait_for("it runs again", lambda: box.daemon.condition(box.name, "NetworkReady").get("status") == "True", 90)
+    box.daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{box.name}")
+    sibling.daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{sibling.name}")
+    box.until_proxied()
+    sent = {to for to, _ in place.packets(before)}
+    assert sent <= {inet.GIT, inet.DNS}, sent
+    nothing_leaves(place, box, sibling, "restarted")
+
+
+def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, box: Box) -> None:
+    """The second wall by itself: from the egress container's place nothing private or special is reached."""
+    pid = box.inspect(box.egress)["State"]["Pid"]
+    attempts = [["tcp", each, 80] for each in (inet.METADATA, inet.LAN10, inet.LAN192)]
+    attempts += [["tcp", each, inet.HOST_PORT] for each in (HOST_SIDE, "172.17.0.1", "10.213.0.1")]
+    command = ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
+    done = subprocess.run(command, input=json.dumps(attempts), capture_output=True, text=True, timeout=60, check=True)
+    assert set(json.loads(done.stdout)) == {"silent"}
+
+
+def test_all_of_it_goes_with_the_sandbox(place: Lab, daemon: RunningDaemon) -> None:
+    box = ready(place, daemon, "gone", ["git.example.org"])
+    uid = box.uid
+    daemon.paddock("delete", "sandbox", "gone")
+    wait_for("it is gone", lambda: not daemon.get("gone"))
+    assert place.docker("ps", "-aq", "--filter", "label=paddock.name=gone") == ""
+    assert f"pdx-{uid[:8]}" not in place.docker("network", "ls", "--format", "{{.Name}}").split()
+
+
+def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
+    text = Path("deploy/paddock-guard.nft").read_text()
+    assert all(each in text for each in SPECIAL_RANGES)
