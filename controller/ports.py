@@ -177,19 +177,15 @@ class FileWork(Protocol):
 
     def send(self, data: bytes) -> None:
         """A piece of input; waits while the box is behind. Raises FileError."""
-        ...
 
     def end(self) -> None:
         """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
-        ...
 
     def receive(self) -> bytes:
         """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
-        ...
 
     def result(self) -> Mapping[str, Any]:
         """What it says: before its output (read, pack), and once it is done. Raises FileError."""
-        ...
 
     def close(self) -> None: ...
 
@@ -199,7 +195,6 @@ class Files(Protocol):
 
     def begin(self, container: Container, ask: FileAsk) -> FileWork:
         """Start an operation in a container that runs. Raises FileError."""
-        ...
 
 
 class Ports(Protocol):
@@ -207,7 +202,6 @@ class Ports(Protocol):
 
     def connect(self, container: Container, port: int) -> socket.socket:
         """A TCP connection to that port of the box's 127.0.0.1. May block for some seconds. Raises StreamError."""
-        ...
 
 
 class InUse(Protocol):
