@@ -297,16 +297,9 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 
 def _door_rules(settings: Settings) -> DoorRules:
-    return DoorRules(
-        socket=settings.socket,
-        group=settings.socket_group,
-        group_role=settings.socket_group_role,
-        grants=settings.access,
-        host=settings.api_host,
-        port=settings.api_port,
-        cert=settings.tls_cert_file,
-        key=settings.tls_key_file,
-    )
+    rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
+    cert, key = settings.tls_cert_file, settings.tls_key_file
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:
@@ -331,6 +324,22 @@ def _make_state_folder(state_dir: Path) -> None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
+
+
+def restore(settings: Settings, file: Path) -> str:
+    """Put a backup in the place of the store; gives what was done, in words. Raises CannotStart."""
+    store = SqlStore(settings.database())
+    try:
+        lease = store.lease()
+        try:
+            holder = lease.acquire()
+            if holder:
+                raise CannotStart(f"a Paddock daemon uses this store: {holder}; stop it first, then restore")
+            return store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        finally:
+            lease.release()
+    except StoreError as error:
+        raise CannotStart(f"nothing was restored: {error}") from error
 
 
 def serve(settings: Settings) -> int:

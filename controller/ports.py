@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from controller.kinds.access import Tokens as Tokens  # a port as well
 from controller.kinds.action import Action
@@ -362,11 +362,15 @@ class Store(Protocol):
         """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
         ...
 
+    def backup(self) -> BinaryIO:
+        """A copy of the whole store as of now, in an open file without a name. Close it."""
+        ...
+
     def figures(self) -> StoreFigures:
         """Size, schema, and objects by kind."""
         ...
 
-    def prune(self, *, keep_changes: int, events_before: float) -> int:
+    def prune(self, *, keep_changes: int, events_before: float, keep_events: int = 1_000_000) -> int:
         """Drop old changes and events; how many rows went."""
         ...
 

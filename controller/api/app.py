@@ -9,6 +9,7 @@ from controller.api import (
     attest_routes,
     audit_routes,
     auth_routes,
+    backup_routes,
     box_routes,
     diff_routes,
     errors,
@@ -54,6 +55,7 @@ def create_app(
     app.include_router(health_routes.router(ready))
     app.include_router(auth_routes.router(services.registry, services.tokens))
     app.include_router(audit_routes.router(services.audit))
+    app.include_router(backup_routes.router(services.backup))
     app.include_router(apply_routes.router(services))
     app.include_router(diff_routes.router(services))
     app.include_router(kind_routes.discovery(services))

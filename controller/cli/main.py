@@ -38,6 +38,8 @@ COMMANDS = {
     "completion": "Print the script that completes words in your shell.",
     "auth": "Show who you are here, and what you may do.",
     "audit": "Show who asked for what, and verify that nothing of it was changed.",
+    "backup": "Write a copy of everything that is stored to a file, while the daemon runs.",
+    "restore": "Put a backup in the place of this host's store, while no daemon runs.",
     "token": "Make, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",

@@ -22,6 +22,7 @@ _STORE_RETRY_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 _KEEP_CHANGES = 20_000
 _KEEP_EVENTS_SECONDS = 24 * 3600.0
+_KEEP_EVENTS = 50_000
 _KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
 
 
@@ -124,7 +125,9 @@ class Heartbeat:
     def _prune(self) -> None:
         try:
             now = self._clock.now()
-            gone = self._store.prune(keep_changes=_KEEP_CHANGES, events_before=now - _KEEP_EVENTS_SECONDS)
+            gone = self._store.prune(
+                keep_changes=_KEEP_CHANGES, events_before=now - _KEEP_EVENTS_SECONDS, keep_events=_KEEP_EVENTS
+            )
             gone += self._store.audit.prune(before=now - _KEEP_AUDIT_SECONDS, keep=_KEEP_AUDIT)
         except StoreError as error:
             _log.warning("prune failed; tried again in an hour", error=str(error))

@@ -13,6 +13,7 @@ from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
 from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
+from controller.service.backup import Backup
 from controller.service.claims import Claims
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
@@ -50,6 +51,7 @@ class Services:
     tokens: TokenAdmin
     audit: Audit
     recorder: Recorder
+    backup: Backup
     usages: Usages
 
 
@@ -138,5 +140,6 @@ def make_services(
         tokens=TokenAdmin(store.tokens, clock),
         audit=store.audit,
         recorder=Recorder(store.audit, clock),
+        backup=Backup(store, clock),
         usages=Usages(objects, samples or dict),
     )

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
@@ -51,6 +52,14 @@ class Database(ABC):
     @abstractmethod
     def lease(self, migrate: Callable[[], None], seconds: float) -> "StoreLease":
         """The right to act for this database; it keeps this Database for itself. `migrate` makes missing tables."""
+
+    @abstractmethod
+    def backup(self) -> BinaryIO:
+        """A copy as of now, in an open file that has no name any more. Raises StoreError, OSError, sqlite3.Error."""
+
+    @abstractmethod
+    def restore(self, file: Path, stamp: str) -> str:
+        """Put a backup in this database's place, while nobody uses it; what was done, in words. Raises StoreError."""
 
     def connections(self) -> Connections:
         """How many connections are open now. No I/O."""

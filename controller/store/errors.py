@@ -96,6 +96,8 @@ def reason_of(error: StoreError) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, sql.TimeoutError):  # no free connection in the pool
         return "timeout"
+    if isinstance(error, sqlite3.Error):
+        return _of_driver(error, disconnected=False)
     if isinstance(error, sql.DBAPIError):
         return _of_driver(error.orig, disconnected=error.connection_invalidated)
     if isinstance(error, FileNotFoundError | FileExistsError | NotADirectoryError | IsADirectoryError):

@@ -45,7 +45,7 @@ def head() -> str:
 def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, revision: str = "head") -> None:
     """Bring the schema up. Raises StoreTooNew for a revision that this code does not know; `name` is for words."""
     config = _config(connection, scripts)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    known = _revisions(config)
     found = current(connection)
     if found is not None and found not in known:
         raise StoreTooNew(
@@ -54,6 +54,17 @@ def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, r
         )
     with _one_at_a_time:
         command.upgrade(config, revision)
+
+
+def known_revisions() -> set[str]:
+    """The schemas that this code can read, by migrating them where it has to."""
+    config = Config()
+    config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
+    return _revisions(config)
+
+
+def _revisions(config: Config) -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
 
 
 def downgrade(connection: Connection, revision: str, *, scripts: Path | None = None) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 
@@ -50,6 +51,18 @@ class PostgresDatabase(Database):
 
     def lease(self, migrate: Callable[[], None], seconds: float) -> RowLease:
         return RowLease(self, migrate, seconds=seconds)
+
+    def backup(self) -> BinaryIO:
+        raise self._by_its_own_tools()
+
+    def restore(self, file: Path, stamp: str) -> str:  # noqa: ARG002 - as SQLite's
+        raise self._by_its_own_tools()
+
+    def _by_its_own_tools(self) -> StoreError:
+        return StoreError(
+            f"store {self.name} is a PostgreSQL database, and its own tools do this: `pg_dump --format=custom` while"
+            " Paddock runs, and `pg_restore --clean --if-exists --single-transaction` while it is stopped"
+        )
 
     def check(self) -> None:
         """Nothing can be seen from here."""

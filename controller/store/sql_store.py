@@ -1,9 +1,11 @@
 """`ports.Store` over SQLAlchemy. Any thread may call it; constructing one does no work."""
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, Select, delete, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -200,11 +202,11 @@ class SqlStore:
             found = [rows.event_from_row(dict(row)) for row in connection.execute(query).mappings()]
         return found[::-1]
 
-    def prune(self, *, keep_changes: int, events_before: float) -> int:
+    def prune(self, *, keep_changes: int, events_before: float, keep_events: int = _MOST_ROWS) -> int:
         """Drop old changes and events; how many rows went.
 
         At least the newest `keep_changes` changes stay (a revision is never split), and every event seen since
-        `events_before` (Unix seconds).
+        `events_before` (Unix seconds), but of those no more than about the newest `keep_events`.
         """
         with self._writing("prune") as connection:
             state = connection.execute(_TAKE_META).mappings().one()
@@ -212,8 +214,26 @@ class SqlStore:
             through = _prunable(connection, keep_changes, newest=state["revision"])
             dropped = connection.execute(delete(changes).where(changes.c.revision <= through)).rowcount
             connection.execute(update(meta).values(pruned_revision=max(state["pruned_revision"], through)))
+            newest = select(events.c.last_at).order_by(events.c.last_at.desc()).offset(max(0, keep_events)).limit(1)
+            first_too_many = connection.execute(newest).scalar_one_or_none()
             dropped += connection.execute(delete(events).where(events.c.last_at < events_before)).rowcount
+            if first_too_many is not None:
+                dropped += connection.execute(delete(events).where(events.c.last_at <= first_too_many)).rowcount
             return dropped
+
+    def backup(self) -> BinaryIO:
+        """A copy of the whole store as of now, in an open file without a name; nobody waits for it. StoreError."""
+        database = self._database()
+        with self._operation("backup", database, (OSError, sqlite3.Error)):
+            return database.backup()
+
+    def restore(self, file: Path, *, stamp: str) -> str:
+        """Put a backup in this store's place; the lease must be held, and the store not be open. What was done."""
+        database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
+        try:
+            return database.restore(file, stamp)
+        finally:
+            database.close()
 
     def figures(self) -> StoreFigures:
         """Size, schema, and objects by kind."""

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from controller.ports import StoreError
+from controller.store.backup import copy_of, restore
 from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
 from controller.store.lease import FileLease
 
@@ -28,6 +29,7 @@ class SqliteDatabase(Database):
         self._path = _file_of(url)
         self._wait_seconds = wait_seconds
         self._gate = threading.Lock()
+        self._file: tuple[int, int] | None = None  # the one that was opened
         engine = _engine(url, wait_seconds)
         # A deferred transaction that turns to writing fails at once when another one wrote meanwhile, whatever
         # the busy timeout: writers say so at their BEGIN.
@@ -35,7 +37,14 @@ class SqliteDatabase(Database):
         super().__init__(str(self._path), engine, reader=engine, writer=writer)
 
     @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        self._check_there()
+        with super().reading() as connection:
+            yield connection
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
+        self._check_there()
         # SQLite's own lock is polled, with naps of up to 100 ms: among our threads, queue up here instead.
         if not self._gate.acquire(timeout=self._wait_seconds):
             raise StoreError(f"store {self.name} is busy: an earlier write has not ended; try again")
@@ -47,7 +56,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        _prepare(self._path)
+        self._file = _prepare(self._path)
         with _locked(self._path), self._engine.connect() as connection:
             # Batch migrations drop and remake tables; with foreign keys on, that would delete the rows of others.
             # It cannot be switched inside a transaction, so this connection is made for the migration alone.
@@ -61,6 +70,26 @@ class SqliteDatabase(Database):
     def lease(self, migrate: Callable[[], None], seconds: float) -> FileLease:  # noqa: ARG002 - needs no tables
         self.close()
         return FileLease(self._path)
+
+    def _check_there(self) -> None:
+        """SQLite would go on in a file that was removed, and begin an empty one for its next connection."""
+        if self._file is None:
+            return
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            words = "its file was moved or removed; put it back, and check that its folder exists"
+            raise StoreError(f"store {self.name} is gone: {words}") from None
+        if (found.st_dev, found.st_ino) != self._file:
+            raise StoreError(f"store {self.name} was replaced by another file while it was in use; restart the daemon")
+
+    def backup(self) -> BinaryIO:
+        return copy_of(self._path)
+
+    def restore(self, file: Path, stamp: str) -> str:
+        aside = restore(file, self._path, stamp=stamp)
+        kept = f"; what was there before is now {aside}" if aside.exists() else ""
+        return f"{self._path} is {file} now{kept}"
 
     def check(self) -> None:
         free = os.statvfs(self._path)
@@ -104,12 +133,17 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.dbapi_connection
 
 
-def _prepare(path: Path) -> None:
-    """Make the file and its folder for our user alone. Existing ones keep their mode. Raises OSError."""
+def _prepare(path: Path) -> tuple[int, int]:
+    """Make the file and its folder for our user alone; gives which file it is. Existing ones keep their mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_dir():
         raise StoreError(f"store {path} is a folder; name a file in it, such as {path / 'paddock.db'}")
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        found = os.fstat(handle)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -1,0 +1,49 @@
+"""`paddock backup`: whole or not at all, for one user alone."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import Result
+
+from controller.store.sql_store import SqlStore
+from tests.api.doors import opened, token
+from tests.helpers_api import World
+
+Run = Callable[..., Result]
+
+
+def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.apply()
+    file = tmp_path / "copy.db"
+    done = paddock("backup", str(file))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"({file.stat().st_size} bytes)" in done.stderr
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    copy = SqlStore(f"sqlite:///{file}")
+    copy.open()
+    assert [each.name for each in copy.list("Sandbox")[0]] == ["quickstart"]
+    assert copy.audit.entries()[-1].verb == "backup"
+    copy.close()
+    assert "is there already" in paddock("backup", str(file)).output
+
+
+def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.store.close()
+    assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1
+    assert paddock("backup", str(tmp_path / "none" / "copy.db")).exit_code == 1
+    served.store.open()
+    assert not [each for each in tmp_path.iterdir() if "copy" in each.name]
+
+
+def test_it_is_for_admins_of_everything(world: World, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from controller.cli.main import cli
+
+    with opened(world):
+        words = ["--server", f"unix://{world.socket}", "backup", str(tmp_path / "copy.db")]
+        environment = {"PADDOCK_TOKEN": token(world, "admin", "default")}
+        done = CliRunner().invoke(cli, words, env=environment)
+    assert done.exit_code == 1
+    assert "it takes the role admin in every namespace" in done.output

@@ -1,0 +1,194 @@
+"""A backup is one moment of a store in use; a restore puts it back whole, or changes nothing."""
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller import app
+from controller.loop.lineage import Lineage
+from controller.ports import StoreError
+from controller.settings import Settings
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import World, box, insert, make_world, refusal
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world("sqlite", tmp_path) as made:
+        yield made
+
+
+def file_of(world: World) -> Path:
+    return Path(world.url.removeprefix("sqlite:///"))
+
+
+def saved(store: SqlStore, path: Path) -> Path:
+    with store.backup() as copy, path.open("wb") as target:
+        shutil.copyfileobj(copy, target)
+    return path
+
+
+def restored(world: World, file: Path) -> str:
+    return app.restore(Settings(database_url=world.url, state_dir=file_of(world).parent), file)
+
+
+def names(store: SqlStore) -> list[str]:
+    return [each.name for each in store.list("Sandbox")[0]]
+
+
+def test_there_and_back(world: World, tmp_path: Path) -> None:
+    store = world.store()
+    insert(store, box("one"))
+    copy = saved(store, tmp_path / "copy")
+    insert(store, box("two"))
+    before = store.instance_id
+    store.close()
+    said = restored(world, copy)
+    assert "what was there before is now" in said
+    store.open()
+    assert (names(store), store.instance_id) == (["one"], before)
+    aside = next(file_of(world).parent.glob("*.before-*Z"))
+    other = SqlStore(f"sqlite:///{aside}")
+    other.open()
+    assert names(other) == ["one", "two"]
+    other.close()
+
+
+def test_a_copy_made_amid_writes_is_of_one_moment(world: World, tmp_path: Path) -> None:
+    store, stop = world.store(), threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            insert(store, box(f"a{number}"), box(f"b{number}"))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        copies = [saved(store, tmp_path / f"copy{number}") for number in range(5)]
+    finally:
+        stop.set()
+        writer.join()
+    for each in copies:
+        other = SqlStore(f"sqlite:///{each}")
+        other.open()
+        objects, revision = other.list("Sandbox")
+        assert len(objects) == revision
+        assert len(objects) % 2 == 0
+        other.close()
+
+
+def test_nothing_is_left_beside_the_store_and_no_lease_goes_along(world: World, tmp_path: Path) -> None:
+    store = world.store()
+    insert(store, box())
+    kept = sorted(each.name for each in file_of(world).parent.iterdir())
+    copy = saved(store, tmp_path / "copy")
+    assert sorted(each.name for each in file_of(world).parent.iterdir()) == kept
+    with closing(sqlite3.connect(copy)) as found:
+        assert found.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        assert found.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_restore_is_noticed_by_what_is_in_no_backup(world: World, tmp_path: Path) -> None:
+    store, file = world.store(), tmp_path / "lineage.json"
+    copy = saved(store, tmp_path / "copy")
+    insert(store, box())
+    lineage = Lineage(file, store.instance_id)
+    assert lineage.follow(store.revision()) == ""
+    lineage.close()
+    store.close()
+    restored(world, copy)
+    store.open()
+    assert "it was restored from a backup" in Lineage(file, store.instance_id).follow(store.revision())
+
+
+def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
+    store = SqlStore(world.url)
+    lease = store.lease()
+    assert lease.acquire() == ""
+    store.open()
+    insert(store, box())
+    copy = saved(store, tmp_path / "copy")
+    with pytest.raises(app.CannotStart, match="a Paddock daemon uses this store"):
+        restored(world, copy)
+    assert names(store) == ["box"]
+    store.close()
+    lease.release()
+
+
+@pytest.mark.parametrize("spoiled", ["empty", "text", "other", "cut", "newer", "missing"])
+def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path, spoiled: str) -> None:
+    store = world.store()
+    insert(store, *(box(f"box-{number}", spec={"x": "y" * 3000}) for number in range(50)))
+    copy = saved(store, tmp_path / "copy")
+    store.close()
+    _spoil(copy, spoiled)
+    with pytest.raises(app.CannotStart, match="nothing was restored"):
+        restored(world, copy)
+    store.open()
+    assert len(names(store)) == 50
+    assert not list(file_of(world).parent.glob("*.before-*"))
+
+
+def _spoil(copy: Path, how: str) -> None:
+    if how == "missing":
+        copy.unlink()
+    elif how == "cut":
+        copy.write_bytes(copy.read_bytes()[: copy.stat().st_size // 2])
+    elif how in ("empty", "text"):
+        copy.write_text("" if how == "empty" else "no database at all" * 100)
+    else:
+        if how == "other":
+            copy.unlink()
+        with closing(sqlite3.connect(copy)) as found:
+            found.execute(
+                "CREATE TABLE theirs (x)" if how == "other" else "UPDATE alembic_version SET version_num = '9'"
+            )
+            found.commit()
+
+
+def test_a_store_that_is_gone_refuses_until_it_is_back(world: World) -> None:
+    store, file = world.store(), file_of(world)
+    insert(store, box("one"))
+    away = file.with_name("away")
+    file.rename(away)
+    assert "its file was moved or removed" in str(refusal(lambda: insert(store, box("two"))))
+    assert "its file was moved or removed" in str(refusal(lambda: store.list("Sandbox")))
+    assert "is gone" in store.ping()
+    assert not file.exists()  # no empty one was begun in its place
+    away.rename(file)
+    insert(store, box("two"))
+    assert names(store) == ["one", "two"]
+
+
+def test_a_store_that_was_replaced_is_not_written(world: World) -> None:
+    store, file = world.store(), file_of(world)
+    insert(store, box("one"))
+    copy = file.with_name("copy")
+    shutil.copy(file, copy)
+    copy.replace(file)
+    assert "was replaced by another file" in str(refusal(lambda: insert(store, box("two"))))
+    assert "restart the daemon" in store.ping()
+
+
+def test_a_store_that_another_program_locks_refuses_and_recovers(world: World) -> None:
+    store = world.store(wait_seconds=0.2)
+    with closing(sqlite3.connect(file_of(world), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert "is held by another process" in str(refusal(lambda: insert(store, box())))
+        assert names(store) == []  # who only reads goes on
+        other.execute("ROLLBACK")
+    insert(store, box())
+    assert names(store) == ["box"]
+
+
+def test_on_postgresql_its_own_tools_are_named() -> None:
+    database = SqlStore("postgresql://nobody@192.0.2.1/none")
+    with pytest.raises(StoreError, match="pg_restore --clean"):
+        database.restore(Path("x"), stamp="x")
