@@ -173,20 +173,16 @@ class Streams(Protocol):
 
 
 class FileWork(Protocol):
-    """One file operation under way. Its methods may block; `close`, from any thread, ends each of them."""
+    """One file operation under way. Methods may block, and raise FileError; `close`, from any thread, ends each of them.
 
-    def send(self, data: bytes) -> None:
-        """A piece of input; waits while the box is behind. Raises FileError."""
+    `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
+    of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
+    """
 
-    def end(self) -> None:
-        """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
-
-    def receive(self) -> bytes:
-        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
-
-    def result(self) -> Mapping[str, Any]:
-        """What it says: before its output (read, pack), and once it is done. Raises FileError."""
-
+    def send(self, data: bytes) -> None: ...
+    def end(self) -> None: ...
+    def receive(self) -> bytes: ...
+    def result(self) -> Mapping[str, Any]: ...
     def close(self) -> None: ...
 
 
