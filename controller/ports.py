@@ -173,7 +173,7 @@ class Streams(Protocol):
 
 
 class FileWork(Protocol):
-    """One file operation under way. Methods may block, and raise FileError; `close`, from any thread, ends each of them.
+    """One file operation under way. Methods may block and raise FileError; `close`, from any thread, ends each.
 
     `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
     of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
