@@ -21,6 +21,7 @@ from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
+from controller.service.previous import PreviousLogs
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
@@ -39,6 +40,7 @@ class Services:
     apply: Apply
     objects: Objects
     into_box: IntoBox
+    previous: PreviousLogs
     files: BoxFiles
     diff: Diff
     patch: Patch
@@ -115,6 +117,7 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
