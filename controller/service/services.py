@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.policy.levels import Policy
-from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -19,6 +19,7 @@ from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
+from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.previous import PreviousLogs
@@ -42,6 +43,7 @@ class Services:
     into_box: IntoBox
     previous: PreviousLogs
     files: BoxFiles
+    forward: Forward
     diff: Diff
     patch: Patch
     write: Write
@@ -73,6 +75,8 @@ def make_services(
     exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
+    ports: Ports | None = None,
+    connections: PortLimits | None = None,
     samples: LastSamples | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
@@ -80,7 +84,8 @@ def make_services(
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
     `policy` is the operator's, to which the host's facts are added.
-    `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
+    `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
+    asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
@@ -118,6 +123,7 @@ def make_services(
         objects=objects,
         into_box=into_box,
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
+        forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

@@ -53,6 +53,7 @@ from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.inside import inside_of
+from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
@@ -187,7 +188,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files = FakeFiles()
+        self._files, self._ports = FakeFiles(), FakePorts()
         self._clock = clock
         self._facts = facts
         self._lock = threading.RLock()
@@ -235,6 +236,10 @@ class FakeEngine:
     @property
     def files(self) -> FakeFiles:
         return self._files
+
+    @property
+    def ports(self) -> FakePorts:
+        return self._ports
 
     def open(self, wake: Wake) -> None:
         self._wake = wake
