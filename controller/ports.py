@@ -146,10 +146,10 @@ class Streams(Protocol):
         follow: bool = False,
         tail: int | None = None,
         since: float | None = None,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> ChunkStream:
-        """Log output; closing the iterator frees the connection."""
-        ...
+        """Log output; closing the iterator frees the connection. `tail` counts before `until` cuts."""
 
     def exec(
         self,

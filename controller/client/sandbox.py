@@ -101,14 +101,20 @@ class Sandbox:
         tail: int | None = None,
         since_seconds: float | None = None,
         timestamps: bool = False,
+        previous: bool = False,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Iterator[bytes]]:
-        """What its first process has written, in pieces as they come; `tail` is a number of lines."""
+        """What its first process has written, in pieces as they come; `tail` is a number of lines.
+
+        `previous`: in the run that ended last. `warn` is called where only its last lines were kept.
+        """
         wanted = {
             "follow": "true" if follow else "",
             "tailLines": "" if tail is None else str(tail),
             "sinceSeconds": "" if since_seconds is None else f"{since_seconds:g}",
             "timestamps": "true" if timestamps else "",
+            "previous": "true" if previous else "",
         }
         given = {key: value for key, value in wanted.items() if value}
-        with self.connection.stream(f"{self.path}/logs", given) as pieces:
+        with self.connection.stream(f"{self.path}/logs", given, warn=warn) as pieces:
             yield pieces

@@ -22,6 +22,7 @@ from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
+from controller.service.previous import PreviousLogs
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
@@ -41,6 +42,7 @@ class Services:
     apply: Apply
     objects: Objects
     into_box: IntoBox
+    previous: PreviousLogs
     files: BoxFiles
     forward: Forward
     diff: Diff
@@ -127,6 +129,7 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),

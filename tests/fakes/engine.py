@@ -491,11 +491,13 @@ class FakeEngine:
         follow: bool = False,
         tail: int | None = None,
         since: float | None = None,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> Stream:
         box = self._reachable(container_id)
         kept = [(at, chunk) for at, chunk in box.output if since is None or at >= since]
         kept = kept if tail is None else kept[len(kept) - min(tail, len(kept)) :]
+        kept = [(at, chunk) for at, chunk in kept if until is None or at <= until]
         lines = [Chunk(each.stream, f"{at} ".encode() + each.data) if timestamps else each for at, each in kept]
         return Stream(lines, self.open_streams)
 
