@@ -57,6 +57,7 @@ from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
+from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.watch import Watches
@@ -230,6 +231,8 @@ class Daemon:
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
             samples=samples.now,
             files=engine.files,
+            ports=engine.ports,
+            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
             transfers=TransferLimits(
                 total=settings.transfers,
                 per_sandbox=settings.transfers_per_sandbox,

@@ -4,6 +4,7 @@ Nothing above a port may assume how it is kept: `Engine` may one day drive many 
 The contract suites in tests/contract say what an implementation must hold to.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -145,10 +146,10 @@ class Streams(Protocol):
         follow: bool = False,
         tail: int | None = None,
         since: float | None = None,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> ChunkStream:
-        """Log output; closing the iterator frees the connection."""
-        ...
+        """Log output; closing the iterator frees the connection. `tail` counts before `until` cuts."""
 
     def exec(
         self,
@@ -172,24 +173,16 @@ class Streams(Protocol):
 
 
 class FileWork(Protocol):
-    """One file operation under way. Its methods may block; `close`, from any thread, ends each of them."""
+    """One file operation under way. Methods may block and raise FileError; `close`, from any thread, ends each.
 
-    def send(self, data: bytes) -> None:
-        """A piece of input; waits while the box is behind. Raises FileError."""
-        ...
+    `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
+    of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
+    """
 
-    def end(self) -> None:
-        """All input was sent. Without it, an operation that takes input changes nothing (but what it unpacked)."""
-        ...
-
-    def receive(self) -> bytes:
-        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
-        ...
-
-    def result(self) -> Mapping[str, Any]:
-        """What it says: before its output (read, pack), and once it is done. Raises FileError."""
-        ...
-
+    def send(self, data: bytes) -> None: ...
+    def end(self) -> None: ...
+    def receive(self) -> bytes: ...
+    def result(self) -> Mapping[str, Any]: ...
     def close(self) -> None: ...
 
 
@@ -198,7 +191,13 @@ class Files(Protocol):
 
     def begin(self, container: Container, ask: FileAsk) -> FileWork:
         """Start an operation in a container that runs. Raises FileError."""
-        ...
+
+
+class Ports(Protocol):
+    """A box's ports, from within its own network."""
+
+    def connect(self, container: Container, port: int) -> socket.socket:
+        """A TCP connection to that port of the box's 127.0.0.1. May block for some seconds. Raises StreamError."""
 
 
 class InUse(Protocol):

@@ -109,6 +109,8 @@ class Settings(BaseSettings):
     transfer_stall_seconds: float = Field(
         default=30.0, gt=0, le=3600.0, description="a client that takes or sends nothing for so long is cut off"
     )
+    port_connections: int = Field(default=512, ge=1, le=65536, description="forwarded to ports of boxes at a time")
+    port_connections_per_sandbox: int = Field(default=128, ge=1, le=65536)
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -17,11 +17,13 @@ from controller.kinds.registry import Kind, Registry, discover
 from controller.ports import Chunk
 from controller.service.apply import Source
 from controller.service.files import TransferLimits
+from controller.service.forward import PortLimits
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 from tests.fakes.files import FakeFiles
+from tests.fakes.ports import FakePorts
 
 QUICKSTART = """\
 apiVersion: paddock/v1alpha1
@@ -136,6 +138,7 @@ class World:
     checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
     refusals: list[tuple[str, str]] = field(default_factory=list)
     files: FakeFiles = field(default_factory=FakeFiles)
+    ports: FakePorts = field(default_factory=FakePorts)
 
     @property
     def app(self) -> Any:
@@ -186,12 +189,13 @@ def make_world(
     registry: Registry | None = None,
     engine: FakeEngine | None = None,
     transfers: TransferLimits | None = None,
+    connections: PortLimits | None = None,
 ) -> World:
     """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
     store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
-    numbers, files = itertools.count(1), FakeFiles()
+    numbers, files, ports = itertools.count(1), FakeFiles(), FakePorts()
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
         return refusals
@@ -202,10 +206,14 @@ def make_world(
         engine=engine or view,
         streams=engine or streams,
         files=engine.files if engine else files,
+        ports=engine.ports if engine else ports,
+        connections=connections,
         admit=admit,
         transfers=transfers,
         clock=clock,
         wake=lambda: woken.append(1),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
-    return World(folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals, files=files)
+    return World(
+        folder, store, services, view, streams, clock, Meter(), woken, refusals=refusals, files=files, ports=ports
+    )

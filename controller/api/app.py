@@ -19,6 +19,7 @@ from controller.api import (
     kind_routes,
     openapi,
     patch_routes,
+    port_routes,
     read_only_routes,
     usage_routes,
     why_routes,
@@ -66,6 +67,7 @@ def create_app(
         app.include_router(patch_routes.router(kind, services))
         if kind.name == "Sandbox":
             app.include_router(box_routes.router(kind, services))
+            app.include_router(port_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))

@@ -1,6 +1,8 @@
 """Into a box over HTTP: its log as a stream, and commands over a WebSocket (see exec_socket.py for the frames)."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, WebSocket
@@ -15,6 +17,7 @@ from controller.kinds.registry import Kind
 from controller.ports import Chunk, StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
 from controller.service.services import Services
+from controller.service.streams import Opener
 
 # An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
 _FIRST_WORDS_SECONDS = 0.25
@@ -36,9 +39,20 @@ def router(kind: Kind, services: Services) -> APIRouter:
         tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
         since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
         timestamps: bool = False,
+        previous: bool = False,
     ) -> Response:
-        """Both streams of the log, in the order in which they were written, as plain text."""
+        """Both streams of the log, in the order in which they were written, as plain text.
+
+        `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
+        the header Warning says so.
+        """
         since_time = None if since is None else services.objects.now() - since
+        if previous:
+            if follow:
+                raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")
+            read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
+            found = await run_in_threadpool(read, kind, namespace, name)
+            return await _answer(found.open, _warning(found.note))
         open_log = await run_in_threadpool(
             services.into_box.logs,
             kind,
@@ -49,12 +63,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
             since=since_time,
             timestamps=timestamps,
         )
-        pump = Pump(open_log)
-        failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
-        if failure is not None:
-            pump.stop()
-            raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
-        return StreamingResponse(_text(pump), media_type="text/plain; charset=utf-8")
+        return await _answer(open_log)
 
     @routes.websocket(f"{one}/exec")
     async def exec_(websocket: WebSocket, namespace: str, name: str) -> None:
@@ -83,6 +92,20 @@ def router(kind: Kind, services: Services) -> APIRouter:
         await serve(websocket, Pump(open_exec), feed)
 
     return routes
+
+
+async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) -> Response:
+    pump = Pump(open_log)
+    failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
+    if failure is not None:
+        pump.stop()
+        raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
+    return StreamingResponse(_text(pump), media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _warning(note: str) -> dict[str, str]:
+    """As Kubernetes' API server warns its clients."""
+    return {"Warning": f"299 - {json.dumps(note)}"} if note else {}
 
 
 async def _text(pump: Pump) -> AsyncIterator[bytes]:

@@ -31,6 +31,8 @@ COMMANDS = {
     "run": "Run a command in a box of its own.",
     "exec": "Run a command in a sandbox.",
     "shell": "Open a shell in a sandbox.",
+    "cp": "Copy files and folders into a sandbox, or out of it.",
+    "port-forward": "Reach ports of a sandbox from this machine.",
     "explain": "Show what the fields of a kind mean.",
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the script that completes words in your shell.",

@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from controller.client.errors import ClientError, Refused, TimeIsOver, Unreachable
     from controller.client.exec import Completed, Output, Running
+    from controller.client.files import FileInfo, Files
     from controller.client.paddock import Paddock
+    from controller.client.ports import Forwarding, PortConnection
     from controller.client.sandbox import Sandbox
 
 _WHERE = {
+    "FileInfo": "files",
+    "Files": "files",
+    "Forwarding": "ports",
+    "PortConnection": "ports",
     "ClientError": "errors",
     "Completed": "exec",
     "Output": "exec",
@@ -32,8 +38,12 @@ _WHERE = {
 __all__ = [
     "ClientError",
     "Completed",
+    "FileInfo",
+    "Files",
+    "Forwarding",
     "Output",
     "Paddock",
+    "PortConnection",
     "Refused",
     "Running",
     "Sandbox",

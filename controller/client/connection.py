@@ -1,7 +1,8 @@
 """Speaks HTTP with the daemon. What it can't do becomes a ClientError that says what to do next."""
 
+import json as json_
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -60,12 +61,16 @@ class Connection:
         return self.request("GET", path, params={key: value for key, value in params.items() if value}, table=table)
 
     @contextmanager
-    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """The pieces of an answer as they come."""
+    def stream(
+        self, path: str, params: Mapping[str, str], *, warn: Callable[[str], None] = lambda _: None
+    ) -> Iterator[Iterator[bytes]]:
+        """The pieces of an answer as they come. `warn` is called with what the daemon says about it, if anything."""
         with self._in_words(), self._http.stream("GET", full_path(path), params=params) as answer:
             if answer.is_error:
                 answer.read()
                 raise refusal(_json(answer), answer.status_code)
+            if "Warning" in answer.headers:
+                warn(_warning(answer.headers["Warning"]))
             yield answer.iter_bytes()
 
     @contextmanager
@@ -122,6 +127,15 @@ def segment(text: str) -> str:
 def full_path(path: str) -> str:
     """A path relative to the API version as the server knows it."""
     return path if path.startswith("/") else f"{PREFIX}/{path}"
+
+
+def _warning(header: str) -> str:
+    """The text of `299 - "text"`."""
+    quoted = header.split(" ", 2)[-1]
+    try:
+        return str(json_.loads(quoted))
+    except ValueError:
+        return quoted
 
 
 def _json(answer: httpx.Response) -> Any:

@@ -1,11 +1,13 @@
 """One sandbox from a program's side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from controller.client import exec as exec_
 from controller.client.connection import Connection, segment
 from controller.client.exec import Completed, Running
+from controller.client.files import Files
+from controller.client.ports import Forwarding, PortConnection
 
 
 class Sandbox:
@@ -18,6 +20,29 @@ class Sandbox:
     def path(self) -> str:
         """Where the API has it, below its version."""
         return f"namespaces/{segment(self.namespace)}/sandboxes/{segment(self.name)}"
+
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self.connection.server, self.path)
+
+    def connect(self, port: int) -> PortConnection:
+        """A connection to a TCP port on its own 127.0.0.1, with or without a network."""
+        return PortConnection(self.connection.server, self.path, port)
+
+    def forward(
+        self,
+        remote: int,
+        *,
+        local: int = 0,
+        address: str = "127.0.0.1",
+        failed: Callable[[str], None] = lambda _words: None,
+    ) -> Forwarding:
+        """Listen here, and carry each connection to that port of it, until closed. 0: a free port, see its `port`.
+
+        `failed` is told, from any thread, why a connection could not be made.
+        """
+        return Forwarding(self.connect, remote, local, address, failed)
 
     def start(
         self,
@@ -76,14 +101,20 @@ class Sandbox:
         tail: int | None = None,
         since_seconds: float | None = None,
         timestamps: bool = False,
+        previous: bool = False,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Iterator[bytes]]:
-        """What its first process has written, in pieces as they come; `tail` is a number of lines."""
+        """What its first process has written, in pieces as they come; `tail` is a number of lines.
+
+        `previous`: in the run that ended last. `warn` is called where only its last lines were kept.
+        """
         wanted = {
             "follow": "true" if follow else "",
             "tailLines": "" if tail is None else str(tail),
             "sinceSeconds": "" if since_seconds is None else f"{since_seconds:g}",
             "timestamps": "true" if timestamps else "",
+            "previous": "true" if previous else "",
         }
         given = {key: value for key, value in wanted.items() if value}
-        with self.connection.stream(f"{self.path}/logs", given) as pieces:
+        with self.connection.stream(f"{self.path}/logs", given, warn=warn) as pieces:
             yield pieces

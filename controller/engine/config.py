@@ -47,7 +47,6 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "NetworkMode": config.network_mode,
         "Dns": list(config.dns),
         "DnsOptions": list(config.dns_options),
-        "Sysctls": dict(config.sysctls),
         "PublishAllPorts": False,
         "IpcMode": "private",
         "CgroupnsMode": "private",

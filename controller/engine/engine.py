@@ -12,12 +12,13 @@ from controller.engine.files import DockerFiles
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.networks import Networks
 from controller.engine.observe import View
+from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
-from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Probes, Streams, Wake
+from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 
@@ -66,6 +67,7 @@ class DockerEngine:
         self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
         self._files = DockerFiles()
+        self._ports = DockerPorts()
         self._actor = Actor(
             instance_id,
             self._client,
@@ -88,6 +90,11 @@ class DockerEngine:
     def files(self) -> Files:
         """The files of the boxes of this engine; closed with it."""
         return self._files
+
+    @property
+    def ports(self) -> Ports:
+        """The ports of the boxes of this engine."""
+        return self._ports
 
     @property
     def probes(self) -> Probes:

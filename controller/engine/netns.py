@@ -20,8 +20,10 @@ class NoWayIn(Exception):
     """The box's network can't be entered; says why and what to do."""
 
 
-def socket_in(pid: int, container_id: str, proc: Path = PROC) -> socket.socket:
-    """An unconnected TCP socket (IPv4) in the network of the container whose PID 1 is `pid`. Raises NoWayIn."""
+def socket_in(
+    pid: int, container_id: str, proc: Path = PROC, *, family: socket.AddressFamily = socket.AF_INET
+) -> socket.socket:
+    """An unconnected TCP socket in the network of the container whose PID 1 is `pid`. Raises NoWayIn."""
     try:
         namespace = os.open(proc / str(pid) / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -29,7 +31,7 @@ def socket_in(pid: int, container_id: str, proc: Path = PROC) -> socket.socket:
     try:
         # Asked once the namespace is held: a pid that was given to another process meanwhile is found out.
         _check(pid, container_id, namespace, proc)
-        return _made_in(namespace)
+        return _made_in(namespace, family)
     finally:
         os.close(namespace)
 
@@ -46,14 +48,14 @@ def _check(pid: int, container_id: str, namespace: int, proc: Path) -> None:
         raise NoWayIn("the box has no network of its own: 127.0.0.1 would be the host; use an exec probe")
 
 
-def _made_in(namespace: int) -> socket.socket:
+def _made_in(namespace: int, family: socket.AddressFamily) -> socket.socket:
     made: list[socket.socket] = []
     failed: list[OSError] = []
 
     def enter() -> None:
         try:
             _setns(namespace)
-            made.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            made.append(socket.socket(family, socket.SOCK_STREAM))
         except OSError as error:
             failed.append(error)
 

@@ -76,6 +76,7 @@ class DockerStreams:
         follow: bool = False,
         tail: int | None = None,
         since: float | None = None,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> ChunkStream:
         self._inspect(container_id)
@@ -86,6 +87,7 @@ class DockerStreams:
             "timestamps": str(int(timestamps)),
             "tail": "all" if tail is None else str(tail),
             **({} if since is None else {"since": f"{since:.9f}"}),
+            **({} if until is None else {"until": f"{until:.9f}"}),
         }
         wire = self._start("containers.logs", "GET", f"/containers/{container_id}/logs", params=params)
         stream = self._register(_Stream(container_id, wire))

@@ -42,6 +42,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         return Plan(snapshot.now)
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
+    snapshot = pools.without_used(snapshot)
     members = _members(snapshot, memo)
     planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
     if len(memo.rendered) > len(planned):

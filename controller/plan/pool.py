@@ -5,7 +5,7 @@ planner. A claim makes that true: the new Sandbox takes over the member's uid, a
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +69,26 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
         deleted_at=instance.created_at if instance.role == RETIRED else None,
     )
     return Sandbox(obj, member_spec(pool), pool.template, pool.broken)
+
+
+def without_used(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with those members on their way out whose container bears another name: a claim gave it that one.
+
+    A store that was put back from a backup does not know of the claim, and must never hand the box out again.
+    """
+    if not snapshot.pools:
+        return snapshot
+    used = {
+        uid: replace(each, role=RETIRED)
+        for uid, each in snapshot.instances.items()
+        if each.role == WARM and is_used(each, snapshot.observed.containers.get(uid, ()))
+    }
+    return replace(snapshot, instances={**snapshot.instances, **used}) if used else snapshot
+
+
+def is_used(member: Instance, containers: Iterable[Container]) -> bool:
+    """Whether one of these is the member's, under a name that the member does not have."""
+    return any(each.id == member.memory.container and each.name != member.name for each in containers)
 
 
 def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:

@@ -14,7 +14,7 @@ from controller.kinds.quota import amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan.case import Decision
-from controller.plan.pool import WARM, is_ready, member_spec
+from controller.plan.pool import WARM, is_ready, is_used, member_spec
 from controller.policy.ledger import never_fits, of_pools
 from controller.policy.levels import Policy
 from controller.policy.sandbox import NO_LIMITS, admit_with, effective_limits, render
@@ -57,7 +57,7 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     """Whether the sandbox may have this member: it is ready, and what the sandbox asks for."""
     seen = snapshot.observed.containers.get(member.uid, ())
     own = [each for each in seen if each.id == member.memory.container]
-    if len(own) != 1 or pool.template is None or admit_with(spec, pool.template, policy):
+    if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
         return False
     wanted = render(spec, pool.template, name=member.memory.hostname, uid=member.uid, policy=policy)
     same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.policy.levels import Policy
-from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Store, Streams, Wake
+from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
 from controller.service.announce import announcing
 from controller.service.apply import Admit, Apply
@@ -19,8 +19,10 @@ from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
+from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.objects import Objects
 from controller.service.patch import Patch
+from controller.service.previous import PreviousLogs
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
@@ -39,7 +41,9 @@ class Services:
     apply: Apply
     objects: Objects
     into_box: IntoBox
+    previous: PreviousLogs
     files: BoxFiles
+    forward: Forward
     diff: Diff
     patch: Patch
     write: Write
@@ -71,6 +75,8 @@ def make_services(
     exec_rules: ExecRules | None = None,
     files: Files | None = None,
     transfers: TransferLimits | None = None,
+    ports: Ports | None = None,
+    connections: PortLimits | None = None,
     samples: LastSamples | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
@@ -78,7 +84,8 @@ def make_services(
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
     `policy` is the operator's, to which the host's facts are added.
-    `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
+    `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
+    asking for them is refused.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
@@ -115,6 +122,8 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
+        forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

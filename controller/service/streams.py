@@ -134,6 +134,13 @@ class IntoBox:
             over()
             raise
 
+    def seen(self, obj: StoredObject) -> Container | None:
+        """The container that is this sandbox now, running or not. ServiceUnavailable when nobody can tell."""
+        found = self._found(obj)
+        if found is None and self._engine.observe().blind:
+            return self._container(obj)
+        return found
+
     def _container(self, obj: StoredObject) -> Container:
         """The container that is this sandbox now. Raises ServiceUnavailable or Conflict when there is none."""
         found = self._found(obj)

@@ -10,7 +10,9 @@ from controller.api.server import ApiServer
 from controller.cli.main import cli
 from controller.kinds.action import CreateContainer, PauseContainer, StartContainer
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.instance import Instance, Memory, Termination
 from controller.kinds.labels import container_labels, container_name
+from controller.kinds.logtail import Tail
 from controller.kinds.outcome import Ok
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
@@ -86,6 +88,23 @@ def test_logs(paddock: Run) -> None:
     assert sorted(paddock("logs", "quickstart").stdout.split()) == ["hello", "oops"]
     assert paddock("logs", "quickstart", "--tail", "0").stdout == ""
     assert paddock("logs", "sandbox/quickstart", "--tail=1").stdout == "oops\n"
+
+
+def test_the_previous_log_is_the_last_words_where_the_container_was_replaced(paddock: Run, boxed: World) -> None:
+    refused = paddock("logs", "quickstart", "-p")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "has no previous run" in refused.stderr
+    obj = boxed.sandbox()
+    end = Termination("another", 1, "Error", 1.0, 2.0, tail=Tail(("one", "two")))
+    parent = (obj.uid, "Sandbox", obj.namespace, obj.name)
+    with boxed.store.transaction() as transaction:
+        transaction.put_instance(
+            Instance("web", *parent, "sandbox", Limits(500, 64 << 20, 64), 1.0, Memory(last_end=end))
+        )
+    done = paddock("logs", "quickstart", "-p", "--tail", "1")
+    assert (done.exit_code, done.stdout) == (0, "two\n")
+    assert "warning: its container was replaced: these are the last lines" in done.stderr
+    assert "can't be followed" in paddock("logs", "quickstart", "-pf").stderr
 
 
 def test_nothing_stays_open(paddock: Run, engine: FakeEngine) -> None:

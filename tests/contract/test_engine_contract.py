@@ -535,6 +535,13 @@ def test_logs_give_the_last_lines(world: World, uid: str) -> None:
     assert b"one" in read_all(world.streams.logs(box.id, timestamps=True))[0]
 
 
+def test_logs_end_where_they_are_cut(world: World, uid: str) -> None:
+    box = world.running(uid, command=("sh", "-c", "echo one; exit 0"))
+    world.until(lambda: world.state(uid) == "exited")
+    assert read_all(world.streams.logs(box.id, until=world.only(uid).finished_at + 1))[0] == b"one\n"
+    assert read_all(world.streams.logs(box.id, until=box.created_at - 1))[0] == b""
+
+
 def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
     box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
     stream = world.streams.logs(box.id, follow=True)

@@ -53,6 +53,7 @@ from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.inside import inside_of
+from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
 TINY = "paddock/test-tiny:1"
@@ -187,7 +188,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files = FakeFiles()
+        self._files, self._ports = FakeFiles(), FakePorts()
         self._clock = clock
         self._facts = facts
         self._lock = threading.RLock()
@@ -235,6 +236,10 @@ class FakeEngine:
     @property
     def files(self) -> FakeFiles:
         return self._files
+
+    @property
+    def ports(self) -> FakePorts:
+        return self._ports
 
     def open(self, wake: Wake) -> None:
         self._wake = wake
@@ -486,11 +491,13 @@ class FakeEngine:
         follow: bool = False,
         tail: int | None = None,
         since: float | None = None,
+        until: float | None = None,
         timestamps: bool = False,
     ) -> Stream:
         box = self._reachable(container_id)
         kept = [(at, chunk) for at, chunk in box.output if since is None or at >= since]
         kept = kept if tail is None else kept[len(kept) - min(tail, len(kept)) :]
+        kept = [(at, chunk) for at, chunk in kept if until is None or at <= until]
         lines = [Chunk(each.stream, f"{at} ".encode() + each.data) if timestamps else each for at, each in kept]
         return Stream(lines, self.open_streams)
 

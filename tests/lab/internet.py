@@ -101,10 +101,10 @@ class Lab:
             each.wait(10)
             if each.stdout:
                 each.stdout.close()
-        namespaces = self.engine.namespaces
-        self.engine.close()
-        namespaces.close()
-        self.inet.close()
+        with contextlib.ExitStack() as last:  # the namespaces go, whatever becomes of the engine's end
+            last.callback(self.inet.close)
+            last.callback(self.engine.namespaces.close)
+            self.engine.close()
 
 
 @contextmanager

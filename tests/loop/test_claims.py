@@ -223,3 +223,21 @@ def _do(house: House, what: str, *how: Any) -> None:
             house.daemon()
         else:
             house.fuse.blow_at = None
+
+
+def test_a_used_box_that_a_restored_store_takes_for_warm_is_destroyed(house: House) -> None:
+    filled(house, 1)
+    [member] = [each for each in house.store.instances() if each.role == "warm"]
+    # As a backup from before a claim leaves it: the claim gave the container the sandbox's name, and is forgotten.
+    house.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
+    house.one_turn()
+    house.refer("a", "t", poolPolicy="Require")
+    house.settle()
+    sandbox = house.get("a")
+    assert sandbox is not None
+    assert sandbox.uid != member.uid
+    assert house.condition("a", "Ready") == "True Running"
+    assert member.memory.container not in {
+        each.id for one in house.engine.observe().containers.values() for each in one
+    }
+    assert counts(house)[0] == 1

@@ -307,8 +307,9 @@ def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, box: Box, 
     place.engine.end()
     place.engine.start()
     wait_for("it runs again", lambda: box.daemon.condition(box.name, "NetworkReady").get("status") == "True", 90)
-    box.daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{box.name}")
-    sibling.daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{sibling.name}")
+    # An engine that was told to stop in the middle of a removal may take minutes to finish it when it is back.
+    box.daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", f"sandbox/{box.name}")
+    sibling.daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", f"sandbox/{sibling.name}")
     box.until_proxied()
     sent = {to for to, _ in place.packets(before)}
     assert sent <= {inet.GIT, inet.DNS}, sent

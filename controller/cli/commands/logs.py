@@ -24,6 +24,7 @@ def sandbox_name(text: str) -> str:
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many last lines.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written since: 30s, 10m, 2h.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("-p", "--previous", is_flag=True, help="Of the run before: the one that ended last.")
 @click.pass_context
 def logs_(
     ctx: click.Context,
@@ -33,13 +34,19 @@ def logs_(
     tail: int | None,
     since: float | None,
     timestamps: bool,
+    previous: bool,
 ) -> None:
     """Show what a sandbox's first process has written."""
     from controller.client.sandbox import Sandbox
 
     box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     out = sys.stdout.buffer
-    with box.logs(follow=follow, tail=tail, since_seconds=since, timestamps=timestamps) as pieces:
+    options = {"follow": follow, "tail": tail, "since_seconds": since, "timestamps": timestamps, "previous": previous}
+
+    def warn(text: str) -> None:
+        click.echo(f"warning: {text}", err=True)
+
+    with box.logs(**options, warn=warn) as pieces:  # type: ignore[arg-type]
         for piece in pieces:
             out.write(piece)
             out.flush()

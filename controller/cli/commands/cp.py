@@ -1,0 +1,86 @@
+"""`paddock cp`."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.commands.logs import sandbox_name
+from controller.cli.errors import Misused
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import note
+from controller.cli.transferring import transferring
+from controller.client.files import Files
+from controller.client.sandbox import Sandbox
+from controller.client.transfer import PIECE_BYTES
+
+
+@click.command("cp")
+@click.argument("source", metavar="[NAME:]SOURCE")
+@click.argument("target", metavar="[NAME:]TARGET")
+@namespace_option
+@click.option("-L", "--follow-link", is_flag=True, help="Copy the file that a symlink SOURCE leads to.")
+@click.pass_context
+def cp_(ctx: click.Context, source: str, target: str, namespace: str | None, follow_link: bool) -> None:
+    """Copy files and folders into a sandbox, or out of it.
+
+    A TARGET that is a folder gets SOURCE in it; else SOURCE is called TARGET. `SOURCE/.` is all that is in a folder.
+    `-` is a tar archive on stdin or stdout. Permissions and symlinks are kept, owners are not. Nothing is written
+    outside of TARGET, whatever is in the box: symlinks that lead out of it are left out, and told (exit code 1).
+
+    \b
+    paddock cp ./app quickstart:/workspace
+    paddock cp quickstart:/workspace/report.html .
+    tar -c src | paddock cp - quickstart:/workspace
+    """
+    there, here = _split(source), _split(target)
+    if (there is None) == (here is None):
+        raise Misused("write the sandbox's side as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`")
+    name, path = there or here or ("", "")
+    files = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).files
+    left_out = _into(files, source, path, follow_link) if here else _out(files, path, target, follow_link)
+    for each in left_out:
+        note(f"warning: {each}")
+    ctx.exit(1 if left_out else 0)
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    """The sandbox and the path in it; None for a path of this machine, which may have a colon behind a slash."""
+    name, colon, path = text.partition(":")
+    if not colon or not name or name.startswith((".", "/")) or "/" in name.removeprefix("sandbox/"):
+        return None
+    if not path:
+        raise Misused(f"`{text}` has no path; write one as {name}:/workspace")
+    return name, path
+
+
+def _into(files: Files, source: str, path: str, follow: bool) -> list[str]:
+    if source == "-":
+        with transferring("stdin") as progress:
+            return files.unpack(path, _read(partial(os.read, sys.stdin.fileno()), progress))
+    size = os.path.getsize(source) if os.path.isfile(source) else None
+    with transferring(source, size) as progress:
+        return files.push(source, path, follow=follow, progress=progress)
+
+
+def _out(files: Files, path: str, target: str, follow: bool) -> list[str]:
+    if target != "-":
+        with transferring(path) as progress:
+            return files.pull(path, target, follow=follow, progress=progress)
+    top = path.removesuffix("/.").rstrip("/").rpartition("/")[2] or "."
+    contents = top == "." or path.endswith("/.")
+    asked = path.removesuffix(".") if contents else path
+    with files.archive(asked, top="." if contents else top, follow=follow) as answer:
+        for piece in answer.pieces():
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return []
+
+
+def _read(read: Callable[[int], bytes], progress: Callable[[int], None]) -> Iterator[bytes]:
+    while piece := read(PIECE_BYTES):
+        yield piece
+        progress(len(piece))

@@ -1,0 +1,57 @@
+"""`paddock port-forward`."""
+
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Sequence
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.commands.logs import sandbox_name
+from controller.cli.errors import Misused
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import note, say
+from controller.client.sandbox import Sandbox
+
+_PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
+
+
+@click.command("port-forward")
+@click.argument("name")
+@click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE ...")
+@namespace_option
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen on this machine.")
+@click.pass_context
+def port_forward_(ctx: click.Context, name: str, ports: Sequence[str], namespace: str | None, address: str) -> None:
+    """Reach ports of a sandbox from this machine, also where it has no network; until interrupted.
+
+    Without LOCAL the same number is used here; `:REMOTE` takes a free one. Connections keep the box from being idle,
+    and wake one that idleness suspended.
+
+    \b
+    paddock port-forward quickstart 8080:80
+    """
+    pairs = [_pair(each) for each in ports]
+    connection = connect(ctx)
+    box = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
+    connection.get(box.path)  # says now if there is none
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    with contextlib.ExitStack() as held:
+        for local, remote in pairs:
+            listening = box.forward(remote, local=local, address=address, failed=lambda words: note(f"error: {words}"))
+            held.enter_context(listening)
+            say(f"Forwarding from {address}:{listening.port} -> {remote}")
+        over.wait()
+
+
+def _pair(text: str) -> tuple[int, int]:
+    found = _PORT.fullmatch(text)
+    local, remote = (found[1], int(found[2])) if found else (None, 0)
+    here = remote if local is None else int(local or 0)
+    if not 1 <= remote <= 65535 or here > 65535:
+        raise Misused(f"`{text}` is no pair of ports; write LOCAL:REMOTE, REMOTE or :REMOTE, with numbers up to 65535")
+    return here, remote

@@ -1,0 +1,129 @@
+"""Copying between this machine and a box, with the names that `docker cp` gives: into a folder that is there, or so.
+
+What comes from a box is an enemy's: it is unpacked below the one folder, never through a symlink, and symlinks that
+may lead out of it are left out.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from controller.archive.names import Unsafe
+from controller.archive.pack import pack
+from controller.archive.tar import Reader, TarError
+from controller.archive.unpack import Rules, TooMuch, unpack
+from controller.client.errors import ClientError
+from controller.client.files import FileInfo, Files, Progress, _left_out
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def push(files: Files, source: str, path: str, *, follow: bool, progress: Progress | None) -> list[str]:
+    """Files.push."""
+    folder, name, called = _source(source, follow=follow)
+    try:
+        fd = os.open(folder, _FOLDER)
+    except OSError as error:
+        raise ClientError(f"{folder}: {error.strerror}") from error
+    try:
+        into, top = _place(files, path, called, is_folder=_is_folder(fd, name, source))
+        return files.unpack(into, _counted(pack(fd, os.fsencode(name), os.fsencode(top)), progress, source))
+    finally:
+        os.close(fd)
+
+
+def pull(files: Files, path: str, target: str, *, follow: bool, progress: Progress | None) -> list[str]:
+    """Files.pull."""
+    found = files.stat(path, follow=follow)
+    contents = path.rstrip("/") == "" or path.endswith("/.")
+    name = path.rstrip("/").rpartition("/")[2]
+    if name == "..":
+        raise ClientError(f"{path}: name the folder itself, not `..`")
+    with _target(target, "." if contents else name, found, contents) as (folder, top):
+        asked = path.removesuffix(".") if contents else path.rstrip("/")
+        with files.archive(asked, top=top, follow=follow) as answer:
+            rules = Rules(links_inside=True, progress=progress or (lambda _count: None))
+            try:
+                done = unpack(Reader(answer.read), folder, rules)
+            except (Unsafe, TarError, TooMuch) as error:
+                raise ClientError(f"{path}: {error}") from error
+            except OSError as error:
+                raise ClientError(f"{error.filename or target}: {error.strerror}") from error
+    return _left_out(done.left_out, done.left_out_count)
+
+
+def _source(source: str, *, follow: bool) -> tuple[str, str, str]:
+    """The folder that the source is in, its name there, and what it is called; `.`: all that is in the folder."""
+    if os.path.basename(source) in (".", "..") or not source.strip("/"):
+        return source, ".", "."
+    plain = source.rstrip("/")
+    folder, name = os.path.split(os.path.realpath(plain) if follow else plain)
+    return folder or ".", name, os.path.basename(plain)
+
+
+def _is_folder(fd: int, name: str, source: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+    except OSError as error:
+        raise ClientError(f"{source}: {error.strerror}") from error
+
+
+def _place(files: Files, path: str, name: str, *, is_folder: bool) -> tuple[str, str]:
+    """The folder of the box to unpack in, and what the source is called there."""
+    there = files.find(path)
+    if there is not None and there.type == "folder":
+        return path, name
+    if there is not None and is_folder:
+        raise ClientError(f"{path} is no folder in the box: a folder can't be copied over it")
+    if name == ".":
+        files.mkdir(path)
+        return path, "."
+    if path.endswith("/"):
+        raise ClientError(f"{path}: there is no such folder in the box; make it first, or leave the last `/` out")
+    folder, _, called = path.rpartition("/")
+    if called in (".", ".."):
+        raise ClientError(f"{path}: there is no such folder in the box")
+    return folder or "/", called
+
+
+@contextmanager
+def _target(target: str, name: str, found: FileInfo, contents: bool) -> Iterator[tuple[int, str]]:
+    """The folder of this machine to unpack in, open, and what the source is called there."""
+    if os.path.isdir(target):
+        folder, called = target, name
+    elif os.path.lexists(target) and found.type == "folder":
+        raise ClientError(f"{target} is no folder: a folder can't be copied over it")
+    elif contents:
+        folder, called = _made(target), "."
+    else:
+        folder, called = os.path.split(target)
+        if not called:
+            raise ClientError(f"{target}: there is no such folder; make it first, or leave the last `/` out")
+    try:
+        fd = os.open(folder or ".", _FOLDER)
+    except OSError as error:
+        raise ClientError(f"{folder}: {error.strerror}") from error
+    try:
+        yield fd, called
+    finally:
+        os.close(fd)
+
+
+def _made(folder: str) -> str:
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        raise ClientError(f"{folder}: {error.strerror}") from error
+    return folder
+
+
+def _counted(stream: Iterator[bytes], progress: Progress | None, source: str) -> Iterator[bytes]:
+    try:
+        for piece in stream:
+            yield piece
+            if progress is not None:
+                progress(len(piece))
+    except OSError as error:
+        name = error.filename if isinstance(error.filename, str) else source
+        raise ClientError(f"{name}: {error.strerror}") from error

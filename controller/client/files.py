@@ -1,0 +1,130 @@
+"""The files of a sandbox from a program's side. Paths in the box are absolute; a relative one is taken from `/`."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.client.errors import ClientError, Refused
+from controller.client.server import Server
+from controller.client.transfer import PIECE_BYTES, Answer, exchange
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What is there. `type` is file, folder, symlink or other; `mode` permission bits; `modified` Unix seconds."""
+
+    name: str
+    type: str
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    modified: float
+    target: str = ""
+
+
+class Files:
+    """The files of one sandbox, as its own user may use them. Every method may raise a ClientError."""
+
+    def __init__(self, server: Server, sandbox_path: str) -> None:
+        self._server, self._path = server, f"{sandbox_path}/files"
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a regular file."""
+        with self.open(path) as answer:
+            return b"".join(answer.pieces())
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Answer]:
+        """The same, in pieces: `for piece in answer.pieces()`."""
+        with exchange(self._server, "GET", self._path, {"path": path}) as answer:
+            yield answer
+
+    def write(self, path: str, data: bytes | Iterable[bytes], *, mode: int | None = None) -> FileInfo:
+        """Make or replace a regular file, in one step once all of it has come. `mode` None: one there keeps its own."""
+        pieces = _cut(data) if isinstance(data, bytes) else data
+        query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:03o}"}
+        return _info(self._ask("PUT", "", query, pieces))
+
+    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is there; `follow` a symlink that the path ends in. Refused (code 404) when there is nothing."""
+        return _info(self._ask("GET", "/stat", {"path": path, "follow": _flag(follow)}))
+
+    def find(self, path: str, *, follow: bool = True) -> FileInfo | None:
+        """The same, or None."""
+        try:
+            return self.stat(path, follow=follow)
+        except Refused as error:
+            if error.code == 404 and f": {path}: " in error.message:  # and it is not the sandbox that is missing
+                return None
+            raise
+
+    def entries(self, path: str, *, limit: int = 1000) -> list[FileInfo]:
+        """The entries of a folder in order of name, at most so many (10,000 at most)."""
+        return [_info(each) for each in self._ask("GET", "/list", {"path": path, "limit": str(limit)})["items"]]
+
+    def mkdir(self, path: str, *, parents: bool = False) -> FileInfo:
+        """Make a folder; with `parents` those above it too, and one that is there is no error."""
+        return _info(self._ask("POST", "/folder", {"path": path, "parents": _flag(parents)}))
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a symlink or a folder; `recursive`: with all that is in it."""
+        self._ask("DELETE", "", {"path": path, "recursive": _flag(recursive)})
+
+    @contextmanager
+    def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Answer]:
+        """A file, symlink or tree as a tar stream; `top` is what it is called there (`.`: only what is in it)."""
+        query = {"path": path, "top": top, "follow": _flag(follow)}
+        with exchange(self._server, "GET", f"{self._path}/archive", query) as answer:
+            yield answer
+
+    def unpack(self, path: str, stream: Iterable[bytes]) -> list[str]:
+        """Unpack a tar stream below a folder of the box; gives in words what was left out."""
+        said = self._ask("PUT", "/archive", {"path": path}, stream)
+        return _left_out(said["leftOut"], said["leftOutCount"])
+
+    def push(
+        self, source: str | Path, path: str, *, follow: bool = False, progress: Progress | None = None
+    ) -> list[str]:
+        """Copy a file or folder of this machine into the box, as `docker cp` names it; gives what was left out."""
+        from controller.client.copying import push
+
+        return push(self, os.fspath(source), path, follow=follow, progress=progress)
+
+    def pull(
+        self, path: str, target: str | Path, *, follow: bool = False, progress: Progress | None = None
+    ) -> list[str]:
+        """Copy a file or folder of the box to `target`, and nothing outside of it; gives what was left out."""
+        from controller.client.copying import pull
+
+        return pull(self, path, os.fspath(target), follow=follow, progress=progress)
+
+    def _ask(self, method: str, at: str, query: dict[str, str], body: Iterable[bytes] | None = None) -> Any:
+        with exchange(self._server, method, self._path + at, query, body) as answer:
+            try:
+                return json.loads(b"".join(answer.pieces()))
+            except ValueError as error:
+                raise ClientError("the answer is not as Paddock gives it; is --server right?") from error
+
+
+def _info(found: dict[str, Any]) -> FileInfo:
+    known = {key: found[key] for key in FileInfo.__dataclass_fields__ if key in found}
+    return FileInfo(**{**known, "mode": int(found["mode"], 8)})
+
+
+def _left_out(told: list[str], count: int) -> list[str]:
+    return told if count <= len(told) else [*told, f"and {count - len(told)} more"]
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,299 @@
+"""Ports of a sandbox: a connection to one as a socket would be, and listening on this machine for others to use.
+
+A WebSocket carries each connection (see api/port_routes.py). Its frames are made here and not by the library that
+exec uses: large data pass through with one copy instead of several.
+"""
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import io
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from controller.client.connection import full_path
+from controller.client.credentials import authorization, trusted
+from controller.client.errors import ClientError, refusal
+from controller.client.server import Server, dial, unreachable
+
+_PROTOCOL = "portforward.paddock"
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_END = b"end"
+_TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
+_PIECE_BYTES = 1 << 18
+_CONTROL_BYTES = 1 << 10
+_HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
+
+
+class PortConnection:
+    """One connection to a port of a sandbox; one thread may send while another receives. Close it, from any thread."""
+
+    def __init__(self, server: Server, path: str, port: int) -> None:
+        """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
+        self._sock = _connected(server)
+        try:
+            self._file = _shake_hands(self._sock, server, f"{full_path(path)}/portforward?port={port}")
+        except BaseException:
+            self._sock.close()
+            raise
+        self._sock.settimeout(None)
+        self._sending = threading.Lock()
+        self._left = 0  # of the data frame that is being read
+
+    def __enter__(self) -> "PortConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises ClientError."""
+        for at in range(0, len(data), _PIECE_BYTES):
+            self._frame(_BINARY, data[at : at + _PIECE_BYTES])
+
+    def end(self) -> None:
+        """No more will be sent; the other direction goes on."""
+        self._frame(_TEXT, _END)
+
+    def receive(self) -> bytes:
+        """What has come, b"" once the box has no more to send. Raises ClientError when the connection broke."""
+        try:
+            while not self._left:
+                kind, size = self._head()
+                if kind == _BINARY:
+                    self._left = size
+                    continue
+                if size > _CONTROL_BYTES:
+                    raise ClientError("the daemon sent a frame that is none of this protocol")
+                words = self._exactly(size)
+                if kind == _TEXT and words == _END:
+                    return b""
+                if kind == _CLOSE:
+                    raise ClientError("the box, or the daemon, ended the connection")
+                if kind == _PING:
+                    self._frame(_PONG, words)
+            data = self._file.read1(min(self._left, _PIECE_BYTES))
+        except (OSError, ValueError) as error:  # ValueError: it was closed in another thread
+            raise ClientError(f"the connection broke: {error}") from error
+        if not data:
+            raise ClientError("the connection broke; is the daemon still running?")
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """End it, at once and in both directions."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # lets go of a thread that waits for it
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._sock.close()
+
+    def _head(self) -> tuple[int, int]:
+        first, second = self._exactly(2)
+        size = second & 0x7F
+        if size == 126:
+            size = struct.unpack(">H", self._exactly(2))[0]
+        elif size == 127:
+            size = struct.unpack(">Q", self._exactly(8))[0]
+        # A message in several frames: a continuation has the kind 0, and is data like the first.
+        return (first & 0x0F) or _BINARY, size
+
+    def _exactly(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) < count:
+            raise ClientError("the connection broke; is the daemon still running?")
+        return data
+
+    def _frame(self, kind: int, data: bytes) -> None:
+        mask = os.urandom(4)
+        size = len(data)
+        head = struct.pack(">BB", 0x80 | kind, 0x80 | size) if size < 126 else b""
+        if size >= 126:
+            short = size < 1 << 16
+            head = struct.pack(">BBH" if short else ">BBQ", 0x80 | kind, 0x80 | (126 if short else 127), size)
+        masked = _masking()(data, mask)
+        try:
+            with self._sending:
+                head += mask
+                sent = self._sock.sendmsg([head, masked])
+                self._sock.sendall(head[sent:])
+                self._sock.sendall(memoryview(masked)[max(0, sent - len(head)) :])
+        except OSError as error:
+            raise ClientError(f"the connection broke: {error.strerror or error}") from error
+
+
+class Forwarding:
+    """Listens on this machine, and carries each connection that comes to a port of the sandbox. Close it.
+
+    `failed` is told in words of connections that could not be made, from any thread.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[int], PortConnection],
+        remote: int,
+        local: int,
+        address: str,
+        failed: Callable[[str], None],
+    ) -> None:
+        """Raises ClientError where it can't listen."""
+        self._open, self.remote, self.address, self._failed = open_, remote, address, failed
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            self._listening = socket.create_server((address, local), family=family, backlog=128)
+        except OSError as error:
+            raise ClientError(f"can't listen on {address}:{local}: {error.strerror or error}") from error
+        self.port: int = self._listening.getsockname()[1]
+        self._lock = threading.Lock()
+        self._closed = False
+        self._links: set[Callable[[], None]] = set()
+        self._thread = threading.Thread(target=self._accept, name="port-forward", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "Forwarding":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def open(self) -> int:
+        """How many connections there are now."""
+        return len(self._links)
+
+    def close(self) -> None:
+        """Stop listening, and end every connection."""
+        with self._lock:
+            self._closed, links = True, list(self._links)
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for each in links:
+            each()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(sock,), name="port-forward", daemon=True).start()
+
+    def _carry(self, sock: socket.socket) -> None:
+        with contextlib.ExitStack() as held:
+            held.callback(sock.close)
+            try:
+                link = held.enter_context(self._open(self.remote))
+            except ClientError as error:
+                _reset(sock)
+                self._failed(f"port {self.remote}: {error.message}")
+                return
+
+            def end() -> None:
+                link.close()
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+            with self._lock:
+                if self._closed:
+                    return
+                self._links.add(end)
+            held.callback(self._links.discard, end)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            out = threading.Thread(target=_send_all, args=(sock, link, end), name="port-forward", daemon=True)
+            out.start()
+            try:
+                while data := link.receive():
+                    sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+                out.join()
+            except (ClientError, OSError):
+                _reset(sock)
+                end()
+                out.join()
+
+
+def _send_all(sock: socket.socket, link: PortConnection, end: Callable[[], None]) -> None:
+    """What the program on this machine sends, to its end."""
+    try:
+        while data := sock.recv(_PIECE_BYTES):
+            link.send(data)
+        link.end()
+    except (ClientError, OSError):
+        end()
+
+
+def _reset(sock: socket.socket) -> None:
+    """Have its closing say that it broke: half of an answer must not look like all of it."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _masking() -> Callable[[bytes, bytes], bytes]:
+    try:
+        from websockets.speedups import apply_mask
+    except ImportError:
+        from websockets.utils import apply_mask
+    return apply_mask
+
+
+def _connected(server: Server) -> socket.socket:
+    if server.socket:
+        sock = dial(server)
+    else:
+        parts = urlsplit(server.url)
+        secure = parts.scheme == "https"
+        try:
+            sock = socket.create_connection((parts.hostname or "", parts.port or (443 if secure else 80)), 10.0)
+            if secure:
+                sock = trusted().wrap_socket(sock, server_hostname=parts.hostname)
+        except OSError as error:
+            raise unreachable(server, error.strerror or str(error)) from error
+    sock.settimeout(_HANDSHAKE_SECONDS)
+    return sock
+
+
+def _shake_hands(sock: socket.socket, server: Server, target: str) -> io.BufferedReader:
+    """Make it a WebSocket; gives the buffered side to read from."""
+    key = base64.b64encode(os.urandom(16))
+    host = urlsplit(server.url).netloc
+    own = "".join(f"{name}: {value}\r\n" for name, value in authorization().items())
+    try:
+        sock.sendall(
+            f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
+            f"{own}Sec-WebSocket-Protocol: {_PROTOCOL}\r\n\r\n".encode("latin-1")
+        )
+        file = sock.makefile("rb")
+        status = _status(file.readline(_CONTROL_BYTES))
+        headers = http.client.parse_headers(file)
+        if status != 101:
+            size = headers.get("Content-Length", "0")
+            raise refusal(_json(file.read(int(size) if size.isdigit() else 0)), status)
+    except (OSError, http.client.HTTPException) as error:
+        raise unreachable(server, str(error) or type(error).__name__) from error
+    wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
+    if headers.get("Sec-WebSocket-Accept") != wanted:
+        raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
+    return file
+
+
+def _status(line: bytes) -> int:
+    words = line.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise http.client.BadStatusLine(line.decode("latin-1"))
+    return int(words[1])
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

@@ -1,0 +1,115 @@
+"""Large bodies over HTTP in constant memory: one request on a connection of its own, streamed both ways."""
+
+import http.client
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from controller.client.connection import full_path
+from controller.client.credentials import authorization, trusted
+from controller.client.errors import ClientError, refusal
+from controller.client.server import Server, dial, unreachable
+
+PIECE_BYTES = 1 << 18
+_CONNECT_SECONDS = 10.0
+
+
+class Answer:
+    """An answer's head, and its body in pieces."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    def header(self, name: str) -> str:
+        """A header, or nothing."""
+        return self._response.getheader(name) or ""
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes the body has, where that is known."""
+        text = self.header("content-length")
+        return int(text) if text.isdigit() else None
+
+    def read(self, count: int) -> bytes:
+        """1 to `count` bytes, b"" at the end. Raises ClientError when it broke off before."""
+        try:
+            data = self._response.read1(count)
+            # At the end of a body of known size, http.client does not say that some of it is missing.
+            if not data and self._response.length:
+                raise ClientError(_BROKE)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ClientError(_BROKE) from error
+        return data
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole body."""
+        while data := self.read(PIECE_BYTES):
+            yield data
+
+
+_BROKE = "the transfer broke off: the box or the daemon ended it, and not all of it has come; the daemon's log says why"
+
+
+@contextmanager
+def exchange(
+    server: Server, method: str, path: str, query: Mapping[str, str], body: Iterable[bytes] | None = None
+) -> Iterator[Answer]:
+    """One request; `path` is relative to the API version. Raises Refused, Unreachable, ClientError."""
+    link = _connection(server)
+    try:
+        try:
+            link.putrequest(method, f"{full_path(path)}?{urlencode(query, errors='surrogateescape')}")
+            for name, value in authorization().items():
+                link.putheader(name, value)
+            if body is not None:
+                link.putheader("Transfer-Encoding", "chunked")
+            link.endheaders()
+            if body is not None:
+                _send(link, body)
+            response = link.getresponse()
+            if response.status >= 400:
+                raise refusal(_json(response.read()), response.status)
+        except (OSError, http.client.HTTPException) as error:
+            raise unreachable(server, str(error) or type(error).__name__) from error
+        yield Answer(response)
+    finally:
+        link.close()
+
+
+def _connection(server: Server) -> http.client.HTTPConnection:
+    parts = urlsplit(server.url)
+    host = parts.hostname or ""
+    link: http.client.HTTPConnection
+    if parts.scheme == "https":
+        link = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=trusted())
+    else:
+        link = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_SECONDS)
+    try:
+        if server.socket:
+            link.sock = dial(server)
+        else:
+            link.connect()
+    except OSError as error:
+        raise unreachable(server, error.strerror or str(error)) from error
+    link.sock.settimeout(None)
+    return link
+
+
+def _send(link: http.client.HTTPConnection, body: Iterable[bytes]) -> None:
+    """Chunks. A daemon that refuses the rest has answered: that answer tells why."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for piece in body:
+            if piece:
+                link.send(b"%x\r\n" % len(piece))
+                link.send(piece)
+                link.send(b"\r\n")
+        link.send(b"0\r\n\r\n")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

@@ -1,0 +1,218 @@
+"""A box's port over a WebSocket: byte for byte, half-closed either way, and free of everything when a side goes."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import unix_connect as async_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
+
+from controller.kinds.observed import State
+from controller.service.forward import PortLimits
+from tests.daemon import wait_for
+from tests.helpers_api import World, make_world
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+MIB = 1 << 20
+OPTIONS = {"max_size": None, "compression": None, "ping_interval": None}
+Serve = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def box(tmp_path: Path, quiet: None) -> Iterator[World]:
+    """A served world with a running box and few connections allowed."""
+    world = make_world(tmp_path, connections=PortLimits(total=64, per_sandbox=50))
+    server = world.server()
+    server.start()
+    world.apply()
+    world.view.show(world.sandbox())
+    try:
+        yield world
+    finally:
+        server.stop()
+        world.files.close()
+        world.store.close()
+
+
+@contextlib.contextmanager
+def listening(world: World, serve: Serve, port: int = 80) -> Iterator[None]:
+    """Something in the box that serves each connection of that port in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+    world.ports.listen(port, listener.getsockname()[1])
+    threads: list[threading.Thread] = []
+
+    def one(sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError):
+            serve(sock)
+
+    def accept() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=one, args=(sock,)))
+            threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for each in [accepting, *threads]:
+            each.join()
+
+
+def echo(sock: socket.socket) -> None:
+    while data := sock.recv(65536):
+        sock.sendall(data)
+
+
+def connect(world: World, port: int = 80) -> ClientConnection:
+    return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/portforward?port={port}", **OPTIONS)
+
+
+def freed(world: World) -> None:
+    wait_for("all is freed", lambda: not world.services.forward.slots.taken)
+
+
+def test_what_is_sent_comes_through_and_each_side_ends_by_itself(box: World) -> None:
+    with listening(box, echo), connect(box) as link:
+        link.send(b"\x00\xff")
+        assert link.recv() == b"\x00\xff"
+        link.send("end")
+        assert link.recv() == "end"
+        with pytest.raises(ConnectionClosed):
+            link.recv()
+    freed(box)
+
+
+def test_a_hundred_mebibytes_each_way_are_the_same(box: World) -> None:
+    piece = os.urandom(MIB)
+    wanted = hashlib.sha256(piece * 100).hexdigest()
+
+    async def there_and_back() -> str:
+        found = hashlib.sha256()
+        uri = f"ws://paddock{BASE}/portforward?port=80"
+        # (The library's threaded client holds one lock for both directions: both full, it waits for itself.)
+        async with async_connect(str(box.socket), uri=uri, **OPTIONS) as link:
+
+            async def send() -> None:
+                for _ in range(100):
+                    for at in range(0, MIB, 1 << 18):
+                        await link.send(piece[at : at + (1 << 18)])
+                await link.send("end")
+
+            sending = asyncio.create_task(send())
+            while isinstance(data := await link.recv(), bytes):
+                found.update(data)
+            await sending
+        return found.hexdigest()
+
+    with listening(box, echo):
+        assert asyncio.run(there_and_back()) == wanted
+    freed(box)
+
+
+def test_the_boxs_end_leaves_the_other_direction_open(box: World) -> None:
+    heard: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"bye")
+        sock.shutdown(socket.SHUT_WR)
+        while data := sock.recv(100):
+            heard.append(data)
+
+    with listening(box, serve), connect(box) as link:
+        assert (link.recv(), link.recv()) == (b"bye", "end")
+        link.send(b"still ")
+        link.send(b"here")
+        link.send("end")
+        with pytest.raises(ConnectionClosed):
+            link.recv()
+    assert b"".join(heard) == b"still here"
+    freed(box)
+
+
+def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World) -> None:
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            echo(sock)
+        over.set()
+
+    with listening(box, serve), connect(box) as link:
+        link.send(b"x")
+        assert link.recv() == b"x"
+        link.socket.shutdown(socket.SHUT_RDWR)  # as if it were killed
+        assert over.wait(10)
+        freed(box)
+
+
+def test_a_box_that_goes_ends_the_client(box: World) -> None:
+    def serve(sock: socket.socket) -> None:
+        sock.recv(1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
+
+    with listening(box, serve), connect(box) as link:
+        link.send(b"x")
+        with pytest.raises(ConnectionClosed):
+            link.recv()
+    freed(box)
+
+
+def test_a_client_that_reads_nothing_holds_up_nobody(box: World) -> None:
+    stop = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        while not stop.is_set():
+            sock.sendall(b"x" * 65536)
+
+    with listening(box, serve), listening(box, echo, 81), connect(box) as stalled:
+        for _ in range(20):
+            with connect(box, 81) as link:
+                link.send(b"quick")
+                assert link.recv() == b"quick"
+        stop.set()
+        stalled.socket.shutdown(socket.SHUT_RDWR)
+        freed(box)
+
+
+def test_many_connections_and_no_more_than_there_may_be(box: World) -> None:
+    with listening(box, echo), contextlib.ExitStack() as held:
+        links = [held.enter_context(connect(box)) for _ in range(50)]
+        for number, link in enumerate(links):
+            link.send(b"%d" % number)
+        assert [link.recv() for link in links] == [b"%d" % number for number in range(50)]
+        with pytest.raises(InvalidStatus) as refused:
+            connect(box)
+        assert refused.value.response.status_code == 429
+        assert b"port_connections_per_sandbox" in (refused.value.response.body or b"")
+    freed(box)
+    assert len(box.woken) >= 100  # each one began and ended a use
+
+
+@pytest.mark.parametrize(("port", "code", "words"), [(81, 409, b"nothing listens on port 81"), (0, 400, b"65535")])
+def test_what_can_not_be_reached_is_refused(box: World, port: int, code: int, words: bytes) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(box, port)
+    assert refused.value.response.status_code == code
+    assert words in (refused.value.response.body or b"")
+    freed(box)
+
+
+def test_a_box_that_does_not_run_is_refused(box: World) -> None:
+    box.view.show(box.sandbox(), State.EXITED)
+    with pytest.raises(InvalidStatus) as refused:
+        connect(box)
+    assert refused.value.response.status_code == 409

@@ -1,0 +1,83 @@
+"""`paddock cp` and `paddock port-forward` as people call them."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers_api import World
+
+ROOT = Path(__file__).resolve().parents[2]
+Cp = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture
+def root(served: World) -> Path:
+    served.apply()
+    return served.files.root(served.view.show(served.sandbox()).id)
+
+
+@pytest.fixture
+def cp(served: World) -> Cp:
+    def run(*arguments: object, stdin: bytes = b"", command: str = "cp") -> "subprocess.CompletedProcess[bytes]":
+        words = [
+            sys.executable,
+            "-m",
+            "controller",
+            "--server",
+            f"unix://{served.socket}",
+            command,
+            *map(str, arguments),
+        ]
+        return subprocess.run(words, cwd=ROOT, input=stdin, capture_output=True, timeout=60, check=False)
+
+    return run
+
+
+def test_files_and_folders_both_ways_and_no_bar_in_a_pipe(cp: Cp, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("hello")
+    done = cp(tmp_path / "a", "quickstart:/workspace/b")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (root / "workspace/b").read_text() == "hello"
+    assert cp("sandbox/quickstart:/workspace", tmp_path / "out").returncode == 0
+    assert (tmp_path / "out" / "b").read_text() == "hello"
+
+
+def test_archives_on_stdin_and_stdout(cp: Cp, root: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as made:
+        info = tarfile.TarInfo("d/f")
+        info.size = 2
+        made.addfile(info, io.BytesIO(b"hi"))
+    assert cp("-", "quickstart:/workspace", stdin=out.getvalue()).returncode == 0
+    assert (root / "workspace/d/f").read_text() == "hi"
+    back = cp("quickstart:/workspace/d", "-").stdout
+    with tarfile.open(fileobj=io.BytesIO(back)) as read:
+        assert sorted(read.getnames()) == ["d", "d/f"]
+
+
+def test_what_was_left_out_is_told_and_fails(cp: Cp, root: Path, tmp_path: Path) -> None:
+    (root / "workspace/abs").symlink_to("/etc/passwd")
+    done = cp("quickstart:/workspace", tmp_path / "out")
+    assert done.returncode == 1
+    assert b"warning: out/abs was left out" in done.stderr or b"leads out of the folder" in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_mistakes_are_told(cp: Cp, root: Path, tmp_path: Path) -> None:
+    for words, said in (
+        (("a", "b"), b"NAME:PATH"),
+        (("quickstart:/a", "quickstart:/b"), b"NAME:PATH"),
+        (("quickstart:", "b"), b"has no path"),
+        (("quickstart:/none", tmp_path), b"there is nothing"),
+        (("none:/x", tmp_path), b"none"),
+    ):
+        done = cp(*words)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr, done.stderr
+    for words in (("quickstart", "x:y"), ("quickstart", "0"), ("none", "80")):
+        assert cp(*words, command="port-forward").returncode in (1, 2)

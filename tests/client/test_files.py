@@ -1,0 +1,219 @@
+"""Files and ports by the Python client, and `paddock cp`'s way of naming; the box on the other side may be hostile."""
+
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.client import ClientError, Paddock, Refused
+from controller.client.sandbox import Sandbox
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+MIB = 1 << 20
+
+
+class Box:
+    """A served sandbox: by the client, and its root as the fake has it."""
+
+    def __init__(self, world: World, sandbox: Sandbox, root: Path) -> None:
+        self.world, self.sandbox, self.files, self.root = world, sandbox, sandbox.files, root
+
+
+@pytest.fixture
+def box(served: World) -> Iterator[Box]:
+    served.apply()
+    root = served.files.root(served.view.show(served.sandbox()).id)
+    with Paddock(f"unix://{served.socket}") as paddock:
+        yield Box(served, paddock.sandbox("quickstart"), root)
+
+
+def test_files_by_the_client(box: Box) -> None:
+    wrote = box.files.write("/tmp/a b", b"\x00\xff", mode=0o640)
+    assert (wrote.name, wrote.size, wrote.mode, wrote.type) == ("a b", 2, 0o640, "file")
+    assert box.files.read("/tmp/a b") == b"\x00\xff"
+    assert [each.name for each in box.files.entries("/tmp")] == ["a b"]
+    assert box.files.find("/tmp/none") is None
+    assert box.files.mkdir("/tmp/d/e", parents=True).type == "folder"
+    box.files.remove("/tmp/d", recursive=True)
+    with pytest.raises(Refused, match="there is nothing") as refused:
+        box.files.read("/tmp/none")
+    assert (refused.value.code, refused.value.reason) == (404, "NotFound")
+
+
+def test_a_refusal_in_the_middle_of_an_upload_is_told(box: Box) -> None:
+    with pytest.raises(Refused, match="there is nothing"):
+        box.files.write("/none/x", (b"x" * MIB for _ in range(50)))
+
+
+def test_a_daemon_that_goes_is_told(box: Box) -> None:
+    (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
+    with box.files.open("/tmp/big") as answer:
+        answer.read(10)
+        for each in list(box.world.files.open):
+            each.close()
+        with pytest.raises(ClientError, match="broke off"):
+            for _ in answer.pieces():
+                pass
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        str(each.relative_to(folder)): os.readlink(each) if each.is_symlink() else each.read_text()
+        for each in folder.rglob("*")
+        if each.is_symlink() or each.is_file()
+    }
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    made = tmp_path / "src"
+    (made / "sub").mkdir(parents=True)
+    (made / "run").write_text("#!")
+    (made / "run").chmod(0o755)
+    (made / "sub" / "f").write_text("f")
+    (made / "to").symlink_to("sub/f")
+    return made
+
+
+TREE = {"run": "#!", "sub/f": "f", "to": "sub/f"}
+
+
+@pytest.mark.parametrize(
+    ("at", "path", "where"),
+    [
+        ("", "/workspace", "workspace/src"),  # into a folder that is there
+        ("", "/workspace/new", "workspace/new"),  # as a name that is free
+        ("/.", "/workspace", "workspace"),  # what is in it
+        ("/.", "/workspace/new", "workspace/new"),
+    ],
+)
+def test_a_folder_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path, at: str, path: str, where: str) -> None:
+    seen: list[int] = []
+    assert box.files.push(f"{source}{at}", path, progress=seen.append) == []
+    assert tree(box.root / where) == TREE
+    assert stat.S_IMODE((box.root / where / "run").stat().st_mode) == 0o755
+    assert sum(seen) > 0
+    (tmp_path / "out").mkdir()
+    assert box.files.pull(f"/{where}", tmp_path / "out") == []
+    assert tree(tmp_path / "out" / Path(where).name) == TREE
+    assert box.files.pull(f"/{where}/.", tmp_path / "all") == []
+    assert tree(tmp_path / "all") == TREE
+
+
+def test_a_file_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path) -> None:
+    box.files.push(source / "run", "/workspace")
+    box.files.push(source / "run", "/workspace/other")
+    box.files.push(source / "to", "/workspace/followed", follow=True)
+    assert tree(box.root / "workspace") == {"run": "#!", "other": "#!", "followed": "f"}
+    box.files.pull("/workspace/run", tmp_path / "got")
+    assert (tmp_path / "got").read_text() == "#!"
+    with pytest.raises(ClientError, match="no such folder"):
+        box.files.push(source / "run", "/workspace/none/")
+    with pytest.raises(ClientError, match="No such file"):
+        box.files.push(source / "none", "/workspace")
+    with pytest.raises(ClientError, match="is no folder"):
+        box.files.push(source, "/workspace/run")
+    with pytest.raises(Refused, match="there is nothing"):
+        box.files.pull("/none", tmp_path)
+
+
+def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_path: Path) -> None:
+    evil = box.root / "workspace" / "evil"
+    (evil / "d").mkdir(parents=True)
+    (evil / "abs").symlink_to("/etc/passwd")
+    (evil / "d" / "up").symlink_to("../../..")
+    (evil / "d" / "fine").symlink_to("../file")
+    (evil / "file").write_text("x")
+    os.mkfifo(evil / "fifo")
+    (tmp_path / "target").mkdir()
+    left_out = box.files.pull("/workspace/evil", tmp_path / "target")
+    assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
+    assert sorted(each.split(" ")[0] for each in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
+    # And what leads out of a target that is there already is not followed.
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "target" / "evil" / "d" / "fine").unlink()
+    (tmp_path / "target" / "evil" / "d").rmdir()
+    (tmp_path / "target" / "evil" / "d").symlink_to(tmp_path / "outside")
+    with pytest.raises(ClientError, match="symlink"):
+        box.files.pull("/workspace/evil", tmp_path / "target")
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.fixture
+def echoing(box: Box) -> Iterator[None]:
+    """Port 80 of the box sends back what it hears, and its end."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+    box.world.ports.listen(80, listener.getsockname()[1])
+    threads: list[threading.Thread] = []
+
+    def one(sock: socket.socket) -> None:
+        with sock:
+            try:
+                while data := sock.recv(1 << 18):
+                    sock.sendall(data)
+            except OSError:
+                return
+
+    def accept() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=one, args=(sock,)))
+            threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for each in [accepting, *threads]:
+        each.join()
+
+
+def freed(box: Box) -> None:
+    wait_for("all is freed", lambda: not box.world.services.forward.slots.taken)
+
+
+@pytest.mark.usefixtures("echoing")
+def test_a_connection_to_a_port(box: Box) -> None:
+    with box.sandbox.connect(80) as link:
+        link.send(b"\x00" * 300_000 + b"end")
+        link.end()
+        found = b""
+        while data := link.receive():
+            found += data
+        assert found == b"\x00" * 300_000 + b"end"
+    freed(box)
+    with pytest.raises(Refused, match="nothing listens on port 81"):
+        box.sandbox.connect(81)
+
+
+@pytest.mark.usefixtures("echoing")
+def test_forwarding_many_connections(box: Box) -> None:
+    said: list[str] = []
+    with box.sandbox.forward(80, failed=said.append) as here, box.sandbox.forward(81, failed=said.append) as nowhere:
+        links = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(30)]
+        for number, link in enumerate(links):
+            link.sendall(b"%02d" % number)
+            link.shutdown(socket.SHUT_WR)
+        for number, link in enumerate(links):
+            with link:
+                assert link.recv(10) == b"%02d" % number
+                assert link.recv(10) == b""
+        freed(box)
+        with socket.create_connection(("127.0.0.1", nowhere.port)) as link, pytest.raises(ConnectionResetError):
+            link.recv(1)
+        assert said == ["port 81: sandbox `quickstart`: nothing listens on port 81 in the box"] or "81" in said[0]
+        left = socket.create_connection(("127.0.0.1", here.port))
+        left.sendall(b"x")
+        assert left.recv(1) == b"x"
+    with left:
+        assert left.recv(1) == b""
+    freed(box)

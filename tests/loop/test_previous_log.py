@@ -1,0 +1,89 @@
+"""`logs -p`: the run that ended last, cut out of its container's log, or its last words where that is replaced."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.instance import Termination
+from controller.kinds.observed import Container, State
+from controller.kinds.registry import Kind, discover
+from controller.ports import Chunk
+from controller.service import errors
+from controller.service.previous import PreviousLog, last_lines, window
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def sandbox() -> Kind:
+    found = discover().by_word("sandbox")
+    assert found is not None
+    return found
+
+
+def previous(house: House, tail: int | None = None) -> PreviousLog:
+    return house.services.previous.log(sandbox(), "default", "web", tail=tail)
+
+
+def text(log: PreviousLog) -> str:
+    return b"".join(each.data for each in log.open()).decode()
+
+
+def speaks(house: House, *words: str) -> None:
+    for word in words:
+        house.clock.advance(1)
+        house.engine.say(house.container_name("web"), f"{word}\n")
+
+
+def ends(house: House) -> None:
+    house.clock.advance(1)
+    house.engine.exit(house.container_name("web"), 3)
+    house.settle()
+
+
+def test_each_run_is_cut_out_of_the_log_that_goes_on(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    with pytest.raises(errors.Conflict, match="has no previous run"):
+        previous(house)
+    speaks(house, "one", "two")
+    ends(house)
+    speaks(house, "three")
+    assert (text(previous(house)), text(previous(house, tail=1)), previous(house).note) == ("one\ntwo\n", "two\n", "")
+    ends(house)
+    speaks(house, "four")
+    assert text(previous(house)) == "three\n"
+
+
+def test_of_a_container_that_was_replaced_the_last_words_are_left(house: House) -> None:
+    house.apply("web")
+    house.settle()
+    speaks(house, "one", "two")
+    house.apply("web", template={"image": "other:1"})
+    house.settle()
+    log = previous(house, tail=1)
+    assert text(log) == "two\n"
+    assert "was replaced" in log.note
+
+
+END = Termination("c", 1, "Error", started_at=100, finished_at=200, log_since=50)
+BOX = Container(id="c", name="n", uid="u", state=State.RUNNING, started_at=210)
+
+
+def test_the_cut_is_in_the_middle_of_the_pause() -> None:
+    assert window(END, BOX) == (50, 205)
+    assert window(END, replace(BOX, state=State.EXITED, started_at=100)) == (50, 0)
+    assert window(replace(END, finished_at=90), BOX) == (50, 210), "the engine did not see the end"
+
+
+def test_last_lines_are_whole_though_they_come_in_pieces() -> None:
+    chunks = [Chunk("stdout", each) for each in (b"one\n", b"tw", b"o\n", b"thr", b"ee\n")]
+    joined = [b"".join(each.data for each in last_lines(chunks, count)) for count in (0, 1, 2, 9)]
+    assert joined == [b"", b"three\n", b"two\nthree\n", b"one\ntwo\nthree\n"]
