@@ -150,7 +150,7 @@ class Daemon:
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
-        activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
+        activity, cpu, files = ActivityLog(clock), CgroupUsage(), CgroupUsage()  # a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
@@ -168,7 +168,6 @@ class Daemon:
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
-        files = CgroupUsage()
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
         undo.callback(usage.close)
@@ -193,10 +192,9 @@ class Daemon:
             resync_seconds=settings.resync_seconds,
             periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
         )
-        ages = workers.ages_seconds
-        meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), queue="sandbox")
-        longest = "paddock_workqueue_longest_running_processor_seconds"
-        meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
+        ages, queue = workers.ages_seconds, {"queue": "sandbox"}
+        meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
+        meter.watch("paddock_workqueue_longest_running_processor_seconds", lambda: max(ages(), default=0.0), **queue)
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
         for collector in (
             ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),

@@ -86,13 +86,9 @@ def make_services(
     `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
     `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
     `policy` is the operator's, to which the host's facts are added.
-<<<<<<< HEAD
-    `files` reaches the boxes' files, within `transfers`; without it, asking for them is refused.
-    `traces` keeps which request wrote what, for the loop's log lines.
-=======
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
->>>>>>> main
+    `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
