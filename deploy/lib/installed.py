@@ -1,7 +1,7 @@
 """Questions of deploy/install.sh that the installed Paddock's settings answer. Run by its interpreter.
 
 installed.py CONFIG socket       print the path of the daemon's socket
-installed.py CONFIG save FILE    copy the embedded store, in use or not, to FILE, and print that; nothing where there is none
+installed.py CONFIG save FILE    copy the embedded store, in use or not, to FILE, and print that (no store: nothing)
 """
 
 import os

@@ -1,4 +1,4 @@
-"""deploy/install.sh and uninstall.sh below a folder that stands for /: what is put where, upgrades, taking them back."""
+"""deploy/install.sh and uninstall.sh below a folder that stands for /: what goes where, upgrades, taking them back."""
 
 import os
 import re
