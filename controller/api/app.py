@@ -11,6 +11,7 @@ from controller.api import (
     auth_routes,
     backup_routes,
     box_routes,
+    detached_routes,
     diff_routes,
     errors,
     exec_routes,
@@ -69,6 +70,7 @@ def create_app(
             app.include_router(box_routes.router(kind, services))
             app.include_router(port_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
+            app.include_router(detached_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))

@@ -30,6 +30,7 @@ COMMANDS = {
     "logs": "Show the log of a sandbox.",
     "run": "Run a command in a box of its own.",
     "exec": "Run a command in a sandbox.",
+    "execs": "Show the commands that were started with `exec --detach`, or kill one.",
     "shell": "Open a shell in a sandbox.",
     "cp": "Copy files and folders into a sandbox, or out of it.",
     "port-forward": "Reach ports of a sandbox from this machine.",

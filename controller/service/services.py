@@ -15,6 +15,7 @@ from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
 from controller.service.backup import Backup
 from controller.service.claims import Claims
+from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
@@ -42,6 +43,7 @@ class Services:
     objects: Objects
     into_box: IntoBox
     previous: PreviousLogs
+    detached: Detached
     files: BoxFiles
     forward: Forward
     diff: Diff
@@ -124,6 +126,7 @@ def make_services(
         into_box=into_box,
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
+        detached=Detached(objects=objects, into_box=into_box, clock=clock),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

@@ -1,5 +1,6 @@
 """`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -145,3 +146,23 @@ def test_wrong_words(paddock: Run, words: list[str], code: int, said: str) -> No
     done = paddock(*words)
     assert done.exit_code == code
     assert said in done.stderr
+
+
+def test_a_command_that_is_let_go_of_is_found_again(paddock: Run) -> None:
+    assert "No detached commands" in paddock("execs", "quickstart").stderr
+    begun = paddock("exec", "-d", "quickstart", "--", "sh", "-c", "echo out; exit 3")
+    id_ = begun.stdout.strip()
+    assert (begun.exit_code, len(id_)) == (0, 12)
+    deadline = time.monotonic() + 60
+    while "Exited" not in (shown := paddock("execs", "quickstart").stdout):
+        assert time.monotonic() < deadline, shown
+    assert shown.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
+    assert paddock("logs", "quickstart", "--exec", id_).stdout == "out\n"
+    assert f"{id_} has ended already (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
+    assert f'"id": "{id_}"' in paddock("execs", "quickstart", "-o", "json").stdout
+
+
+def test_what_can_not_go_with_letting_go_is_said(paddock: Run) -> None:
+    assert "takes no -i and no -t" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
+    assert "goes with no other option" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
+    assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
