@@ -28,6 +28,7 @@ from controller.api import (
 from controller.api.authenticate import Authenticate, Who, in_process
 from controller.api.authorise import authorise
 from controller.api.middleware import BodyLimit, RequestMetrics
+from controller.api.trace import Trace
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
@@ -80,4 +81,5 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
+    app.add_middleware(Trace)
     return app

@@ -41,6 +41,7 @@ COMMANDS = {
     "audit": "Show who asked for what, and verify that nothing of it was changed.",
     "backup": "Write a copy of everything that is stored to a file, while the daemon runs.",
     "restore": "Put a backup in the place of this host's store, while no daemon runs.",
+    "doctor": "Check this host, and say what to do about what is found.",
     "token": "Make, list and revoke bearer tokens.",
     "serve": "Run the daemon.",
     "version": "Show the versions of this command and of the daemon.",

@@ -27,6 +27,7 @@ from controller.service.previous import PreviousLogs
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
+from controller.service.trace import Traces, traced
 from controller.service.usage import LastSamples, Usages
 from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
@@ -80,6 +81,7 @@ def make_services(
     ports: Ports | None = None,
     connections: PortLimits | None = None,
     samples: LastSamples | None = None,
+    traces: Traces | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -88,10 +90,11 @@ def make_services(
     `policy` is the operator's, to which the host's facts are added.
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
+    `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = auditing(announcing(store, watches.notify), clock)
+    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts

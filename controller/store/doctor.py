@@ -1,0 +1,65 @@
+"""Looks at the database for `paddock doctor`: makes nothing, migrates nothing, and may run beside a daemon."""
+
+import os
+from pathlib import Path
+
+from sqlalchemy import make_url, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from controller.kinds.doctor import StoreFacts
+from controller.ports import StoreError
+from controller.store import migrate
+from controller.store.connect import Database, connect
+from controller.store.errors import explain
+from controller.store.schema import meta
+
+
+def look_at_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
+    """How the store of that URL stands. Never raises."""
+    try:
+        database = connect(url, wait_seconds=wait_seconds)
+    except StoreError as error:
+        return StoreFacts("", trouble=str(error))
+    try:
+        file = _sqlite_file(url)
+        if file is not None and not file.exists():  # connecting would make it
+            return StoreFacts(str(file), refuses=_no_place(file), newest=migrate.head())
+        return _look(database)
+    except StoreError as error:
+        return StoreFacts(database.name, trouble=str(error))
+    except (SQLAlchemyError, OSError) as error:
+        return StoreFacts(database.name, trouble=str(explain(error, database.name).error))
+    finally:
+        database.close()
+
+
+def _look(database: Database) -> StoreFacts:
+    with database.reading() as connection:
+        schema = migrate.current(connection) or ""
+    known = not schema or schema in migrate.known_revisions()
+    refuses = _refusal(database) if schema else ""
+    return StoreFacts(database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=known)
+
+
+def _refusal(database: Database) -> str:
+    """Try a write that is not kept."""
+    try:
+        database.check()
+        with database.writing() as connection:
+            connection.execute(update(meta).values(revision=meta.c.revision))
+            connection.rollback()
+    except StoreError as error:
+        return str(error)
+    except (SQLAlchemyError, OSError) as error:
+        return str(explain(error, database.name).error)
+    return ""
+
+
+def _sqlite_file(url: str) -> Path | None:
+    parsed = make_url(url)
+    return Path(str(parsed.database)).absolute() if parsed.get_backend_name() == "sqlite" else None
+
+
+def _no_place(file: Path) -> str:
+    folder = next(each for each in file.parents if each.exists())
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"store {file} can't be made: {folder} can't be written"

@@ -1,0 +1,53 @@
+"""`paddock doctor` as people and programs call it: without a daemon, and without an engine."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def doctor(folder: Path, engine: str, *words: str) -> subprocess.CompletedProcess[str]:
+    config = folder / "paddock.toml"
+    config.write_text(f'state_dir = "{folder}/state"\nsocket = "{folder}/s.sock"\ndocker_host = "{engine}"\n')
+    return subprocess.run(
+        [sys.executable, "-m", "controller", "doctor", "--config", str(config), *words],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_an_engine_it_ends_with_1_and_says_what_to_do(tmp_path: Path) -> None:
+    done = doctor(tmp_path, f"unix://{tmp_path}/none.sock")
+    assert done.returncode == 1, done.stderr
+    assert "engine (problem): no Docker Engine answers" in done.stdout
+    assert "  to do: " in done.stdout
+    assert "1 problem(s)" in done.stderr
+    assert not (tmp_path / "state").exists()
+    found = {each["check"]: each for each in json.loads(doctor(tmp_path, "unix:///none", "-o", "json").stdout)}
+    assert found["engine"]["grade"] == "problem"
+    assert found["daemon"]["grade"] == "warning"
+    assert found["daemon"]["action"]
+    assert set(found["store"]) == {"check", "grade", "found", "meaning", "action"}
+
+
+def test_settings_that_are_wrong_are_a_misuse(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "x", "--config", str(tmp_path / "none.toml"))
+    assert done.returncode == 2
+    assert "none.toml" in done.stderr
+
+
+@pytest.mark.docker
+def test_on_the_real_engine(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "unix:///var/run/docker.sock", "-o", "json")
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert found["engine"]["grade"] == "ok"
+    assert found["seccomp"]["grade"] == "ok"
+    assert found["store"]["grade"] == "ok"
+    assert done.returncode == int(any(each["grade"] == "problem" for each in found.values()))

@@ -1,0 +1,84 @@
+"""What `paddock doctor` sees: files that are written here, and the engine itself."""
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.engine.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket, mount_of
+from tests.conftest import HandClock
+
+
+class Unguarded:
+    def unguarded(self) -> str:
+        return "no table"
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+30 22 8:2 / /var/lib rw,relatime - xfs /dev/sdb1 rw,attr2,prjquota
+31 22 8:3 / /var/lib/dock rw - btrfs /dev/sdc1 rw
+a line that is none
+"""
+
+
+def test_the_file_system_below_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(MOUNTS)
+    assert mount_of("/var/lib/docker", mountinfo=file) == ("xfs", ("rw", "attr2", "prjquota"))
+    assert mount_of("/srv", mountinfo=file)[0] == "ext4"
+    assert mount_of("/srv", mountinfo=tmp_path / "none") == ("", ())
+
+
+def test_both_forms_of_cgroups(tmp_path: Path, clock: HandClock) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cgroups").write_text("#subsys_name hierarchy num_cgroups enabled\ncpu 1 2 1\nmemory 0 1 0\n")
+    (tmp_path / "sys/class/net/docker0/bridge").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0").mkdir()
+    seen = look_at_kernel(clock, root_dir="", state_dir=tmp_path / "no/folder", firewall=Unguarded(), root=tmp_path)
+    assert (seen.controllers, seen.bridges) == ({"cpu"}, ("docker0",))
+    assert (seen.forwarding, seen.unguarded) == (None, "no table")
+    assert seen.state_disk.total > 0  # of the nearest folder that is there
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
+    (tmp_path / "proc/sys/net/ipv4").mkdir(parents=True)
+    (tmp_path / "proc/sys/net/ipv4/ip_forward").write_text("0\n")
+    seen = look_at_kernel(clock, root_dir="", state_dir=tmp_path, firewall=Unguarded(), root=tmp_path)
+    assert (seen.controllers, seen.forwarding) == ({"cpu", "io", "memory", "pids"}, False)
+
+
+def test_whose_a_socket_is(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    assert look_at_socket(str(path)).mode is None
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+        path.chmod(0o666)
+        assert look_at_socket(str(path)).mode == 0o666
+    path.unlink()
+    path.touch()
+    assert look_at_socket(str(path)).trouble == "it is no socket"
+    assert not group_exists("no-such-group-here")
+
+
+def test_an_engine_that_is_not_there(tmp_path: Path, clock: HandClock) -> None:
+    seen = look_at_engine(f"unix://{tmp_path}/none.sock", clock, timeout_seconds=2.0, local=True)
+    assert "no Docker Engine answers" in seen.trouble
+    assert (
+        "can't be used as the engine's address" in look_at_engine("x:y", clock, timeout_seconds=2, local=True).trouble
+    )
+
+
+@pytest.mark.docker
+def test_the_real_engine() -> None:
+    seen = look_at_engine("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
+    assert (seen.trouble, seen.facts.engine_version != "") == ("", True)
+    assert seen.file_system
+    assert seen.skew_seconds is not None
+    assert abs(seen.skew_seconds) < 5
+    assert "memory" in look_at_kernel(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers

@@ -1,0 +1,162 @@
+"""What is said about made-up hosts: the right grade, what it means, what to do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.doctor import (
+    DaemonFacts,
+    DoctorFacts,
+    EngineFacts,
+    Finding,
+    Grade,
+    KernelFacts,
+    SocketFacts,
+    StoreFacts,
+)
+from controller.kinds.observed import HostFacts
+from controller.kinds.pressure import HostUse, Supply
+from controller.policy.doctor import judge
+
+MUCH = Supply(900 << 30, 1000 << 30)
+WELL = DoctorFacts(
+    local=True,
+    engine=EngineFacts(
+        "unix:///var/run/docker.sock",
+        facts=HostFacts(
+            engine_version="26.1.0",
+            api_version="1.45",
+            cgroup_version="2",
+            cgroup_driver="systemd",
+            storage_driver="overlay2",
+            root_dir="/var/lib/docker",
+            security_options=("name=apparmor", "name=seccomp,profile=builtin"),
+            live_restore=True,
+            swap_limit=True,
+        ),
+        file_system="xfs",
+        mount_options=("rw", "prjquota"),
+        skew_seconds=0.1,
+    ),
+    kernel=KernelFacts(
+        root=True,
+        controllers=frozenset({"cpu", "memory", "pids", "io"}),
+        bridges=("docker0",),
+        forwarding=True,
+        clock_synchronised=True,
+        use=HostUse(0.0, MUCH, MUCH, Supply(900, 1000), Supply(30_000, 32_768)),
+        state_disk=MUCH,
+        state_inodes=Supply(900, 1000),
+    ),
+    engine_socket=SocketFacts("/var/run/docker.sock", 0o660, "root", "docker"),
+    daemon_socket=SocketFacts("/run/paddock/paddock.sock", 0o660, "root", "paddock"),
+    store=StoreFacts("/var/lib/paddock/paddock.db", schema="0005", newest="0005"),
+    daemon=DaemonFacts(True, True, "runs"),
+)
+
+
+def engine(**more: Any) -> DoctorFacts:
+    return replace(WELL, engine=replace(WELL.engine, **more))
+
+
+def told(**more: Any) -> DoctorFacts:
+    return engine(facts=replace(WELL.engine.facts, **more))
+
+
+def kernel(**more: Any) -> DoctorFacts:
+    return replace(WELL, kernel=replace(WELL.kernel, **more))
+
+
+def use(**more: Any) -> DoctorFacts:
+    return kernel(use=replace(WELL.kernel.use, **more))
+
+
+def store(**more: Any) -> DoctorFacts:
+    return replace(WELL, store=replace(WELL.store, **more))
+
+
+def not_well(facts: DoctorFacts) -> list[Finding]:
+    return [each for each in judge(facts) if each.grade is not Grade.OK]
+
+
+def test_a_host_that_is_as_it_should_be() -> None:
+    found = judge(WELL)
+    assert {each.grade for each in found} == {Grade.OK}
+    assert not [each for each in found if each.meaning or each.action or not each.found]
+    assert len({each.check for each in found}) == len(found) >= 20
+
+
+W, P = Grade.WARNING, Grade.PROBLEM
+CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
+    ("daemon", W, lambda: replace(WELL, daemon=DaemonFacts(False, False, "nobody answers"))),
+    ("daemon", P, lambda: replace(WELL, daemon=DaemonFacts(True, False, "not ready: store"))),
+    ("root", W, lambda: kernel(root=False)),
+    ("cgroups", P, lambda: kernel(controllers=frozenset({"cpu", "pids"}))),
+    ("cgroups", W, lambda: kernel(controllers=frozenset())),
+    ("swap", W, lambda: told(swap_limit=False)),
+    ("disk-quota", W, lambda: engine(file_system="ext4")),
+    ("disk-quota", W, lambda: engine(mount_options=("rw",))),
+    ("seccomp", P, lambda: told(security_options=("name=apparmor",))),
+    ("mandatory-access", W, lambda: told(security_options=("name=seccomp,profile=default",))),
+    ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=userns"))),
+    ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=rootless"))),
+    ("live-restore", W, lambda: told(live_restore=False)),
+    ("guard", W, lambda: kernel(unguarded="the table can't be read; load it")),
+    ("bridges", W, lambda: kernel(forwarding=False)),
+    ("clock", W, lambda: kernel(clock_synchronised=False)),
+    ("clock", P, lambda: engine(skew_seconds=-60.0)),
+    ("memory", W, lambda: use(memory=Supply(400 << 20, 16 << 30))),
+    ("memory", P, lambda: use(memory=Supply(100 << 20, 16 << 30))),
+    ("pids", P, lambda: use(pids=Supply(1, 32_768))),
+    ("disk (engine)", W, lambda: use(disk=Supply(4 << 30, 1000 << 30))),
+    ("inodes (engine)", P, lambda: use(inodes=Supply(1, 1000))),
+    ("disk (state)", P, lambda: kernel(state_disk=Supply(1 << 20, 1000 << 30))),
+    ("inodes (state)", P, lambda: kernel(state_inodes=Supply(0, 1000))),
+    ("store", P, lambda: store(trouble="store x is damaged")),
+    ("store", P, lambda: store(refuses="store x can't be written")),
+    ("store", P, lambda: store(schema="9999", known=False)),
+    ("engine-socket", P, lambda: replace(WELL, engine_socket=SocketFacts("/s", 0o666, "root", "docker"))),
+    ("paddock-socket", P, lambda: replace(WELL, daemon_socket=SocketFacts("/s", 0o777, "root", "root"))),
+    ("paddock-socket", W, lambda: replace(WELL, daemon_socket=SocketFacts("/s", trouble="permission denied"))),
+    ("paddock-socket", P, lambda: replace(WELL, socket_group="boxes", socket_group_exists=False)),
+]
+
+
+@pytest.mark.parametrize(("check", "grade", "facts"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_each_thing_that_can_be_wrong_is_told_alone_and_with_what_to_do(
+    check: str, grade: Grade, facts: Callable[[], DoctorFacts]
+) -> None:
+    [found] = not_well(facts())
+    assert (found.check, found.grade) == (check, grade)
+    assert found.found
+    assert found.meaning
+    assert found.action
+
+
+def test_another_storage_driver() -> None:
+    assert [each.check for each in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
+
+
+def test_what_only_the_engine_knows_is_left_out_while_it_does_not_answer() -> None:
+    found = judge(replace(WELL, engine=EngineFacts("unix:///x", trouble="no Docker Engine answers at unix:///x")))
+    checks = [each.check for each in found]
+    assert [each.check for each in found if each.grade is P] == ["engine"]
+    assert "store" in checks
+    assert "guard" in checks
+    assert "seccomp" not in checks
+    assert "disk (engine)" not in checks
+
+
+def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
+    far = replace(engine(address="tcp://far:2376", file_system="", mount_options=()), local=False)
+    checks = {each.check: each for each in judge(far)}
+    assert checks["host"].grade is W
+    assert "run this on its host" in checks["disk-quota"].action
+    assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket"} & set(checks)
+
+
+def test_a_store_that_is_new_or_will_be_migrated_is_well() -> None:
+    assert not not_well(store(schema=""))
+    assert not not_well(store(schema="0003"))
