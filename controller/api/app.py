@@ -17,6 +17,7 @@ from controller.api import (
     exec_routes,
     file_routes,
     health_routes,
+    inspect_routes,
     kind_routes,
     openapi,
     patch_routes,
@@ -72,6 +73,7 @@ def create_app(
             app.include_router(port_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
             app.include_router(detached_routes.router(kind, services))
+            app.include_router(inspect_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))

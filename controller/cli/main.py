@@ -26,6 +26,7 @@ COMMANDS = {
     "events": "Show what happened, newest last.",
     "top": "Show what sandboxes use now: CPU, memory, network, disk, processes.",
     "why": "Show why a sandbox is as it is, and what it waits for.",
+    "inspect": "Show the container of a sandbox as the engine tells of it.",
     "attest": "Read a sandbox from inside, and compare it with its security level.",
     "logs": "Show the log of a sandbox.",
     "run": "Run a command in a box of its own.",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from controller.client import detached
 from controller.client import exec as exec_
@@ -115,6 +116,11 @@ class Sandbox:
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,
         )
+
+    def inspect(self) -> Mapping[str, Any]:
+        """Its container in the engine's own words, and the record of it, as the API has them."""
+        found: Mapping[str, Any] = self.connection.get(f"{self.path}/inspect")
+        return found
 
     def execs(self) -> Sequence[DetachedExec]:
         """The detached commands that are known, oldest first."""

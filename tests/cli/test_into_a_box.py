@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from controller.api.server import ApiServer
@@ -17,7 +18,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.outcome import Ok
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
-from tests.helpers_api import World, make_world
+from tests.helpers_api import QUICKSTART, World, make_world
 
 Run = Callable[..., Result]
 
@@ -46,7 +47,9 @@ def _run_box(world: World, engine: FakeEngine) -> None:
     obj = world.sandbox()
     name = container_name(obj.name, obj.uid)
     command = ("sh", "-c", "echo hello; echo oops >&2; sleep 60")
-    config = ContainerConfig(TINY, name, Limits(500, 64 << 20, 64), obj.name, command=command)
+    config = ContainerConfig(
+        TINY, name, Limits(500, 64 << 20, 64), obj.name, command=command, env=(("TOKEN", "s3cret"),)
+    )
     labels = container_labels(
         instance="i-1",
         uid=obj.uid,
@@ -166,3 +169,16 @@ def test_what_can_not_go_with_letting_go_is_said(paddock: Run) -> None:
     assert "takes no -i and no -t" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
     assert "goes with no other option" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
     assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
+
+
+def test_a_container_is_inspected_without_the_values_of_its_variables(paddock: Run, boxed: World) -> None:
+    for form in ("yaml", "json"):
+        done = paddock("inspect", "quickstart", "-o", form)
+        assert done.exit_code == 0, done.stderr
+        found = yaml.safe_load(done.stdout)
+        assert found["container"]["Config"]["Env"] == ["TOKEN=(hidden)"]
+        assert found["container"]["State"]["Running"] is True
+        assert found["instance"] is None, "nothing is recorded in this world"
+        assert "s3cret" not in done.stdout
+    boxed.apply(QUICKSTART.replace("name: quickstart", "name: other"))
+    assert yaml.safe_load(paddock("inspect", "other").stdout)["container"] is None
