@@ -60,6 +60,7 @@ from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
+from controller.service.trace import Traces
 from controller.service.watch import Watches
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -108,7 +109,7 @@ class Daemon:
         self._stack.close()
 
     def _assemble(self, undo: ExitStack) -> None:
-        settings, clock, alarm = self._settings, SystemClock(), Alarm()
+        settings, clock, alarm, traces = self._settings, SystemClock(), Alarm(), Traces()
         _make_state_folder(settings.state_dir)
         registry = new_registry(VERSION)
         meter = PrometheusMeter(registry)
@@ -135,7 +136,7 @@ class Daemon:
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
-        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held)
+        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
         prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
@@ -149,7 +150,7 @@ class Daemon:
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
-        activity, cpu = ActivityLog(clock), CgroupUsage()  # not the scrape's: each reading lets go of all others
+        activity, cpu, files = ActivityLog(clock), CgroupUsage(), CgroupUsage()  # a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
@@ -167,7 +168,6 @@ class Daemon:
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
         )
-        files = CgroupUsage()
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
         undo.callback(usage.close)
@@ -192,10 +192,9 @@ class Daemon:
             resync_seconds=settings.resync_seconds,
             periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
         )
-        ages = workers.ages_seconds
-        meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), queue="sandbox")
-        longest = "paddock_workqueue_longest_running_processor_seconds"
-        meter.watch(longest, lambda: max(ages(), default=0.0), queue="sandbox")
+        ages, queue = workers.ages_seconds, {"queue": "sandbox"}
+        meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
+        meter.watch("paddock_workqueue_longest_running_processor_seconds", lambda: max(ages(), default=0.0), **queue)
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
         for collector in (
             ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
@@ -230,6 +229,7 @@ class Daemon:
             in_use=activity,
             exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
             samples=samples.now,
+            traces=traces,
             files=engine.files,
             ports=engine.ports,
             connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),

@@ -11,11 +11,13 @@ from controller.api import (
     auth_routes,
     backup_routes,
     box_routes,
+    detached_routes,
     diff_routes,
     errors,
     exec_routes,
     file_routes,
     health_routes,
+    inspect_routes,
     kind_routes,
     openapi,
     patch_routes,
@@ -27,6 +29,7 @@ from controller.api import (
 from controller.api.authenticate import Authenticate, Who, in_process
 from controller.api.authorise import authorise
 from controller.api.middleware import BodyLimit, RequestMetrics
+from controller.api.trace import Trace
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
@@ -69,6 +72,8 @@ def create_app(
             app.include_router(box_routes.router(kind, services))
             app.include_router(port_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
+            app.include_router(detached_routes.router(kind, services))
+            app.include_router(inspect_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))
@@ -78,4 +83,5 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
+    app.add_middleware(Trace)
     return app

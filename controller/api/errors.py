@@ -6,8 +6,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from controller.api.trace import HEADER, SCOPE_KEY
 from controller.service import wire
 from controller.service.errors import BadRequest, ServiceError
+from controller.service.trace import tracing
 
 _log = structlog.get_logger("paddock.api")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "GET"}}
@@ -53,5 +55,8 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     """A defect of ours: the details are for the log, not for the client."""
-    _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
-    return JSONResponse(wire.status("InternalError", 500, "Paddock failed on this; the daemon's log says why"), 500)
+    trace = str(request.scope.get(SCOPE_KEY, ""))
+    with tracing(trace):
+        _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+    told = wire.status("InternalError", 500, "Paddock failed on this; the daemon's log says why")
+    return JSONResponse(told, 500, {HEADER: trace})

@@ -29,8 +29,17 @@ class Workers:
     """
 
     def __init__(
-        self, engine: Engine, meter: Meter, *, threads: int, wake: Wake, may_act: Callable[[], bool] = lambda: True
+        self,
+        engine: Engine,
+        meter: Meter,
+        *,
+        threads: int,
+        wake: Wake,
+        may_act: Callable[[], bool] = lambda: True,
+        trace: Callable[[str, int], str] = lambda _uid, _generation: "",
     ) -> None:
+        """`trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known."""
+        self._trace = trace
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._express = ThreadPoolExecutor(_FOR_URGENT, thread_name_prefix="express")
@@ -98,7 +107,9 @@ class Workers:
             waited = begun - self._running[group.ref.uid]
         self._publish()
         self._meter.observe("paddock_workqueue_queue_duration_seconds", waited, queue=_QUEUE)
-        result = self._work(group)
+        trace = self._trace(group.ref.uid, group.generation)
+        with structlog.contextvars.bound_contextvars(**({"trace_id": trace} if trace else {})):
+            result = self._work(group)
         with self._lock:
             self._active -= 1
             del self._running[group.ref.uid]

@@ -15,17 +15,20 @@ from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
 from controller.service.backup import Backup
 from controller.service.claims import Claims
+from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
+from controller.service.inspect import Inspections
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.previous import PreviousLogs
 from controller.service.sources.all import make_sources
 from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
+from controller.service.trace import Traces, traced
 from controller.service.usage import LastSamples, Usages
 from controller.service.use import NoLoop, Used
 from controller.service.watch import Watches
@@ -42,6 +45,8 @@ class Services:
     objects: Objects
     into_box: IntoBox
     previous: PreviousLogs
+    detached: Detached
+    inspections: Inspections
     files: BoxFiles
     forward: Forward
     diff: Diff
@@ -78,6 +83,7 @@ def make_services(
     ports: Ports | None = None,
     connections: PortLimits | None = None,
     samples: LastSamples | None = None,
+    traces: Traces | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -86,10 +92,11 @@ def make_services(
     `policy` is the operator's, to which the host's facts are added.
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
+    `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = auditing(announcing(store, watches.notify), clock)
+    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -124,6 +131,8 @@ def make_services(
         into_box=into_box,
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
+        inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
+        detached=Detached(objects=objects, into_box=into_box, clock=clock),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

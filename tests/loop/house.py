@@ -27,6 +27,7 @@ from controller.policy.levels import Policy
 from controller.ports import Meter, NullMeter, Transaction
 from controller.service.apply import Source
 from controller.service.services import Services, make_services
+from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -127,6 +128,7 @@ class House:
             new_uid=self._new_uid,
             snapshot=lambda: self.turn.last,
             in_use=self.activity,
+            traces=self.traces,
         )
 
     def _new_uid(self) -> str:
@@ -140,7 +142,8 @@ class House:
         self.fuse = Fuse()
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
-        self._workers = Workers(engine, self._meter, threads=self._threads, wake=self._idle.set)
+        self.traces = Traces()
+        self._workers = Workers(engine, self._meter, threads=self._threads, wake=self._idle.set, trace=self.traces.of)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
         self.services = self.services_over(self.store)

@@ -1,0 +1,32 @@
+"""Around every request: its trace id, taken from the caller's `traceparent` or made, and given back."""
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.service.trace import trace_of, tracing
+
+HEADER = "X-Trace-Id"
+SCOPE_KEY = "paddock.trace"  # for what runs outside of the middleware: the answer to a defect of ours
+_BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+
+
+class Trace:
+    """Every log line of the request bears the id as `trace_id`, and every answer names it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        trace = scope[SCOPE_KEY] = trace_of(Headers(scope=scope).getlist("traceparent"))
+
+        async def named(message: Message) -> None:
+            if message["type"] in _BEGINNINGS:
+                message.setdefault("headers", [])
+                MutableHeaders(scope=message)[HEADER] = trace
+            await send(message)
+
+        with tracing(trace):
+            await self._app(scope, receive, named)

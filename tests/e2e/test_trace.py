@@ -1,0 +1,43 @@
+"""A trace id goes from a caller's request to the engine calls that it led to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.daemon import RunningDaemon, running, wait_for
+
+pytestmark = pytest.mark.docker
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: box}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+API = "http://paddock/apis/paddock/v1alpha1"
+
+
+def test_from_the_request_to_the_engine(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(daemon.socket)), timeout=60) as client:
+            parent = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+            body = {"documents": [{"file": "box.yaml", "text": BOX}]}
+            made = client.post(f"{API}/apply", json=body, headers=parent)
+            assert (made.status_code, made.headers["X-Trace-Id"]) == (200, TRACE)
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
+            deleted = client.delete(f"{API}/namespaces/default/sandboxes/box").headers["X-Trace-Id"]
+        wait_for("the box is gone", lambda: not daemon.get("box"))
+        told = [(each["event"], each.get("action", "").split()[0:1], each.get("trace_id")) for each in _lines(daemon)]
+    assert ("created", [], TRACE) in told
+    assert {trace for event, _, trace in told if event == "done"} == {TRACE, deleted}
+    for verb, trace in (("create", TRACE), ("start", TRACE), ("remove", deleted)):
+        assert ("done", [verb], trace) in told
+
+
+def _lines(daemon: RunningDaemon) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in daemon.log if line.startswith("{")]

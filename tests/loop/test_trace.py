@@ -1,0 +1,76 @@
+"""What the loop does for a request bears the request's trace id in the log."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from controller.service.apply import Source
+from controller.service.trace import tracing
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    capture = structlog.testing.LogCapture()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    yield capture.entries
+    structlog.reset_defaults()
+
+
+def done(lines: list[Any]) -> list[tuple[str, str]]:
+    """(verb, trace id) of each action that was carried out since this was asked last."""
+    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "done"]
+    lines.clear()
+    return found
+
+
+def test_actions_bear_the_id_of_the_request_that_wanted_them(house: House, lines: list[Any]) -> None:
+    with tracing("first"):
+        house.apply("a")
+    with tracing("second"):
+        house.apply("b")
+    house.settle()
+    made = done(lines)
+    assert {trace for _, trace in made} == {"first", "second"}
+    assert {verb for verb, trace in made if trace == "first"} == {verb for verb, trace in made if trace == "second"}
+    with tracing("third"):
+        house.apply("a", template={"image": "other:1"})
+        house.apply("b")  # as it is: this changes nothing
+    house.settle()
+    assert {trace for _, trace in done(lines)} == {"third"}
+    with tracing("fourth"):
+        house.delete("b")
+    house.settle()
+    assert {trace for _, trace in done(lines)} == {"fourth"}
+
+
+def test_a_dry_run_leaves_no_id(house: House, lines: list[Any]) -> None:
+    with tracing("first"):
+        house.apply("a")
+    with tracing("second"):
+        labelled = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Sandbox",
+            "metadata": {"name": "a", "labels": {"x": "y"}},
+        }
+        labelled["spec"] = {"template": {"image": TINY, "command": ["sleep", "1000000"]}}
+        house.services.apply.apply([Source("test", json.dumps(labelled))], dry_run=True)
+    house.settle()
+    assert {trace for _, trace in done(lines)} == {"first"}
+
+
+def test_what_goes_back_to_no_request_has_none(house: House, lines: list[Any]) -> None:
+    house.apply("a")
+    house.settle()
+    assert {trace for _, trace in done(lines)} == {""}

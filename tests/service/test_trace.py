@@ -1,0 +1,44 @@
+"""Which trace id a request has, and how long ids are kept."""
+
+import pytest
+
+from controller.service.trace import Traces, trace_of
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    "given", [f"00-{TRACE}-{PARENT}-01", f" 00-{TRACE}-{PARENT}-00 ", f"cc-{TRACE}-{PARENT}-01-what"]
+)
+def test_a_callers_id_is_taken(given: str) -> None:
+    assert trace_of([given]) == TRACE
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        [""],
+        [f"00-{TRACE}-{PARENT}-01"] * 2,
+        [f"00-{TRACE}-{PARENT}-01-more"],
+        [f"ff-{TRACE}-{PARENT}-01"],
+        [f"00-{'0' * 32}-{PARENT}-01"],
+        [f"00-{TRACE}-{'0' * 16}-01"],
+        [f"00-{TRACE.upper()}-{PARENT}-01"],
+        [f"00-{TRACE}-{PARENT}"],
+        [f"00-{TRACE}\n-{PARENT}-01"],
+    ],
+)
+def test_what_is_not_well_formed_is_replaced_by_an_id_of_our_own(given: list[str]) -> None:
+    made = trace_of(given)
+    assert len(made) == 32
+    assert int(made, 16)
+    assert made not in (TRACE, trace_of(given))
+
+
+def test_the_oldest_ids_go_first() -> None:
+    traces = Traces(most=2)
+    for uid in ("a", "b", "a", "c"):
+        traces.keep(uid, 1, f"id of {uid}")
+    assert [traces.of(uid, 1) for uid in "abc"] == ["id of a", "", "id of c"]
+    assert traces.of("a", 2) == ""
