@@ -129,11 +129,9 @@ class ExecStream(ChunkStream, Protocol):
 
     def resize(self, rows: int, columns: int) -> None:
         """Give its terminal a size."""
-        ...
 
     def signal(self, name: str) -> None:
         """Send a signal, such as `INT`, to its process group."""
-        ...
 
 
 class Streams(Protocol):
@@ -150,6 +148,9 @@ class Streams(Protocol):
         timestamps: bool = False,
     ) -> ChunkStream:
         """Log output; closing the iterator frees the connection. `tail` counts before `until` cuts."""
+
+    def inspect(self, container_id: str) -> Mapping[str, Any]:
+        """A container of ours in the engine's own words."""
 
     def exec(
         self,

@@ -11,11 +11,13 @@ from controller.api import (
     auth_routes,
     backup_routes,
     box_routes,
+    detached_routes,
     diff_routes,
     errors,
     exec_routes,
     file_routes,
     health_routes,
+    inspect_routes,
     kind_routes,
     openapi,
     patch_routes,
@@ -70,6 +72,8 @@ def create_app(
             app.include_router(box_routes.router(kind, services))
             app.include_router(port_routes.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
+            app.include_router(detached_routes.router(kind, services))
+            app.include_router(inspect_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from controller.api.paths import PREFIX
 from controller.kinds.access import Ask, Verb
@@ -18,6 +18,7 @@ from controller.service.audit import Recorder
 
 _SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
+_COMMANDS = ("exec", "execs")
 _MOST_LETTERS = 256
 _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
@@ -47,14 +48,25 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         asked = ask(connection)
         access.require(asked, registry)
         if is_work(asked):
-            await run_in_threadpool(recorder.used, asked, _words(connection))
+            await run_in_threadpool(recorder.used, asked, _words(await _command(connection, asked)))
 
     return check
 
 
-def _words(connection: HTTPConnection) -> dict[str, Any]:
+async def _command(connection: HTTPConnection, asked: Ask) -> list[str]:
+    """The command that is asked for, in the query or the body; empty where there is none."""
+    if asked.verb != "use" or asked.sub not in _COMMANDS or not isinstance(connection, Request):
+        return connection.query_params.getlist("command")
+    try:
+        body = await connection.json()  # read before, for its route: it is kept
+    except ValueError:
+        return []
+    command = body.get("command") if isinstance(body, dict) else None
+    return [str(each) for each in command] if isinstance(command, list) else []
+
+
+def _words(command: list[str]) -> dict[str, Any]:
     """What is told of a command: the program, and nothing that may be secret."""
-    command = connection.query_params.getlist("command")
     return {"program": command[0][:_MOST_LETTERS], "arguments": len(command) - 1} if command else {}
 
 

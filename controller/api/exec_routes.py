@@ -26,7 +26,7 @@ _ANSWERS = models.failures(
     errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
 )
 _Encoding = Literal["utf-8", "base64"]
-_Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
 
 
 class ExecRequest(BaseModel):
@@ -37,9 +37,9 @@ class ExecRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    command: Annotated[list[_Text], Field(min_length=1, max_length=4096)]
-    env: Annotated[dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], _Text], Field(max_length=4096)] = {}
-    workingDir: _Text = ""
+    command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
+    env: Annotated[dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text], Field(max_length=4096)] = {}
+    workingDir: Text = ""
     stdin: str = ""
     encoding: _Encoding = "utf-8"
     timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None

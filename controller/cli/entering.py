@@ -7,6 +7,7 @@ import click
 from controller.cli.carrying import INTERRUPTED, carry
 from controller.cli.client import connect
 from controller.cli.errors import Misused
+from controller.cli.output import say
 from controller.cli.progress import waiting_for
 from controller.cli.terminal import is_terminal
 from controller.client.sandbox import Sandbox
@@ -36,3 +37,20 @@ def enter(
             return carry(running, with_stdin=with_stdin, tty=tty)
         except KeyboardInterrupt:
             return INTERRUPTED
+
+
+def let_go(
+    ctx: click.Context,
+    namespace: str,
+    name: str,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> None:
+    """Start a command that goes on by itself; prints its ID."""
+    box = Sandbox(connect(ctx), namespace, name)
+    with waiting_for(f"sandbox/{name}"):
+        begun = box.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
+    say(begun.id)

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from controller.client.detached import DetachedExec
     from controller.client.errors import ClientError, Refused, TimeIsOver, Unreachable
     from controller.client.exec import Completed, Output, Running
     from controller.client.files import FileInfo, Files
@@ -27,6 +28,7 @@ _WHERE = {
     "PortConnection": "ports",
     "ClientError": "errors",
     "Completed": "exec",
+    "DetachedExec": "detached",
     "Output": "exec",
     "Paddock": "paddock",
     "Refused": "errors",
@@ -38,6 +40,7 @@ _WHERE = {
 __all__ = [
     "ClientError",
     "Completed",
+    "DetachedExec",
     "FileInfo",
     "Files",
     "Forwarding",

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from controller.client import detached
 from controller.client import exec as exec_
 from controller.client.connection import Connection, segment
+from controller.client.detached import DetachedExec
 from controller.client.exec import Completed, Running
 from controller.client.files import Files
 from controller.client.ports import Forwarding, PortConnection
@@ -92,6 +95,44 @@ class Sandbox:
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,
         )
+
+    def detach(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        timeout_seconds: float | None = None,
+    ) -> DetachedExec:
+        """Start a command that goes on without this program; without `timeout_seconds` the daemon's own limit holds.
+
+        It ends with its box, and with the daemon, which knows none of them after a restart.
+        """
+        return detached.start(
+            self.connection,
+            self.path,
+            command,
+            env=env,
+            working_dir=working_dir,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def inspect(self) -> Mapping[str, Any]:
+        """Its container in the engine's own words, and the record of it, as the API has them."""
+        found: Mapping[str, Any] = self.connection.get(f"{self.path}/inspect")
+        return found
+
+    def execs(self) -> Sequence[DetachedExec]:
+        """The detached commands that are known, oldest first."""
+        return detached.every(self.connection, self.path)
+
+    def exec_log(self, id_: str) -> bytes:
+        """What a detached command has written so far; of much the head and the tail."""
+        return detached.log(self.connection, self.path, id_)
+
+    def kill_exec(self, id_: str) -> DetachedExec:
+        """Kill all processes of a detached command. Its log can still be read."""
+        return detached.kill(self.connection, self.path, id_)
 
     @contextmanager
     def logs(

@@ -95,6 +95,9 @@ class DockerStreams:
         _pump(wire, stream.queue, patience_seconds=None, last=tuple, left=lambda: None)
         return stream
 
+    def inspect(self, container_id: str) -> Mapping[str, Any]:
+        return self._inspect(container_id)
+
     def exec(
         self,
         container_id: str,

@@ -15,11 +15,13 @@ from controller.service.attest import Attest
 from controller.service.audit import Recorder, auditing
 from controller.service.backup import Backup
 from controller.service.claims import Claims
+from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.escapes import Escapes
 from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
+from controller.service.inspect import Inspections
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.previous import PreviousLogs
@@ -43,6 +45,8 @@ class Services:
     objects: Objects
     into_box: IntoBox
     previous: PreviousLogs
+    detached: Detached
+    inspections: Inspections
     files: BoxFiles
     forward: Forward
     diff: Diff
@@ -127,6 +131,8 @@ def make_services(
         into_box=into_box,
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
+        inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
+        detached=Detached(objects=objects, into_box=into_box, clock=clock),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

@@ -42,6 +42,13 @@ CHECKS = [
 ]
 API = "/apis/paddock/v1alpha1"
 ALIKE = {f"{API}/{each}" for each in ("hosts", "instances", "securityprofiles")}  # as events, with fewer parameters
+_EXEC = f"{API}/namespaces/{{namespace}}/sandboxes/{{name}}/execs/{{id}}"
+ALIKE |= {
+    _EXEC,
+    f"{_EXEC}/log",
+    f"{_EXEC}/kill",
+    f"{API}/namespaces/{{namespace}}/sandboxes/{{name}}/inspect",
+}  # as files and why, by one more name
 
 
 @pytest.fixture

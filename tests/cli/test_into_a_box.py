@@ -1,9 +1,11 @@
 """`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from controller.api.server import ApiServer
@@ -16,7 +18,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.outcome import Ok
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
-from tests.helpers_api import World, make_world
+from tests.helpers_api import QUICKSTART, World, make_world
 
 Run = Callable[..., Result]
 
@@ -45,7 +47,9 @@ def _run_box(world: World, engine: FakeEngine) -> None:
     obj = world.sandbox()
     name = container_name(obj.name, obj.uid)
     command = ("sh", "-c", "echo hello; echo oops >&2; sleep 60")
-    config = ContainerConfig(TINY, name, Limits(500, 64 << 20, 64), obj.name, command=command)
+    config = ContainerConfig(
+        TINY, name, Limits(500, 64 << 20, 64), obj.name, command=command, env=(("TOKEN", "s3cret"),)
+    )
     labels = container_labels(
         instance="i-1",
         uid=obj.uid,
@@ -145,3 +149,36 @@ def test_wrong_words(paddock: Run, words: list[str], code: int, said: str) -> No
     done = paddock(*words)
     assert done.exit_code == code
     assert said in done.stderr
+
+
+def test_a_command_that_is_let_go_of_is_found_again(paddock: Run) -> None:
+    assert "No detached commands" in paddock("execs", "quickstart").stderr
+    begun = paddock("exec", "-d", "quickstart", "--", "sh", "-c", "echo out; exit 3")
+    id_ = begun.stdout.strip()
+    assert (begun.exit_code, len(id_)) == (0, 12)
+    deadline = time.monotonic() + 60
+    while "Exited" not in (shown := paddock("execs", "quickstart").stdout):
+        assert time.monotonic() < deadline, shown
+    assert shown.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
+    assert paddock("logs", "quickstart", "--exec", id_).stdout == "out\n"
+    assert f"{id_} has ended already (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
+    assert f'"id": "{id_}"' in paddock("execs", "quickstart", "-o", "json").stdout
+
+
+def test_what_can_not_go_with_letting_go_is_said(paddock: Run) -> None:
+    assert "takes no -i and no -t" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
+    assert "goes with no other option" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
+    assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
+
+
+def test_a_container_is_inspected_without_the_values_of_its_variables(paddock: Run, boxed: World) -> None:
+    for form in ("yaml", "json"):
+        done = paddock("inspect", "quickstart", "-o", form)
+        assert done.exit_code == 0, done.stderr
+        found = yaml.safe_load(done.stdout)
+        assert found["container"]["Config"]["Env"] == ["TOKEN=(hidden)"]
+        assert found["container"]["State"]["Running"] is True
+        assert found["instance"] is None, "nothing is recorded in this world"
+        assert "s3cret" not in done.stdout
+    boxed.apply(QUICKSTART.replace("name: quickstart", "name: other"))
+    assert yaml.safe_load(paddock("inspect", "other").stdout)["container"] is None

@@ -535,6 +535,17 @@ def test_logs_give_the_last_lines(world: World, uid: str) -> None:
     assert b"one" in read_all(world.streams.logs(box.id, timestamps=True))[0]
 
 
+def test_a_container_is_told_of_in_the_engines_own_words(world: World, uid: str) -> None:
+    box = world.running(uid)
+    found = world.streams.inspect(box.id)
+    assert (found["Id"], found["Name"], found["State"]["Running"]) == (box.id, f"/{box.name}", True)
+    assert found["State"]["Pid"] == box.pid
+    assert isinstance(found["Config"]["Env"], list)
+    world.hand.remove(box.name)
+    with pytest.raises(StreamError, match="gone"):
+        world.streams.inspect(box.id)
+
+
 def test_logs_end_where_they_are_cut(world: World, uid: str) -> None:
     box = world.running(uid, command=("sh", "-c", "echo one; exit 0"))
     world.until(lambda: world.state(uid) == "exited")

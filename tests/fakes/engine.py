@@ -501,6 +501,12 @@ class FakeEngine:
         lines = [Chunk(each.stream, f"{at} ".encode() + each.data) if timestamps else each for at, each in kept]
         return Stream(lines, self.open_streams)
 
+    def inspect(self, container_id: str) -> Mapping[str, Any]:
+        box = self._reachable(container_id)
+        env = [f"{name}={value}" for name, value in (box.config.env if box.config else ())]
+        state = {"Status": str(box.state), "Running": box.state is State.RUNNING, "Pid": box.pid}
+        return {"Id": box.id, "Name": f"/{box.name}", "State": state, "Config": {"Env": env, "Labels": box.labels}}
+
     def exec(
         self,
         container_id: str,

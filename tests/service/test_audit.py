@@ -106,6 +106,19 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
     assert world.store.audit.verify().problem == ""
 
 
+def test_of_every_command_the_program_is_told(world: World) -> None:
+    world.apply()
+    world.view.show(world.sandbox())
+    with opened(world), client(world) as root:
+        for door in ("exec", "execs"):
+            path = f"{API}/namespaces/default/sandboxes/quickstart/{door}"
+            assert root.post(path, json={"command": ["/bin/sh", "-c", "secret"]}).is_success
+            root.post(path, json=[door])
+            found = [each for each in world.store.audit.entries() if each.verb == door]
+            assert found[0].detail == {"program": "/bin/sh", "arguments": 2}
+            assert len(found) <= 2
+
+
 def test_asking_for_more_than_is_granted_is_a_refusal(world: World) -> None:
     with opened(world):
         text = token(world, "user", "default", name="eve", images=["other/*"])

@@ -22,6 +22,9 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     metavar="DURATION",
     help="Kill the command after so long (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
+@click.option(
+    "-d", "--detach", is_flag=True, help="Let it go on without this command, and print its ID (see `paddock execs`)."
+)
 @click.pass_context
 def exec_(
     ctx: click.Context,
@@ -33,6 +36,7 @@ def exec_(
     env: Sequence[str],
     workdir: str,
     timeout: float | None,
+    detach: bool,
 ) -> None:
     """Run a command in a sandbox; its exit code becomes that of this command. Ctrl-C and other signals go to it.
 
@@ -40,11 +44,25 @@ def exec_(
     paddock exec quickstart -- python3 -c 'print(6 * 7)'
     echo hello | paddock exec -i quickstart -- cat
     paddock exec -it quickstart -- python3
+    paddock exec -d --timeout 2h quickstart -- python3 train.py
     """
     if any(not each.partition("=")[0] or "=" not in each for each in env):
         raise click.UsageError("--env takes NAME=VALUE")
-    from controller.cli.entering import enter
+    if detach and (with_stdin or tty):
+        raise click.UsageError("--detach lets go of the command: it takes no -i and no -t")
+    from controller.cli.entering import enter, let_go
 
+    if detach:
+        let_go(
+            ctx,
+            namespace or DEFAULT_NAMESPACE,
+            sandbox_name(name),
+            command,
+            env=dict(each.split("=", 1) for each in env),
+            working_dir=workdir,
+            timeout_seconds=timeout,
+        )
+        return
     ctx.exit(
         enter(
             ctx,

@@ -25,6 +25,7 @@ def sandbox_name(text: str) -> str:
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written since: 30s, 10m, 2h.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-p", "--previous", is_flag=True, help="Of the run before: the one that ended last.")
+@click.option("--exec", "exec_id", metavar="ID", help="Of a command that was started with `exec --detach`.")
 @click.pass_context
 def logs_(
     ctx: click.Context,
@@ -35,12 +36,21 @@ def logs_(
     since: float | None,
     timestamps: bool,
     previous: bool,
+    exec_id: str | None,
 ) -> None:
     """Show what a sandbox's first process has written."""
     from controller.client.sandbox import Sandbox
 
     box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     out = sys.stdout.buffer
+    if exec_id is not None:
+        if follow or previous or timestamps or tail is not None or since is not None:
+            raise click.UsageError(
+                "--exec shows all that was kept of the command's output: it goes with no other option"
+            )
+        out.write(box.exec_log(exec_id))
+        out.flush()
+        return
     options = {"follow": follow, "tail": tail, "since_seconds": since, "timestamps": timestamps, "previous": previous}
 
     def warn(text: str) -> None:

@@ -1,0 +1,28 @@
+"""`paddock inspect`."""
+
+import click
+
+from controller.cli.client import connect
+from controller.cli.commands.logs import sandbox_name
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.output import json_text, say, yaml_text
+
+
+@click.command("inspect")
+@click.argument("name")
+@namespace_option
+@click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml"]), default="yaml", show_default=True, help="The form."
+)
+@click.pass_context
+def inspect_(ctx: click.Context, name: str, namespace: str | None, output: str) -> None:
+    """Show a sandbox's container as the engine tells of it, and Paddock's record of it. Values of variables are hidden.
+
+    \b
+    paddock inspect quickstart
+    paddock inspect quickstart -o json
+    """
+    from controller.client.sandbox import Sandbox
+
+    found = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).inspect()
+    say((json_text if output == "json" else yaml_text)(found))

@@ -1,0 +1,72 @@
+"""Commands in a sandbox that outlive their client."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.client.connection import Connection, segment
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedExec:
+    """A command as it was when it was asked for. `state` is Running, Exited, TimedOut, Killed or Lost.
+
+    Times are RFC 3339. `message` says of a lost one why nobody can tell how it ended.
+    """
+
+    id: str
+    command: Sequence[str]
+    state: str
+    started_time: str
+    finished_time: str
+    exit_code: int | None
+    message: str
+    omitted_bytes: int
+
+
+def start(
+    connection: Connection,
+    path: str,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> DetachedExec:
+    """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
+    asked = {
+        "command": list(command),
+        "env": dict(env or {}),
+        "workingDir": working_dir,
+        "timeoutSeconds": timeout_seconds,
+    }
+    return _read(connection.request("POST", f"{path}/execs", json=asked))
+
+
+def every(connection: Connection, path: str) -> Sequence[DetachedExec]:
+    """Those that the daemon knows of, oldest first."""
+    return [_read(each) for each in connection.get(f"{path}/execs")["items"]]
+
+
+def log(connection: Connection, path: str, id_: str) -> bytes:
+    """What one has written so far."""
+    with connection.stream(f"{path}/execs/{segment(id_)}/log", {}) as pieces:
+        return b"".join(pieces)
+
+
+def kill(connection: Connection, path: str, id_: str) -> DetachedExec:
+    """Kill all its processes."""
+    return _read(connection.request("POST", f"{path}/execs/{segment(id_)}/kill"))
+
+
+def _read(found: Mapping[str, Any]) -> DetachedExec:
+    return DetachedExec(
+        id=found["id"],
+        command=tuple(found["command"]),
+        state=found["state"],
+        started_time=found["startedTime"],
+        finished_time=found.get("finishedTime", ""),
+        exit_code=found.get("exitCode"),
+        message=found.get("message", ""),
+        omitted_bytes=found.get("omittedBytes", 0),
+    )

@@ -1,0 +1,180 @@
+"""Commands that outlive their client: their log, their end, their number; and an API that answers beside them all."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.client import Paddock, Refused
+from controller.client.sandbox import Sandbox
+from controller.kinds.registry import Kind, discover
+from controller.ports import Chunk, StreamError
+from controller.service import errors
+from controller.service.detached import Detached
+from controller.service.exec_rules import ExecRules
+from tests.helpers_api import World
+
+BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
+
+
+@pytest.fixture
+def box(served: World) -> World:
+    """The served world with a running sandbox."""
+    served.apply()
+    served.view.show(served.sandbox())
+    return served
+
+
+@pytest.fixture
+def sandbox(box: World) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{box.socket}") as made:
+        yield made.sandbox("quickstart")
+
+
+def holds(condition: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "this never came true"
+        time.sleep(0.01)
+
+
+def kind() -> Kind:
+    found = discover().by_word("sandbox")
+    assert found is not None
+    return found
+
+
+def test_it_goes_on_and_its_log_and_end_are_kept(sandbox: Sandbox, box: World) -> None:
+    go_on = threading.Event()
+
+    def speaks(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"out\n")
+        go_on.wait(30)
+        yield Chunk("stderr", b"err\xff\n")
+        yield Chunk("exit", b"3")
+
+    box.streams.run = speaks
+    begun = sandbox.detach(["a", "b"], env={"A": "1"}, working_dir="/tmp", timeout_seconds=5)
+    assert (begun.state, begun.command, begun.exit_code) == ("Running", ("a", "b"), None)
+    holds(lambda: sandbox.exec_log(begun.id) == b"out\n")
+    go_on.set()
+    holds(lambda: sandbox.execs()[0].state == "Exited")
+    (ended,) = sandbox.execs()
+    assert (ended.id, ended.exit_code, ended.finished_time != "") == (begun.id, 3, True)
+    assert sandbox.exec_log(begun.id) == b"out\nerr\xff\n"
+    assert sandbox.kill_exec(begun.id).state == "Exited", "what has ended is let be"
+    _, asked = box.streams.asked[-1]
+    assert (asked["env"], asked["working_dir"], asked["timeout_seconds"]) == ({"A": "1"}, "/tmp", 5)
+
+
+def test_one_is_killed_and_its_log_stays(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = box.streams.endless
+    begun = sandbox.detach(["a"])
+    holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
+    sandbox.kill_exec(begun.id)
+    assert box.streams.closed.wait(30)
+    holds(lambda: sandbox.execs()[0].state == "Killed")
+    assert sandbox.exec_log(begun.id) == b"first\n"
+
+
+def test_how_it_ended_is_said_also_when_nobody_can_tell(sandbox: Sandbox, box: World) -> None:
+    def breaks(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"x")
+        raise StreamError("the engine went away")
+
+    for run, state, message in (
+        (breaks, "Lost", "the engine went away"),
+        (lambda **_: iter(()), "Lost", "its stream ended before it did"),
+        (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
+    ):
+        box.streams.run = run
+        begun = sandbox.detach(["a"])
+        holds(lambda: sandbox.execs()[-1].state != "Running")
+        ended = sandbox.execs()[-1]
+        assert (ended.id, ended.state, ended.message) == (begun.id, state, message)
+
+
+def test_what_can_not_begin_is_refused_and_leaves_nothing(sandbox: Sandbox, box: World) -> None:
+    def refused(**_: Any) -> Iterator[Chunk]:
+        raise StreamError("no such program")
+
+    box.streams.run = refused
+    with pytest.raises(Refused, match="no such program"):
+        sandbox.detach(["a"])
+    assert sandbox.execs() == []
+    with pytest.raises(Refused, match="no detached command `none`"):
+        sandbox.exec_log("none")
+
+
+def test_of_long_output_head_and_tail_are_kept(sandbox: Sandbox, box: World) -> None:
+    limit = ExecRules().output_bytes
+    box.streams.run = lambda **_: iter((*(Chunk("stdout", b"x" * limit) for _ in range(3)), Chunk("exit", b"0")))
+    sandbox.detach(["a"])
+    holds(lambda: sandbox.execs()[0].state == "Exited")
+    (ended,) = sandbox.execs()
+    assert ended.omitted_bytes == 2 * limit
+    assert f"{2 * limit} bytes left out".encode() in sandbox.exec_log(ended.id)
+
+
+def test_their_number_is_bounded_in_each_box_and_on_the_host(world: World) -> None:
+    for name in ("one", "two"):
+        world.apply(f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {{name: {name}}}, {SPEC}}}")
+        world.view.show(world.sandbox(name))
+    into = world.services.into_box
+    into.rules = ExecRules(per_sandbox=2)
+    detached = Detached(objects=world.services.objects, into_box=into, clock=world.clock, most=3)
+
+    def ids(name: str) -> list[str]:
+        return [each.id for each in detached.list(kind(), "default", name)]
+
+    def start(name: str) -> str:
+        return detached.start(kind(), "default", name, ["a"]).result(30).id
+
+    def ended(name: str) -> bool:
+        return all(each.state == "Exited" for each in detached.list(kind(), "default", name))
+
+    made = []
+    for name in ("one", "one", "one", "two", "two"):
+        made.append(start(name))
+        holds(lambda name=name: ended(name))  # type: ignore[misc]
+    assert ids("one") == made[2:3], "its oldest went for its third, another one for the host's fourth"
+    assert ids("two") == made[3:]
+    world.streams.run = world.streams.endless
+    for _ in range(2):
+        start("one")
+    with pytest.raises(errors.TooManyRequests, match="as many detached commands as it may"):
+        detached.start(kind(), "default", "one", ["a"])
+    world.streams.closed.set()
+
+
+SPEC = "spec: {template: {image: paddock/python:1}}"
+
+
+def test_a_hundred_open_streams_leave_the_api_to_everybody_else(sandbox: Sandbox, box: World) -> None:
+    box.services.into_box._places.most = 1000
+    box.services.into_box.rules = ExecRules(per_sandbox=1000)
+    box.streams.run = box.streams.log = box.streams.endless
+    transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
+        for _ in range(40):
+            sandbox.detach(["a"])
+        running = [sandbox.start(["a"]) for _ in range(40)]
+        for each in running:
+            each.wait_begun()
+        follow = client.build_request("GET", f"{BASE}/quickstart/logs?follow=true")
+        logs = [client.send(follow, stream=True) for _ in range(40)]
+        assert [each.status_code for each in logs] == [200] * 40
+        assert client.get(BASE).status_code == 200
+        assert len(sandbox.execs()) == 40
+        box.streams.run = lambda **_: iter((Chunk("stdout", b"hi"), Chunk("exit", b"0")))
+        assert sandbox.exec(["true"]).stdout == b"hi"
+        assert not box.streams.closed.is_set(), "all of them are still open"
+        box.streams.closed.set()
+        for running_, log in zip(running, logs, strict=True):
+            running_.close()
+            log.close()
+    holds(lambda: all(each.state == "Lost" for each in sandbox.execs()))
