@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # The virtual environment: every package pinned and checked against the hashes of the lock file, then Paddock itself, editable.
 #   deploy/venv.sh          what Paddock needs to run       (requirements.lock)
+#   deploy/venv.sh --copy   the same with Paddock copied into it, so that it needs this checkout no more (deploy/install.sh)
 #   deploy/venv.sh --dev    and what its tests need as well (requirements-dev.lock, which holds all of the other)
 # Settings: PYTHON (the interpreter), PADDOCK_VENV (the folder). Stamps in the folder make a second run a matter of milliseconds.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
+how=(--editable)
 case ${1:-} in
     '') lock=$ROOT/requirements.lock ;;
+    --copy) lock=$ROOT/requirements.lock how=() ;;
     --dev) lock=$ROOT/requirements-dev.lock ;;
-    *) die "unknown argument: $1" "Use: deploy/venv.sh [--dev]" ;;
+    *) die "unknown argument: $1" "Use: deploy/venv.sh [--dev | --copy]" ;;
 esac
 
 venv=$PADDOCK_VENV
@@ -80,8 +83,8 @@ if ! grep -qsxF "$want_lock" "$locked"; then
     rm -f "$project"
 fi
 if [ "$(cat "$project" 2>/dev/null)" != "$want_project" ]; then
-    progress "pip install --editable (Paddock itself)" \
-        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable "$ROOT" ||
+    progress "pip install ${how[*]:+${how[*]} }(Paddock itself)" \
+        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation "${how[@]}" "$ROOT" ||
         die "Paddock itself could not be installed into $venv." "The output above says why."
     printf '%s\n' "$want_project" >"$project"
 fi

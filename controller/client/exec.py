@@ -11,11 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection
 
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
-from controller.client.websocket import json_or_none, open_websocket
+from controller.client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _SIGNAL = 0, 1, 2, 3, 4, 5
@@ -55,7 +54,7 @@ class Running(Iterator[Output]):
     over. Iterating raises ClientError when the connection breaks. Other methods may be called from any thread.
     """
 
-    def __init__(self, websocket: ClientConnection) -> None:
+    def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
         self.exit_code: int | None = None
         self.timed_out = False

@@ -1,12 +1,15 @@
 """WebSockets to the daemon: what an exec and a forwarded port speak over."""
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from websockets.exceptions import InvalidHandshake, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
 from controller.client.connection import full_path
@@ -15,11 +18,79 @@ from controller.client.errors import refusal
 from controller.client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
+_T = TypeVar("_T")
+
+
+class WebSocket:
+    """A connection whose one side may be sent on while the other is received from, each by a thread of its own.
+
+    The library's own threaded client is not used: what it sends, it sends under the lock that receiving needs, and
+    where both sides have filled their buffers (`cat` of a large file) nothing would move any more.
+    """
+
+    def __init__(self, opening: Coroutine[Any, Any, ClientConnection]) -> None:
+        """Raises what `opening` raises."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="websocket", daemon=True)
+        self._thread.start()
+        self._closing, self._asking = threading.Lock(), threading.Lock()
+        self._closed = False
+        try:
+            self._connection = self._do(opening)
+        except BaseException:
+            self._end()
+            raise
+
+    def send(self, data: bytes) -> None:
+        """Send one frame; waits while the other side does not read. Raises ConnectionClosed."""
+        self._do(self._connection.send(data))
+
+    def recv(self) -> bytes | str:
+        """The next frame. Raises ConnectionClosed."""
+        return self._do(self._connection.recv())
+
+    def close(self) -> None:
+        """End it, from any thread; those that send or receive are let go."""
+        with self._closing:
+            if not self._closed:
+                self._do(self._connection.close())
+                self._end()
+
+    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        with self._asking:
+            if self._closed:
+                work.close()
+                raise ConnectionClosedError(None, None)
+            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asked.result()
+        except CancelledError:
+            raise ConnectionClosedError(None, None) from None
+        except BaseException:
+            asked.cancel()
+            raise
+
+    def _end(self) -> None:
+        with self._asking:
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(_let_go(), self._loop)
+        ended.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _let_go() -> None:
+    """Whoever still waits on this loop is told that it is over."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def open_websocket(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
-) -> ClientConnection:
+) -> WebSocket:
     """A WebSocket at `path` (relative to the API version). Raises Unreachable, and Refused where the daemon says no."""
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
@@ -30,13 +101,15 @@ def open_websocket(
     # No pings: a side that waits for its slow reader answers none, and is not dead.
     options |= {"ping_interval": None, "close_timeout": _CLOSE_SECONDS}
     try:
-        # Entered here, and left by whoever closes it: newer versions of the library insist on `with`.
-        opened: ClientConnection = connect(url, sock=sock, proxy=None, **options).__enter__()
+        return WebSocket(_opened(url, sock=sock, proxy=None, **options))
     except InvalidStatus as error:
         raise refusal(json_or_none(error.response.body), error.response.status_code) from error
     except (OSError, InvalidHandshake) as error:
         raise unreachable(server, str(error)) from error
-    return opened
+
+
+async def _opened(url: str, **options: Any) -> ClientConnection:
+    return await connect(url, **options)
 
 
 def json_or_none(body: bytes | bytearray | None) -> Any:

@@ -11,6 +11,7 @@ import structlog
 from controller.loop.alarm import Alarm
 from controller.loop.pressure import LOOK_SECONDS
 from controller.loop.store_figures import STORE_SECONDS, tell_store
+from controller.loop.systemd import ALIVE, READY, STOPPING, notify
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
@@ -75,9 +76,11 @@ class Heartbeat:
         self._jobs.start()
         self._thread.start()
         self._alarm.wake()
+        notify(READY, "STATUS=")
 
     def stop(self) -> None:
         """Plan nothing new, let the engine calls in flight end, and stop watching. Containers are left as they are."""
+        notify(STOPPING)
         self._stopping.set()
         self._alarm.wake()
         self._jobs.stop()
@@ -106,6 +109,7 @@ class Heartbeat:
             if self._stopping.is_set():
                 return
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
+            notify(ALIVE)  # from here: a loop that hangs, or that nothing wakes any more, is what has to be noticed
             self._housekeeping()
             wait = self._one_turn()
             # Never for longer: a clock that was set makes no event, and the schedule goes by it.

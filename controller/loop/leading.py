@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from controller.loop.systemd import ALIVE, READY, notify
 from controller.ports import Lease, Meter, StoreError
 
 _log = structlog.get_logger("paddock.leading")
@@ -23,6 +24,8 @@ def wait_to_lead(lease: Lease, stopping: threading.Event, *, standby: bool = Tru
         if not told:
             _log.info(f"waiting: another daemon ({holder}) acts for this store; this one takes over when it ends")
             told = True
+            notify(READY, "STATUS=waiting: another daemon acts for this store")  # a start must not last so long
+        notify(ALIVE)
         stopping.wait(WAIT_SECONDS)
         try:
             holder = lease.acquire()

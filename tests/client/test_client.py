@@ -1,7 +1,9 @@
 """The Python client against a served API: what a program gets, and how it fails."""
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
+from controller.client.exec import PIECE_BYTES
 from controller.ports import Chunk
 from tests.helpers_api import QUICKSTART, World
 
@@ -73,6 +76,44 @@ def test_output_is_read_as_it_comes_and_leaving_ends_the_command(paddock: Paddoc
         assert next(running) == Output("stdout", b"first\n")
         assert running.exit_code is None
     assert box.streams.closed.wait(30)
+
+
+def test_more_than_any_buffer_holds_goes_both_ways_at_once(paddock: Paddock, box: World) -> None:
+    def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
+        for data in stdin:
+            yield Chunk("stdout", data)
+        yield Chunk("exit", b"0")
+
+    box.streams.run = cat
+    data = os.urandom(1 << 20) * 32
+    with paddock.sandbox("quickstart").start(["cat"], stdin=True) as running:
+        pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+        feeding = threading.Thread(target=running.feed, args=(pieces,))
+        feeding.start()
+        received = b"".join(each.data for each in running)
+        feeding.join()
+    assert (received == data, running.exit_code) == (True, 0)
+
+
+def test_closing_lets_go_of_whoever_waits(paddock: Paddock, box: World) -> None:
+    box.streams.run = box.streams.endless
+    running = paddock.sandbox("quickstart").start(["a"])
+    assert next(running).data == b"first\n"
+    failed: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(running)
+        except ClientError as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    running.close()
+    waiting.join()
+    assert "the connection broke" in str(failed[0])
+    assert not running.write(b"more")
+    running.close()
 
 
 def test_logs(paddock: Paddock, box: World) -> None:

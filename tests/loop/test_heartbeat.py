@@ -1,8 +1,10 @@
 """The thread that turns: it starts and stops cleanly, survives a lost store and a bug, and does what falls due."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +138,21 @@ def test_what_falls_due_is_done(body: Body) -> None:
     assert body.engine.looks[-1] is False
     body.jobs.marks["prune"]()
     assert body.store.ping() == ""
+
+
+def test_a_service_manager_hears_that_it_is_ready_lives_and_stops(
+    body: Body, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        body.heart.start()
+        assert {heard.recv(100) for _ in range(2)} == {b"READY=1\nSTATUS=", b"WATCHDOG=1"}
+        body.alarm.wake()  # as the schedule does every few seconds
+        assert heard.recv(100) == b"WATCHDOG=1"
+        body.heart.stop()
+        said = heard.recv(100)
+        while said == b"WATCHDOG=1":
+            said = heard.recv(100)
+        assert said == b"STOPPING=1"
