@@ -1,6 +1,8 @@
 """POST exec: one answer with all that became of a command; and what a terminal's client sends beside its input."""
 
+import asyncio
 import base64
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +12,9 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import unix_connect as connect_apart
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import unix_connect
 
 from controller.ports import Chunk
@@ -175,18 +180,20 @@ def test_a_client_that_is_gone_is_noticed_though_the_command_takes_no_input(box:
     """Nothing is read from it then: its end shows only when it is written to."""
     command = Steered()
     box.streams.exec = lambda *_, **__: command  # type: ignore[method-assign,assignment]
-    opened = unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a&stdin=true").__enter__()
-    assert opened.recv() == b"\x01"
-    sender = threading.Thread(target=_send_until_gone, args=(opened,), daemon=True)
-    sender.start()
-    assert opened.recv() == b"\x01", "it is looked for"
-    opened.socket.close()
+    asyncio.run(_leave_while_sending(box))
     assert command._over.wait(30)
 
 
-def _send_until_gone(opened: Any) -> None:
-    try:
+async def _leave_while_sending(box: World) -> None:
+    opened = await connect_apart(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a&stdin=true")
+    assert await opened.recv() == b"\x01"
+    sending = asyncio.create_task(_send_until_gone(opened))
+    assert await opened.recv() == b"\x01", "it is looked for"
+    opened.transport.abort()
+    await sending
+
+
+async def _send_until_gone(opened: ClientConnection) -> None:
+    with contextlib.suppress(ConnectionClosed):
         while True:
-            opened.send(b"\x00" + b"x" * 65536)
-    except Exception:  # in whatever way a connection without a socket fails
-        return
+            await opened.send(b"\x00" + b"x" * 65536)

@@ -108,7 +108,7 @@ def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
         (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
         (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
         (["set", "resources", "sb/quickstart"], 2, "--limits="),
-        (["set", "resources", "sb/quickstart", "--limits=disk=1"], 2, "a name of cpu, memory, pids"),
+        (["set", "resources", "sb/quickstart", "--limits=colour=1"], 2, "a name of cpu, memory, pids"),
         (["set", "resources", "sb/quickstart", "--limits=memory=512m"], 1, "write `512Mi`"),
         (["set", "command", "sb/quickstart"], 2, "after `--`"),
         (["set", "env", "sb/quickstart"], 2, "NAME=VALUE"),

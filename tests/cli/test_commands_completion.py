@@ -76,7 +76,7 @@ def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
     assert complete("wait", "-n", "te") == ["team"]
     assert complete("describe", "nothing", "") == []
     assert complete("get", "securityp") == ["securityprofiles"]
-    assert complete("describe", "sp", "") == ["full-isolation"]
+    assert complete("describe", "sp", "") == ["development", "full-isolation"]
     assert complete("delete", "securityp") == []  # it can only be read
 
 

@@ -44,7 +44,7 @@ def test_tables(paddock: Run, box: World) -> None:
         "5m          Warning   Failed    sandbox/quickstart   no image\n"
     )
     assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "4", "16Gi", "1"]
-    assert paddock("get", "sp").stdout.splitlines()[1].split()[:4] == ["full-isolation", "none", "none", "minimal"]
+    assert paddock("get", "sp").stdout.splitlines()[2].split()[:4] == ["full-isolation", "none", "none", "minimal"]
 
 
 def test_every_form(paddock: Run, box: World) -> None:
@@ -110,7 +110,7 @@ def test_a_profile_of_ones_own_cannot_be_applied(paddock: Run, options: list[str
 
 
 def test_what_get_prints_is_refused_with_one_reason(paddock: Run, box: World) -> None:
-    for kind, count in (("ev", 2), ("host", 1), ("inst", 1), ("sp", 1)):
+    for kind, count in (("ev", 2), ("host", 1), ("inst", 1), ("sp", 2)):
         done = paddock("apply", "-f", "-", stdin=paddock("get", kind, "-o", "yaml").stdout)
         assert (done.exit_code, done.stderr.count(" is read-only: ")) == (1, count)
         assert f"{count} problem" in done.stderr
