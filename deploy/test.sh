@@ -12,6 +12,7 @@ if [ "${1:-}" = --bench ]; then
     selection=(-n 0 -s -m bench) # figures are taken one at a time
 elif [ "${1:-}" = --drills ]; then
     shift
+    export PADDOCK_DRILLS=1
     selection=(-n 0 tests/drills) # times to recover, too; the table is printed at the end
 fi
 

@@ -10,7 +10,12 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("paddock")
 
-_NEEDS = {"docker": "PADDOCK_TEST_DOCKER", "postgres": "PADDOCK_TEST_POSTGRES", "bench": "PADDOCK_BENCH"}
+_NEEDS = {
+    "docker": "PADDOCK_TEST_DOCKER",
+    "postgres": "PADDOCK_TEST_POSTGRES",
+    "bench": "PADDOCK_BENCH",
+    "drill": "PADDOCK_DRILLS",
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

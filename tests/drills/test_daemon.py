@@ -13,7 +13,7 @@ from tests.daemon import wait_for
 from tests.drills.conftest import Report
 from tests.drills.site import Site, site
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.timeout(300)]
 _CLOCK = Path(__file__).parents[1] / "lab/clock"
 _HOUR = 3600
 

@@ -12,7 +12,7 @@ from tests.daemon import wait_for
 from tests.drills.conftest import Report
 from tests.drills.site import Site, site
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.timeout(300)]
 
 
 def unknown(place: Site) -> None:

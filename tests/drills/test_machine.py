@@ -27,7 +27,7 @@ from tests.daemon import wait_for
 from tests.drills.site import Site
 from tests.lab.engine import PrivateEngine, private_engine
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(24 * 3600)]
+pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.timeout(24 * 3600)]
 _NAMES = st.sampled_from(["a", "b", "c"])
 _STATES = {"Running": "running", "Suspended": "exited", "Paused": "paused"}
 _QUIET_SECONDS = 120.0

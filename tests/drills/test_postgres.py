@@ -11,7 +11,7 @@ from tests.drills.conftest import Report
 from tests.drills.site import site
 from tests.lab.postgres import postgres
 
-pytestmark = [pytest.mark.docker, pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("how", ["cut", "freeze"])
