@@ -12,6 +12,7 @@ import pytest
 
 from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
 
+CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 pytestmark = pytest.mark.docker
 
 BOX = """
@@ -266,12 +267,14 @@ def test_metrics_show_the_five_figures_of_each_box(daemon: RunningDaemon) -> Non
 
     def seen() -> str:
         text = scrape()
-        return text if "paddock_container_cpu_usage_seconds_total{" in text else ""
+        return text if value(text, "paddock_container_cpu_usage_seconds_total") >= 0 else ""
 
     first = wait_for("usage is exported", seen)
     assert value(first, "paddock_container_memory_working_set_bytes") > 0
     assert value(first, "paddock_container_pids") >= 1
-    assert value(first, "paddock_container_fs_reads_bytes_total") >= 0
+    # With cgroup v1 recent kernels count disk bytes only once a device has a limit; then there is no series, not a 0.
+    counts = "paddock_container_fs_reads_bytes_total{" in first
+    assert value(first, "paddock_container_fs_reads_bytes_total") >= 0 if counts else not CGROUP_2.exists()
     assert value(first, "paddock_container_spec_memory_limit_bytes") == 64 << 20
     spent = value(first, "paddock_container_cpu_usage_seconds_total")
     wait_for("its CPU time grows", lambda: value(scrape(), "paddock_container_cpu_usage_seconds_total") > spent)
