@@ -24,4 +24,5 @@ def test_an_example_runs(tmp_path: Path, path: Path) -> None:
             if each["kind"] == "Sandbox":
                 wanted = {"Suspended": "Suspended"}.get(each["spec"].get("runState", "Running"), "Ready")
                 name = f"sandbox/{each['metadata']['name']}"
-                daemon.paddock("wait", f"--for=condition={wanted}", "--timeout=60s", name)
+                place = each["metadata"].get("namespace", "default")
+                daemon.paddock("wait", "-n", place, f"--for=condition={wanted}", "--timeout=60s", name)
