@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import structlog
 
@@ -351,11 +350,8 @@ def serve(settings: Settings) -> int:
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        signal.signal(number, lambda *_: stopping.set())
     daemon = Daemon(settings, stopping)
     try:
         daemon.start()
@@ -369,7 +365,8 @@ def serve(settings: Settings) -> int:
     metrics = f"{scheme}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
     log.info("serving", version=VERSION, pid=os.getpid(), **doors)
-    stopping.wait()
+    while not stopping.wait(1.0):
+        pass  # a signal that comes just before a wait begins is heeded only when that wait ends: so none is endless
     log.info("stopping")
     daemon.stop()
     log.info("stopped")
