@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says nothing here: the machine is shared, and databases and engines take their time.
 settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("paddock")
+
+# What nohup or a shell's background had this process ignore, everything that it starts would ignore, too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NEEDS = {
     "docker": "PADDOCK_TEST_DOCKER",

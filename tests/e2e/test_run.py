@@ -100,16 +100,4 @@ def test_the_box_of_a_client_that_was_killed_goes_once_it_is_idle(daemon: Runnin
 
 def start(daemon: RunningDaemon, *words: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "controller", *words]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=daemon.environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=_heed_interrupts,
-    )
-
-
-def _heed_interrupts() -> None:
-    """What is started in the background of a shell ignores them, and so would all that it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, cwd=ROOT, env=daemon.environment, stdout=subprocess.PIPE, text=True)
