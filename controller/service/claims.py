@@ -29,10 +29,21 @@ _IN_ONE_GO = 32
 
 
 class Claims:
-    """`snapshot` gives what the loop planned on last, None while there is nothing yet; `facts` are the host's."""
+    """`snapshot` gives what the loop planned on last, None while there is nothing yet; `facts` are the host's.
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], meter: Meter, facts: Facts, clock: Clock) -> None:
+    `policy` is the operator's: the loop's own, so that no box is handed out that the loop would not start.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot | None],
+        meter: Meter,
+        facts: Facts,
+        clock: Clock,
+        policy: Policy | None = None,
+    ) -> None:
         self._snapshot, self._meter, self._facts, self._clock = snapshot, meter, facts, clock
+        self._policy = policy or Policy()
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
         """The new object, with the uid of the member it takes over; the object as it is where there is none to take.
@@ -70,7 +81,7 @@ class Claims:
     ) -> tuple[Instance, Limits] | None:
         """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
         facts = self._facts()
-        policy = Policy(host_cpus=facts.cpus)
+        policy = replace(self._policy, host_cpus=facts.cpus)
         if quota.is_behind(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):

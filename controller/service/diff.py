@@ -69,8 +69,11 @@ class Difference:
 class Diff:
     """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
 
-    def __init__(self, *, apply: Apply, store: Store, clock: Clock, snapshot: LastSnapshot) -> None:
+    def __init__(
+        self, *, apply: Apply, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+    ) -> None:
         self._apply, self._store, self._clock, self._snapshot = apply, store, clock, snapshot
+        self._policy = policy or Policy()
 
     def diff(
         self,
@@ -120,7 +123,7 @@ class Diff:
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
         pools = {each.obj.uid: each for each in self._pools(last, found)}
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        policy = Policy(host_cpus=last.observed.facts.cpus)
+        policy = replace(self._policy, host_cpus=last.observed.facts.cpus)
         created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
         world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
         wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}

@@ -101,7 +101,7 @@ def make_services(
     def facts() -> HostFacts:
         return engine.observe().facts
 
-    claims = Claims(snapshot, meter or NullMeter(), facts, clock)
+    claims = Claims(snapshot, meter or NullMeter(), facts, clock, policy)
     apply = Apply(
         store=store,
         registry=registry,
@@ -134,7 +134,7 @@ def make_services(
         inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
         detached=Detached(objects=objects, into_box=into_box, clock=clock),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
-        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot),
+        diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
         write=Write(
             store=store,

@@ -129,6 +129,7 @@ class House:
             snapshot=lambda: self.turn.last,
             in_use=self.activity,
             traces=self.traces,
+            policy=self.policy,
         )
 
     def _new_uid(self) -> str:

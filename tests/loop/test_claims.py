@@ -11,6 +11,8 @@ from controller.kinds.action import CreateContainer, RenameContainer, UpdateLimi
 from controller.kinds.plan import Plan
 from controller.kinds.quota import Amount
 from controller.plan.quota import held
+from controller.policy.images import ImageRules
+from controller.policy.levels import Policy
 from controller.service import errors
 from controller.service.apply import Source
 from tests.contract.store_worlds import World
@@ -241,3 +243,17 @@ def test_a_used_box_that_a_restored_store_takes_for_warm_is_destroyed(house: Hou
         each.id for one in house.engine.observe().containers.values() for each in one
     }
     assert counts(house)[0] == 1
+
+
+def test_a_box_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: House) -> None:
+    filled(house, 1)
+    house.policy = Policy(images=ImageRules(allowed=("other:*",)))
+    house.daemon()
+    house.turn.run()
+    [member] = [each for each in house.store.instances() if each.role == "warm"]
+    house.refer("a", "t")
+    sandbox = house.get("a")
+    assert sandbox is not None
+    assert sandbox.uid != member.uid
+    house.settle()
+    assert house.condition("a", "Ready").startswith("False")
