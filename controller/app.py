@@ -22,8 +22,7 @@ from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.usage import CgroupUsage
-from controller.kinds.base import Model
-from controller.kinds.registry import Kind, discover
+from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
@@ -48,11 +47,10 @@ from controller.metrics.pools import PoolCollector
 from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
-from controller.policy.admission import Refusal
-from controller.policy.admission import admit as admit_by
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
+from controller.service.admission import admitting
 from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
@@ -146,6 +144,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            grants=settings.profile_grants,
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
@@ -204,12 +203,6 @@ class Daemon:
         ):
             registry.register(collector)
 
-        def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
-            return [(each.field, each.message) for each in refusals]
-
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
 
@@ -218,7 +211,7 @@ class Daemon:
             store=store,
             engine=engine,
             streams=engine.streams,
-            admit=admit,
+            admit=admitting(policy, engine.observe),
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,

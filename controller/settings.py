@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.securityprofile import ProfileGrants
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
@@ -82,6 +83,9 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    profile_grants: ProfileGrants = Field(
+        default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
+    )
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
     )

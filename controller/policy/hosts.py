@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from controller.kinds.sandbox import NetworkSpec
 from controller.policy.admission import Refusal
-from controller.policy.levels import Policy
+from controller.policy.levels import Level
 
 
-def hosts_refused(network: NetworkSpec, level_name: str, policy: Policy) -> Iterator[Refusal]:
+def hosts_refused(network: NetworkSpec, level: Level | None) -> Iterator[Refusal]:
     """Every reason why these names can't be asked for at that level."""
-    level = policy.levels.get(level_name)
     hosts = network.allowed_hosts or ()
     if level is None or not hosts:
         return

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.securityprofile import ProfileGrants
 from controller.policy import seccomp as profiles
 from controller.policy.images import ANY_IMAGE, ImageRules
 
@@ -22,7 +23,7 @@ _LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
 _UNBOUNDED = Limits(0, 0, 0)
 _FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the box
 # Without it the engine lets everybody in a box take the ports below 1024, and the capability would mean nothing.
-_PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
+PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
 _CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
 
 
@@ -33,6 +34,7 @@ class Level:
     `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
     """
 
     name: str
@@ -44,11 +46,13 @@ class Level:
     read_only_root: bool = True
     capabilities: tuple[str, ...] = ()
     seccomp: str = profiles.MINIMAL
-    sysctls: tuple[tuple[str, str], ...] = _PORTS
+    sysctls: tuple[tuple[str, str], ...] = PORTS
     limits: Limits = _LIMITS
     most: Limits = _UNBOUNDED
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
     home: str = "/workspace"
+    no_new_privileges: bool = True
+    base: str = ""
 
 
 def _writable(
@@ -65,7 +69,7 @@ def _writable(
         read_only_root=False,
         capabilities=capabilities,
         seccomp=profiles.STANDARD,
-        sysctls=() if "NET_BIND_SERVICE" in capabilities else _PORTS,
+        sysctls=() if "NET_BIND_SERVICE" in capabilities else PORTS,
         limits=_LARGER,
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
@@ -97,6 +101,8 @@ class Policy:
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `levels` are the built-in ones and the operator's profiles (policy/profiles.py adds those); `grants` is what
+    profiles may have beyond their base.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -105,6 +111,7 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    grants: ProfileGrants = field(default_factory=ProfileGrants)
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""

@@ -7,7 +7,7 @@ them, and a test holds the one against the other for all specs.
 from collections.abc import Iterator
 
 from controller.kinds.container import ContainerConfig, Limits
-from controller.policy.levels import LOWEST_FREE_ID
+from controller.policy.levels import LOWEST_FREE_ID, PORTS
 from controller.policy.seccomp import WIDTH
 
 
@@ -32,7 +32,7 @@ def _wider(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
         yield "security_options"
     if _calls(found.seccomp) > _calls(bound.seccomp):
         yield "seccomp"
-    if not set(bound.sysctls) <= set(found.sysctls) or not set(found.sysctls) <= set(bound.sysctls):
+    if not set(bound.sysctls) <= set(found.sysctls) <= {*bound.sysctls, *PORTS}:
         yield "sysctls"
     if found.runtime != bound.runtime:
         yield "runtime"

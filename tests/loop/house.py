@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from controller.kinds.action import Action
+from controller.kinds.base import Model
 from controller.kinds.instance import Instance
 from controller.kinds.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
-from controller.kinds.registry import discover
+from controller.kinds.registry import Kind, discover
 from controller.loop.activity import ActivityLog
 from controller.loop.leap import Leap
 from controller.loop.prober import Prober
@@ -24,8 +25,10 @@ from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
 from controller.service.apply import Source
+from controller.service.profiles import Profiles
 from controller.service.services import Services, make_services
 from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore
@@ -122,7 +125,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
-            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
+            admit=self._admit,
             clock=self.clock,
             wake=lambda: self.wake(),
             new_uid=self._new_uid,
@@ -131,6 +134,9 @@ class House:
             traces=self.traces,
             policy=self.policy,
         )
+
+    def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
+        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(self.policy, profiles))]
 
     def _new_uid(self) -> str:
         self._uids += 1
