@@ -34,7 +34,7 @@ def takes_effect(kind: str, path: Path) -> Effect:
     profile, recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
     """
     if kind == "SecurityProfile":
-        return "at next start"
+        return "live" if path[:1] == ("defaultLimits",) else "at next start"
     if kind == "SandboxTemplate":
         return "live" if _is_live(path) else "at next start"
     if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):

@@ -1,4 +1,4 @@
-"""What a spec may say of its own confinement: the fields that narrow a security level, and that profiles are made of."""
+"""What a spec may say of its own confinement: what narrows a security level, and profiles are made of."""
 
 from typing import Annotated, Literal
 

@@ -57,7 +57,7 @@ class ProfileGrants(Model):
     capabilities: Annotated[tuple[Capability, ...], Field(max_length=64)] = ()
     seccomp_profile: SeccompName = "minimal"
     network: NetworkMode = "none"
-    lowest_user_id: Annotated[Whole | None, Field(ge=0, lt=1 << 31)] = None
+    lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
     writable_root: Flag = False
     new_privileges: Flag = False
     limits: ProfileLimits = ProfileLimits()

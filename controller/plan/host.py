@@ -16,17 +16,7 @@ from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
-from controller.plan import (
-    egress,
-    preload,
-    pressure,
-    probes,
-    refill,
-    room_for_others,
-    securityprofile,
-    stray_networks,
-    warm,
-)
+from controller.plan import egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
 from controller.plan import pool as pools
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
@@ -42,6 +32,7 @@ from controller.plan.pool_figures import ready_ones, retirements
 from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
+from controller.plan.securityprofile import tell as tell_profiles
 from controller.plan.status import status
 from controller.policy.levels import Policy
 
@@ -63,7 +54,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
-    securityprofile.tell(draft, snapshot, policy, memo)
+    tell_profiles(draft, snapshot, policy, memo)
     for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)

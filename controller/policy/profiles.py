@@ -52,7 +52,7 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
         return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
     bound, made = loosened(base, policy.grants), profile_level(spec, base)
     wide = (Refusal(each.field, f"{each.message}{_GRANTED}") for each in beyond(bound, spec))
-    return (*wide, *_repeated(spec), *_ids(spec, made, bound), *_limits(spec, made, bound), *_folders(spec, made, base))
+    return (*wide, *_repeated(spec), *_ids(spec, made, bound), *_limits(made, bound), *_folders(spec, made, base))
 
 
 def loosened(base: Level, grants: ProfileGrants) -> Level:
@@ -131,7 +131,7 @@ def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refus
         yield Refusal(field, f"{words}; name a `defaultUser: uid:gid` from there up")
 
 
-def _limits(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
+def _limits(made: Level, bound: Level) -> Iterator[Refusal]:
     for name, field, shown in _LIMITS:
         most, widest, default = getattr(made.most, field), getattr(bound.most, field), getattr(made.limits, field)
         if widest and most > widest:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from controller.service.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "specs/securityprofile").glob("*.yaml"))
 GRANTS = ProfileGrants(capabilities=("NET_RAW",))
 
 
@@ -133,6 +135,18 @@ def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: House) -> Non
     assert accepted(house) == "False Refused"
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_are_accepted(house: House, path: Path) -> None:
+    made = house.services.apply.apply([Source(path.name, path.read_text())])
+    house.settle()
+    names = [each.obj.name for each in made if each.kind.name == "SecurityProfile"]
+    for name in names:
+        (found,) = stored(house, name).status["conditions"]
+        assert (found["status"], found["observedGeneration"]) == ("True", 1)
+    boxes = [each.obj.name for each in made if each.kind.name == "Sandbox"]
+    assert [house.condition(each, "Accepted") for each in boxes] == ["True Accepted"] * len(boxes)
+
+
 @pytest.mark.parametrize("name", ["full-isolation", "development", "build", "production"])
 def test_built_in_profiles_are_nobodys(house: House, name: str) -> None:
     kind = discover().by_word("sp")
@@ -185,7 +199,7 @@ def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(house: House) -> N
     (found,) = house.services.diff.diff([Source("test", changed)], plan=True)
     assert [str(each.ref) for each in found.forecasts] == ["sandbox/default/a"]
     (told,) = found.changes
-    assert (told.field, told.effect) == ("spec.defaultLimits", "at next start")
+    assert (told.field, told.effect) == ("spec.defaultLimits", "live")
     assert [type(each).__name__ for each in found.forecasts[0].actions] == ["UpdateLimits"]
     house.services.apply.apply([Source("test", changed)])
     house.settle()
