@@ -21,6 +21,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
+from controller.engine.packages import read_package_hosts
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -52,6 +53,7 @@ from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
+from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
 from controller.service.exec_rules import ExecRules
@@ -142,10 +144,14 @@ class Daemon:
         undo.callback(prober.stop)
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
+        packages = read_package_hosts(settings.package_sources)
         policy = Policy(
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            local_network=settings.local_network,
+            levels=with_packages((*packages.hosts, *settings.package_hosts)),
+            packages_left_out=packages.left_out,
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)

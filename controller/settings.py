@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.sandbox import HostName
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
@@ -92,6 +93,17 @@ class Settings(BaseSettings):
     network_range: IPv4Network = Field(
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+    )
+    package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
+        default=("pip", "npm", "apt"),
+        description="the tools of this host whose configured package hosts sandboxes of level build may reach",
+    )
+    package_hosts: tuple[HostName, ...] = Field(
+        default=(), max_length=96, description="host names that they may reach besides; `*.` may stand in front"
+    )
+    local_network: bool = Field(
+        default=False,
+        description="sandboxes of level production may ask for the local network (private ranges), too",
     )
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"

@@ -114,9 +114,11 @@ class NetworkSpec(Model):
     """What it may reach beyond itself, by name. Left out: what its security level lets through unasked.
 
     `*.` in front stands for one label or more. Changed while it runs; open connections are cut by that.
+    `localNetwork` lets a sandbox of a level with the Internet into private ranges, too, where the operator allows it.
     """
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+    local_network: Literal["Blocked", "Allowed"] = "Blocked"
 
 
 class Lifecycle(Model):

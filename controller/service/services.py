@@ -113,7 +113,7 @@ def make_services(
         facts=facts,
         meter=meter,
     )
-    sources = make_sources(store, engine, snapshot)
+    sources = make_sources(store, engine, snapshot, policy)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     into_box = IntoBox(
