@@ -49,7 +49,6 @@ from controller.metrics.pools import PoolCollector
 from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
-from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
@@ -144,15 +143,13 @@ class Daemon:
         undo.callback(prober.stop)
         lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
         undo.callback(lineage.close)
-        packages = read_package_hosts(settings.package_sources)
         policy = Policy(
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
             local_network=settings.local_network,
-            levels=with_packages((*packages.hosts, *settings.package_hosts)),
-            packages_left_out=packages.left_out,
         )
+        policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu, files = ActivityLog(clock), CgroupUsage(), CgroupUsage()  # a reading lets go of all others
@@ -213,8 +210,7 @@ class Daemon:
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
             now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
-            return [(each.field, each.message) for each in refusals]
+            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]

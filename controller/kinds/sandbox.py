@@ -114,7 +114,6 @@ class NetworkSpec(Model):
     """What it may reach beyond itself, by name. Left out: what its security level lets through unasked.
 
     `*.` in front stands for one label or more. Changed while it runs; open connections are cut by that.
-    `localNetwork` lets a sandbox of a level with the Internet into private ranges, too, where the operator allows it.
     """
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None

@@ -11,6 +11,7 @@ from controller.kinds.labels import container_labels
 from controller.kinds.meta import Condition
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.plan import egress
+from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.stopping import ALIVE
 from controller.policy.bridge import Open
@@ -37,7 +38,7 @@ def attend(case: Case, decision: Decision) -> Decision:
         return Decision(case.memory if isinstance(first, CreateContainer) else decision.memory, *lacking)
     if not case.around.subnet:
         return decision
-    memory = replace(decision.memory, subnet=case.around.subnet)
+    memory = altered(decision.memory, subnet=case.around.subnet)
     if not _differs(case, wanted):
         return replace(decision, memory=memory)
     before, after = decision.actions[: joins[0]], decision.actions[joins[0] :]

@@ -6,8 +6,9 @@ What it may not reach (this host, special and private ranges, other sandboxes) i
 name: the rules are in force before there is any bridge of that name.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from controller.kinds.container import ContainerConfig
 from controller.kinds.labels import local_name, public_name
 from controller.kinds.network import NetworkConfig
 from controller.kinds.sandbox import NetworkSpec
@@ -23,6 +24,11 @@ class Open:
     def bridge(self, subnet: str) -> NetworkConfig:
         """The bridge on that subnet."""
         return NetworkConfig(self.network, subnet, sealed=False)
+
+
+def behind(config: ContainerConfig, way: Open) -> ContainerConfig:
+    """The sandbox's container on its bridge; names are the engine's to resolve."""
+    return replace(config, network_mode=way.network, dns=())
 
 
 def opened(uid: str, network: NetworkSpec) -> Open:

@@ -1,13 +1,16 @@
 """The level `build` with the package hosts of this host. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.policy.levels import BUILT_IN, Level
+from controller.kinds.packages import PackageHosts
+from controller.policy.levels import Policy
 
 BUILD = "build"
 
 
-def with_packages(hosts: Collection[str], levels: Mapping[str, Level] = BUILT_IN) -> Mapping[str, Level]:
-    """The levels; a sandbox of `build` reaches these names and no others."""
-    return {**levels, BUILD: replace(levels[BUILD], allowed_hosts=tuple(sorted(set(hosts))))}
+def with_packages(policy: Policy, found: PackageHosts, listed: Iterable[str] = ()) -> Policy:
+    """The policy whose sandboxes of level build reach the hosts that were found and those listed, and no others."""
+    hosts = tuple(sorted({*found.hosts, *listed}))
+    level = replace(policy.levels[BUILD], allowed_hosts=hosts)
+    return replace(policy, levels={**policy.levels, BUILD: level}, packages_left_out=found.left_out)

@@ -2,7 +2,7 @@
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.kinds.base import live_fields
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
@@ -10,10 +10,10 @@ from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
-from controller.policy import images
+from controller.policy import bridge, egress, images
 from controller.policy.admission import Refusal
-from controller.policy.bridge import Open, opened
-from controller.policy.egress import Sealed, behind, sealed
+from controller.policy.bridge import Open
+from controller.policy.egress import Sealed
 from controller.policy.hosts import network_refused, reachable
 from controller.policy.levels import Level, Policy
 
@@ -209,9 +209,12 @@ def render(
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )
-    way = sealed(uid, reachable(spec.network, level)) if level.network == "sealed" else None
-    bridge = opened(uid, spec.network) if level.network == "public" else None
-    config = behind(config, way) if way else replace(config, network_mode=bridge.network) if bridge else config
+    way = egress.sealed(uid, reachable(spec.network, level)) if level.network == "sealed" else None
+    open_ = bridge.opened(uid, spec.network) if level.network == "public" else None
+    if way is not None:
+        config = egress.behind(config, way)
+    if open_ is not None:
+        config = bridge.behind(config, open_)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
@@ -225,7 +228,7 @@ def render(
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,
-        open=bridge,
+        open=open_,
         audited=level.audits_starts,
     )
 
