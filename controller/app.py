@@ -15,6 +15,7 @@ import structlog
 
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
+from controller.api.load import LoadLimits
 from controller.api.server import SocketTaken
 from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
@@ -239,11 +240,12 @@ class Daemon:
                 stall_seconds=settings.transfer_stall_seconds,
             ),
         )
+        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
             _door_rules(settings),
             store.tokens,
             clock,
-            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+            lambda who: create_app(services, ready=ready, meter=meter, who=who, load=load),
         )
         metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)
