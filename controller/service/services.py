@@ -98,7 +98,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock)
+    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock, meter)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -155,7 +155,7 @@ def make_services(
         tokens=TokenAdmin(store.tokens, clock, lifetimes),
         lifetimes=lifetimes,
         audit=store.audit,
-        recorder=Recorder(store.audit, clock),
-        backup=Backup(store, clock),
+        recorder=Recorder(store.audit, clock, meter),
+        backup=Backup(store, clock, meter),
         usages=Usages(objects, samples or dict),
     )
