@@ -72,6 +72,8 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
     "changes; none if left out.",
     "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "NetworkSpec.localNetwork": "Whether a sandbox of level production may reach private ranges, too; only where the "
+    "operator's setting local_network allows it.",
     "NetworkSpec.allowedHosts": "Whole host names that it may reach by HTTP on port 80 and TLS on 443, through its "
     "proxy; `*.` in front stands for one label or more. Left out: what its level lets through unasked.",
     "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
@@ -122,11 +124,13 @@ WORDS: Mapping[str, str] = {
     "runAsNonRoot": "Whether root is refused; a spec that names no user then has an id that no host user has.",
     "seccompProfile": "The list of system calls that it may make, of Paddock's own.",
     "network": "What it can reach.",
-    "NetworkReach.mode": "none: only itself; sealed: listed names, through a proxy of its own; public: the Internet.",
+    "mode": "none: only itself; sealed: listed names, through a proxy of its own; public: the Internet.",
+    "ProfileNetwork.allowedHosts": "Names that it reaches unasked, by a sealed network's proxy, and the only ones.",
     "base": "The built-in profile that it derives from; what is left out is as there.",
     "defaultUser": "The user of a sandbox that names none.",
     "lowestUserID": "The lowest uid and gid that a sandbox may name.",
     "SecurityProfileStatus.conditions": "Accepted: whether sandboxes may have it.",
+    "Effective.network": "What it can reach, and what the operator says of that.",
     "ProfileTmpfs.mountPath": "Where it appears in the sandbox.",
     "ProfileTmpfs.size": "How much it holds.",
     "ProfileTmpfs.noexec": "Whether nothing in it can be executed.",

@@ -14,7 +14,7 @@ from controller.kinds.host import HostCondition
 from controller.kinds.meta import StoredObject
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind, Reference
-from controller.kinds.sandbox import CPU_MIN_MILLICORES, MEMORY_MIN_BYTES, TmpfsMount
+from controller.kinds.sandbox import CPU_MIN_MILLICORES, MEMORY_MIN_BYTES, HostName, TmpfsMount
 from controller.kinds.security import Capability, Narrowing, NetworkMode, NetworkReach, SeccompName
 
 BUILT_IN_NAMES = ("full-isolation", "development", "build", "production")
@@ -34,6 +34,12 @@ class ProfileTmpfs(TmpfsMount):
     noexec: Flag = True
 
 
+class ProfileNetwork(NetworkReach):
+    """What a sandbox of the profile can reach; with `allowedHosts`, those names, unasked, and no others."""
+
+    allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=1024)] = None
+
+
 class SecurityProfileSpec(Narrowing):
     """What a sandbox with this `securityLevel` may do. It may tighten all of `base`, and loosen what policy grants.
 
@@ -41,6 +47,7 @@ class SecurityProfileSpec(Narrowing):
     """
 
     base: Name
+    network: ProfileNetwork | None = None
     default_user: Annotated[
         Text | None,
         Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$", description="uid:gid, or empty for the image's own"),
@@ -63,6 +70,22 @@ class ProfileGrants(Model):
     limits: ProfileLimits = ProfileLimits()
 
 
+class EffectiveNetwork(NetworkReach):
+    """What it can reach, and what the operator says of that."""
+
+    allowed_hosts: Annotated[
+        tuple[Text, ...] | None,
+        Field(description="the names that it reaches unasked, and the only ones; left out: those that its spec lists"),
+    ] = None
+    version: Annotated[Text, Field(description="moves with that list")] = ""
+    left_out: Annotated[
+        tuple[Text, ...], Field(description="what this host's package managers use and no sandbox can reach, and why")
+    ] = ()
+    local_network: Annotated[
+        Flag | None, Field(description="whether the operator lets a spec ask for the local network, too")
+    ] = None
+
+
 class Effective(Model):
     """All that a sandbox of this profile is made with."""
 
@@ -71,7 +94,7 @@ class Effective(Model):
     read_only_root_filesystem: Annotated[Flag, Field(description="whether it can write in tmpfs folders only")]
     default_user: Annotated[Text, Field(description="uid:gid of a sandbox that names no user; empty: the image's")]
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID", description="the lowest uid and gid to be named")]
-    network: NetworkReach
+    network: EffectiveNetwork
     seccomp_profile: Annotated[Text, Field(description="the list of system calls it may make (images/seccomp)")]
     security_options: Annotated[tuple[Text, ...], Field(description="what the engine is told, word for word")]
     sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")]

@@ -65,7 +65,10 @@ def laid_over(level: Level, asked: Narrowing) -> Level:
         level = _with_root(level, read_only=asked.read_only_root_filesystem)
     if asked.seccomp_profile is not None:
         level = replace(level, seccomp=SECCOMP[asked.seccomp_profile])
-    return level if asked.network is None else replace(level, network=asked.network.mode)
+    if asked.network is None:
+        return level
+    hosts = level.allowed_hosts if asked.network.mode == "sealed" else None
+    return replace(level, network=asked.network.mode, allowed_hosts=hosts)
 
 
 def running_as(level: Level, lowest_uid: int, default_user: str | None = None) -> Level:

@@ -9,6 +9,7 @@ from controller.kinds.sandbox import Resources, Template, TmpfsMount
 from controller.kinds.securityprofile import ProfileGrants, ProfileLimits, SecurityProfileSpec, StoredProfile
 from controller.kinds.snapshot import Snapshot
 from controller.policy.admission import Refusal
+from controller.policy.hosts import covered
 from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Level, Policy
 from controller.policy.narrow import NETWORKS, SECCOMP, beyond, laid_over, running_as
 from controller.policy.sandbox import judge
@@ -52,7 +53,14 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
         return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
     bound, made = loosened(base, policy.grants), profile_level(spec, base)
     wide = (Refusal(each.field, f"{each.message}{_GRANTED}") for each in beyond(bound, spec))
-    return (*wide, *_repeated(spec), *_ids(spec, made, bound), *_limits(made, bound), *_folders(spec, made, base))
+    return (
+        *wide,
+        *_repeated(spec),
+        *_hosts(spec, base),
+        *_ids(spec, made, bound),
+        *_limits(made, bound),
+        *_folders(spec, made, base),
+    )
 
 
 def loosened(base: Level, grants: ProfileGrants) -> Level:
@@ -79,6 +87,9 @@ def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Lev
     found = laid_over(replace(base, name=name or base.name, base=base.name), spec)
     lowest = base.lowest_uid if spec.lowest_user_id is None else spec.lowest_user_id
     found = running_as(found, lowest, spec.default_user)
+    hosts = spec.network.allowed_hosts if spec.network else None
+    if hosts is not None:
+        found = replace(found, allowed_hosts=tuple(sorted(set(hosts))))
     folders = {each.path: each for each in found.tmpfs}
     folders |= {each.mount_path: Tmpfs(each.mount_path, each.size, each.noexec) for each in spec.tmpfs or ()}
     most = _laid(found.most, spec.max_limits)
@@ -118,6 +129,18 @@ def _repeated(spec: SecurityProfileSpec) -> Iterator[Refusal]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield Refusal(f"capabilities[{index}]", f"`{name}` is listed twice; keep one")
+
+
+def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
+    """The list of names: a sealed network's alone, and within that of the base."""
+    network, at = spec.network, "network.allowedHosts"
+    if network is None or network.allowed_hosts is None:
+        return
+    if network.mode != "sealed":
+        yield Refusal(at, f"only a sealed network is held to a list, and this is `{network.mode}`; leave one of them")
+    for index, each in enumerate(network.allowed_hosts):
+        if base.allowed_hosts is not None and not covered(each, base.allowed_hosts):
+            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; leave it out")
 
 
 def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:

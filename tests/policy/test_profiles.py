@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.packages import PackageHosts
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.securityprofile import BUILT_IN_NAMES, ProfileGrants, SecurityProfileSpec, stored_profile
 from controller.policy.levels import BUILT_IN, Level, Policy
 from controller.policy.order import wider
+from controller.policy.packages import with_packages
 from controller.policy.profiles import default_limits, loosened, refusals, with_profiles
 from controller.policy.sandbox import admit, render
 from tests.policy.test_order import LIMITS, OFFERED, TEMPLATES, some, widest
@@ -29,7 +31,7 @@ def merged(draw: st.DrawFn, *parts: st.SearchStrategy[dict[str, Any]]) -> dict[s
 
 
 NAMES = st.lists(st.sampled_from(["CHOWN", "SETUID", "NET_BIND_SERVICE", "NET_RAW", "SYS_ADMIN"]), unique=True)
-MODES = ("none", "sealed")
+MODES = ("none", "sealed", "public")
 NARROWING = (
     st.one_of(st.just({}), NAMES.map(lambda found: {"capabilities": found})),
     some("noNewPrivileges", True, False),
@@ -58,7 +60,7 @@ PROFILES = merged(
 GRANTS = merged(
     NAMES.map(lambda found: {"capabilities": found}),
     some("seccompProfile", "standard", "log-only"),
-    some("network", "sealed"),
+    some("network", "sealed", "public"),
     some("lowestUserID", 0, 1000, 20_000),
     some("writableRoot", True),
     some("newPrivileges", True),
@@ -95,6 +97,10 @@ def test_the_names_that_are_built_in_are_those_of_the_levels() -> None:
     assert set(BUILT_IN_NAMES) == set(BUILT_IN)
 
 
+def hosts(mode: str, *names: str) -> dict[str, Any]:
+    return {"base": "build", "network": {"mode": mode, "allowedHosts": list(names)}}
+
+
 def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
     return {"base": "full-isolation", "tmpfs": [{"mountPath": path, "size": size, **more}]}
 
@@ -115,17 +121,17 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         ({"base": "development", "lowestUserID": 30000}, "lowestUserID", "the default user is 20000:20000"),
         ({"base": "development", "maxLimits": {"memory": "9Gi"}}, "maxLimits.memory", "9Gi is more than"),
         ({"base": "development", "defaultLimits": {"memory": "9Gi"}}, "defaultLimits.memory", "the maximum, 8Gi"),
-        (
-            {"base": "full-isolation", "tmpfs": [{"mountPath": "/tmp", "size": "1Mi", "noexec": False}]},
-            "tmpfs[0].noexec",
-            "",
-        ),
-        ({"base": "full-isolation", "tmpfs": [{"mountPath": "/sys", "size": "1Mi"}]}, "tmpfs[0].mountPath", "kernel"),
-        ({"base": "full-isolation", "tmpfs": [{"mountPath": "/tmp", "size": "1Gi"}]}, "tmpfs", "counts as memory"),
+        (hosts("sealed", "other.example.org"), "network.allowedHosts[0]", "not among the hosts of build"),
+        (hosts("sealed", "a.deb.example.org"), None, ""),
+        (hosts("none", "a.deb.example.org"), "network.allowedHosts", "only a sealed network is held to a list"),
+        (folder("/tmp", "1Mi", noexec=False), "tmpfs[0].noexec", "nothing in /tmp can be executed at full-isolation"),
+        (folder("/sys", "1Mi"), "tmpfs[0].mountPath", "kernel"),
+        (folder("/tmp", "1Gi"), "tmpfs", "counts as memory"),
     ],
 )
 def test_what_a_profile_may_not_say(spec: dict[str, Any], field: str | None, words: str) -> None:
-    found = refusals(SecurityProfileSpec.model_validate(spec), Policy())
+    policy = with_packages(Policy(), PackageHosts(("*.deb.example.org",), ()))
+    found = refusals(SecurityProfileSpec.model_validate(spec), policy)
     assert [each.field for each in found] == ([] if field is None else [field])
     assert all(words in each.message for each in found)
 

@@ -14,20 +14,25 @@ class ProfileSource:
     """The levels of a policy that this version offers; the others can't be enforced, so they are not there."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self._levels = (policy or Policy()).levels
+        self._policy = policy or Policy()
+        self._levels = self._policy.levels
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - they belong to the host
         """The profile. NotFound says what is missing for a level that is known but not offered."""
         level = self._levels.get(name)
         if level is not None and not level.offered:
             raise NotFound(f"securityprofiles `{name}` is not offered: {level.missing}")
-        return None if level is None else profile(level)
+        return None if level is None else profile(level, self._policy)
 
     def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        return [profile(each) for each in sorted(self._levels.values(), key=lambda each: each.name) if each.offered]
+        return [
+            profile(each, self._policy)
+            for each in sorted(self._levels.values(), key=lambda each: each.name)
+            if each.offered
+        ]
 
 
-def profile(level: Level) -> StoredObject:
+def profile(level: Level, policy: Policy) -> StoredObject:
     """A built-in profile. What it is made of can be copied: it is a spec that may be applied under another name."""
     accepted = {"type": "Accepted", "status": "True", "reason": "BuiltIn", "message": ""}
     return StoredObject(
@@ -37,5 +42,5 @@ def profile(level: Level) -> StoredObject:
         uid=derived_uid("SecurityProfile", level.name),
         generation=0,
         spec={"base": level.name, **settings_of(level)},
-        status={"conditions": [accepted], "effective": effective(level)},
+        status={"conditions": [accepted], "effective": effective(level, policy)},
     )
