@@ -12,6 +12,7 @@ import socket
 import stat
 import struct
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from controller.api.peer import PeerProtocol
+from controller.api.protocol import HEAD_SECONDS
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -67,11 +69,11 @@ class Serving:
             thread.join(self._grace_seconds + 5)
 
 
-def configured(app: ASGIApp, *, grace_seconds: int, **more: Any) -> uvicorn.Config:
+def configured(app: ASGIApp, *, grace_seconds: int, head_seconds: float = HEAD_SECONDS, **more: Any) -> uvicorn.Config:
     """How every door of the API is served. What a client says about its own address is not believed."""
     return uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=partial(PeerProtocol, head_seconds=head_seconds),  # type: ignore[arg-type]  # called, and nothing else
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -89,12 +91,21 @@ class ApiServer:
     """The door on a Unix socket. `start` binds and serves; `stop` takes no more requests.
 
     The socket belongs to `group` (a name; empty: that of the process), whose members may connect. `group_id` is its
-    number; None while it was not bound.
+    number; None while it was not bound. `head_seconds`: how long a connection may take to ask for something.
     """
 
-    def __init__(self, app: ASGIApp, path: Path, *, grace_seconds: int = 5, group: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        path: Path,
+        *,
+        grace_seconds: int = 5,
+        group: str = "",
+        head_seconds: float = HEAD_SECONDS,
+    ) -> None:
         self._path, self._group = path, group
-        self._serving = Serving(configured(app, grace_seconds=grace_seconds), grace_seconds=grace_seconds)
+        config = configured(app, grace_seconds=grace_seconds, head_seconds=head_seconds)
+        self._serving = Serving(config, grace_seconds=grace_seconds)
         self._inode = 0
         self.group_id: int | None = None
 

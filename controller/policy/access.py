@@ -165,9 +165,7 @@ def _limits(grant: Grant, resources: Resources, template: Template | None, polic
         yield Refusal(f"spec.resources.limits.{name}", f"{what}: at most {shown(most)} for each sandbox")
 
 
-def _effective(
-    own: ResourceLimits, template: Template | None, level: Limits | None
-) -> tuple[int | None, ...]:
+def _effective(own: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:
     shared = template.resources.limits if template else ResourceLimits()
 
     def first(*values: int | None) -> int | None:
