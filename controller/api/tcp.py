@@ -6,6 +6,7 @@ import socket
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -35,7 +36,7 @@ class TcpServer:
                 " and tls_key_file, or api_host to 127.0.0.1"
             )
         options = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
-        more = {**options, "limit_concurrency": _MOST_CONNECTIONS}
+        more: dict[str, Any] = {**options, "limit_concurrency": _MOST_CONNECTIONS}
         config = configured(self._app, grace_seconds=self._grace_seconds, **more)
         try:
             config.load()
