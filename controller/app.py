@@ -54,9 +54,6 @@ from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.trace import Traces
@@ -146,6 +143,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            exec_max_seconds=settings.exec_max_seconds,
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
@@ -226,18 +224,15 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
-            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
             files=engine.files,
+            left=engine.left,
+            exec_folder=settings.state_dir / "execs",
             ports=engine.ports,
-            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
-            transfers=TransferLimits(
-                total=settings.transfers,
-                per_sandbox=settings.transfers_per_sandbox,
-                max_bytes=settings.transfer_max_bytes,
-                stall_seconds=settings.transfer_stall_seconds,
-            ),
+            connections=settings.port_limits(),
+            transfers=settings.transfer_limits(),
         )
         doors = Doors(
             _door_rules(settings),
@@ -251,6 +246,7 @@ class Daemon:
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
+        undo.callback(services.detached.resume())  # before the first turn: what is in use is not reaped
         heart.start()
 
     def _lead(self, lease: Lease) -> None:
@@ -297,8 +293,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
+    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:

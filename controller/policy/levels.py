@@ -97,6 +97,7 @@ class Policy:
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -105,8 +106,10 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    exec_max_seconds: float = 0.0
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append(self.exec_max_seconds)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -13,6 +13,7 @@ from controller.kinds.sandbox import Resources, SandboxSpec, Template
 from controller.policy import images
 from controller.policy.admission import Refusal
 from controller.policy.egress import Sealed, behind, sealed
+from controller.policy.exec_deadline import exec_deadline_refused
 from controller.policy.hosts import hosts_refused
 from controller.policy.levels import Level, Policy
 
@@ -73,6 +74,7 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
         *_exec(template),
         *_tmpfs(template, resources, level),
         *_most(template, resources, level),
+        *exec_deadline_refused(template, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
