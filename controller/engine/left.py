@@ -18,6 +18,7 @@ from controller.kinds.left_exec import ExecRef
 from controller.ports import Chunk, StreamError
 
 _LOOK_SECONDS = 1.0
+_START_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
 _FORGOTTEN = (
     "it has ended, and how is not known: the engine, or its box, was started again, or nobody asked for some minutes"
 )
@@ -48,7 +49,8 @@ class Left(Iterator[Chunk]):
         escaped: Callable[[str], None] | None,
     ) -> None:
         self._client, self._killer, self._ref, self._escaped = client, killer, ref, escaped
-        self._deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        self._begun = time.monotonic()
+        self._deadline = math.inf if timeout_seconds is None else self._begun + timeout_seconds
         self._closed = threading.Event()
         self._kill = True
         self._last: list[Chunk] | None = None
@@ -78,14 +80,20 @@ class Left(Iterator[Chunk]):
         """Wait for its end."""
         leader = 0
         while True:
-            state = self._look()
-            if state is not None and not state.get("Running"):
-                return [Chunk("exit", str(int(state.get("ExitCode") or 0)).encode())]
-            leader = int((state or {}).get("Pid") or leader)
-            late = time.monotonic() >= self._deadline
-            if late or self._closed.is_set():
-                return self._killed(leader, late=late) if late or self._kill else []
-            self._closed.wait(min(_LOOK_SECONDS, self._deadline - time.monotonic()))
+            state = self._look() or {}
+            if not state.get("Running") and state.get("ExitCode") is not None:
+                return [Chunk("exit", str(int(state["ExitCode"])).encode())]
+            leader = int(state.get("Pid") or leader)
+            now = time.monotonic()
+            late, closed = now >= self._deadline, self._closed.is_set()
+            if closed and not self._kill:
+                return []
+            if not (late or closed):
+                self._closed.wait(min(_LOOK_SECONDS, self._deadline - now))
+            elif state and not leader and now < self._begun + _START_SECONDS:
+                time.sleep(_PAUSE_SECONDS)  # the engine is starting it: there is nothing to kill yet
+            else:
+                return self._killed(leader, late=late)
 
     def _killed(self, leader: int, *, late: bool) -> list[Chunk]:
         ref = self._ref
@@ -100,9 +108,7 @@ class Left(Iterator[Chunk]):
     def _look(self) -> dict[str, Any] | None:
         """What the engine says of it; None while it can't say. Raises StreamError when it is over, and nobody knows."""
         try:
-            state: dict[str, Any] = self._client.call(
-                "exec.inspect", lambda api: api.exec_inspect(self._ref.exec_id)
-            )
+            state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._ref.exec_id))
         except Fault as fault:
             ref = self._ref
             if fault.gone and not self._killer.alive(

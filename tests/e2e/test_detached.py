@@ -19,7 +19,7 @@ metadata: {name: busy}
 spec:
   template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
   resources: {limits: {memory: 64Mi}}
-  lifecycle: {shutdownGracePeriodSeconds: 1, idleTimeoutSeconds: 2}
+  lifecycle: {shutdownGracePeriodSeconds: 1, idleTimeoutSeconds: %d}
 """
 WRITES = "while [ ! -e /tmp/stop ]; do echo a line; sleep 0.02; done; echo done > /tmp/done; exit 5"
 
@@ -41,11 +41,11 @@ def begin(daemon: RunningDaemon, timeout: str, *command: str) -> str:
     return daemon.paddock("exec", "-d", f"--timeout={timeout}", "busy", "--", *command).stdout.strip()
 
 
-def ready(daemon: RunningDaemon) -> str:
+def ready(daemon: RunningDaemon, idle_seconds: int = 1800) -> str:
     """The box's container."""
-    daemon.apply(BOX)
+    daemon.apply(BOX % idle_seconds)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
-    return docker("ps", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}").strip()
+    return docker("ps", "-aq", "--filter", f"label=paddock.instance={daemon.instance_id()}").strip()
 
 
 def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_it_outlives_its_daemon_and_is_found_again(folder: Path, end: str) -> None:
     daemon = start_daemon(folder)
-    container = ready(daemon)
+    container = ready(daemon, idle_seconds=2)
     ends, killed = begin(daemon, "0", "sh", "-c", WRITES), begin(daemon, "0", "sleep", "31415")
     late = begin(daemon, "5", "sleep", "27182")
     wait_for("its words", lambda: "a line" in log(daemon, ends))

@@ -50,6 +50,8 @@ class FakeLeft(Iterator[Chunk]):
         codes = self._left.codes
         if self.ref.exec_id not in codes:
             raise StreamError("it has ended, and how is not known")
+        if self._closed.is_set():
+            return []
         code = codes[self.ref.exec_id]
         if code is not None:
             return [Chunk("exit", str(code).encode())]
