@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.sandbox import HostName
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
@@ -52,6 +53,12 @@ class Settings(BaseSettings):
     api_port: int = Field(default=9465, ge=0, le=65535, description="0 picks a free one")
     tls_cert_file: Path | None = Field(default=None, description="certificate chain of the TCP door, PEM")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, readable by the daemon alone")
+    requests_per_second: float = Field(
+        default=200.0, ge=0.0, le=1e6, description="of one caller of the API, five seconds' worth at once; 0: no bound"
+    )
+    requests_in_flight: int = Field(
+        default=400, ge=8, le=65536, description="of all callers together, besides streams and work in boxes"
+    )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
@@ -98,6 +105,17 @@ class Settings(BaseSettings):
     network_range: IPv4Network = Field(
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+    )
+    package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
+        default=("pip", "npm", "apt"),
+        description="the tools of this host whose configured package hosts sandboxes of level build may reach",
+    )
+    package_hosts: tuple[HostName, ...] = Field(
+        default=(), max_length=96, description="host names that they may reach besides; `*.` may stand in front"
+    )
+    local_network: bool = Field(
+        default=False,
+        description="sandboxes of level production may ask for the local network (private ranges), too",
     )
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"

@@ -9,8 +9,7 @@ import socket
 import struct
 from typing import Any, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from controller.api.patience import PatientProtocol
 from controller.api.stalls import Stalls
 from controller.service.identify import Names, Peer
 
@@ -21,7 +20,7 @@ _UCRED = struct.Struct("3i")
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(PatientProtocol):
     """uvicorn's protocol, which also puts the peer into each request's (and WebSocket's) state.
 
     Its connections are looked after by `stalls`.

@@ -13,8 +13,6 @@ from starlette.types import ASGIApp
 from controller.api.server import Serving, SocketTaken, configured
 from controller.api.stalls import STALL_SECONDS
 
-_MOST_CONNECTIONS = 1000  # of which 500 may be watches
-
 
 class TcpServer:
     """`start` binds and serves, and sets `url`; `stop` ends it. Nothing is read or bound before `start`."""
@@ -45,8 +43,8 @@ class TcpServer:
                 " and tls_key_file, or api_host to 127.0.0.1"
             )
         options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
-        more = {**options, "limit_concurrency": _MOST_CONNECTIONS, "stall_seconds": self._stall_seconds}
-        config = configured(self._app, grace_seconds=self._grace_seconds, **more)
+        stall = self._stall_seconds
+        config = configured(self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, **options)
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:

@@ -119,6 +119,7 @@ class NetworkSpec(Model):
     """
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+    local_network: Literal["Blocked", "Allowed"] = "Blocked"
 
 
 class Lifecycle(Model):

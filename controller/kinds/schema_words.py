@@ -72,6 +72,8 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.activeDeadlineSeconds": "Seconds after its first start at which it is stopped for good, until its spec "
     "changes; none if left out.",
     "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
+    "NetworkSpec.localNetwork": "Whether a sandbox of level production may reach private ranges, too; only where the "
+    "operator's setting local_network allows it.",
     "NetworkSpec.allowedHosts": "Whole host names that it may reach by HTTP on port 80 and TLS on 443, through its "
     "proxy; `*.` in front stands for one label or more. Left out: what its level lets through unasked.",
     "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
