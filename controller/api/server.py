@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from controller.api.peer import PeerProtocol
-from controller.api.protocol import HEAD_SECONDS
+from controller.api.stalls import STALL_SECONDS, Stalls
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -69,11 +69,16 @@ class Serving:
             thread.join(self._grace_seconds + 5)
 
 
-def configured(app: ASGIApp, *, grace_seconds: int, head_seconds: float = HEAD_SECONDS, **more: Any) -> uvicorn.Config:
-    """How every door of the API is served. What a client says about its own address is not believed."""
+def configured(
+    app: ASGIApp, *, grace_seconds: int, stall_seconds: float = STALL_SECONDS, **more: Any
+) -> uvicorn.Config:
+    """How every door of the API is served. What a client says about its own address is not believed.
+
+    One that takes nothing for `stall_seconds` of what waits for it is cut off.
+    """
     return uvicorn.Config(
         app,
-        http=partial(PeerProtocol, head_seconds=head_seconds),  # type: ignore[arg-type]  # called, and nothing else
+        http=partial(PeerProtocol, stalls=Stalls(stall_seconds)),  # type: ignore[arg-type] # it makes them, as a class
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -91,7 +96,7 @@ class ApiServer:
     """The door on a Unix socket. `start` binds and serves; `stop` takes no more requests.
 
     The socket belongs to `group` (a name; empty: that of the process), whose members may connect. `group_id` is its
-    number; None while it was not bound. `head_seconds`: how long a connection may take to ask for something.
+    number; None while it was not bound.
     """
 
     def __init__(
@@ -101,10 +106,10 @@ class ApiServer:
         *,
         grace_seconds: int = 5,
         group: str = "",
-        head_seconds: float = HEAD_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._path, self._group = path, group
-        config = configured(app, grace_seconds=grace_seconds, head_seconds=head_seconds)
+        config = configured(app, grace_seconds=grace_seconds, stall_seconds=stall_seconds)
         self._serving = Serving(config, grace_seconds=grace_seconds)
         self._inode = 0
         self.group_id: int | None = None

@@ -1,4 +1,4 @@
-"""Connections that ask for nothing are closed; those that do are left alone, however long it takes."""
+"""Connections that ask for nothing are closed; those that do, and WebSockets, are left alone however long it takes."""
 
 import socket
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import httpx
 import pytest
 from websockets.sync.client import unix_connect
 
+from controller.api import patience
 from controller.api.server import ApiServer
 from tests.helpers_api import World
 
@@ -15,11 +16,12 @@ PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
 
 @pytest.fixture
-def hasty(world: World) -> Iterator[World]:
+def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A running sandbox, behind a door that waits for no request."""
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.05)
     world.apply()
     world.view.show(world.sandbox())
-    server = ApiServer(world.app, world.socket, grace_seconds=1, head_seconds=0.05)
+    server = ApiServer(world.app, world.socket, grace_seconds=1)
     server.start()
     yield world
     server.stop()
@@ -52,7 +54,7 @@ def until_closed(made: socket.socket) -> bytes:
 def test_a_request_that_never_comes_is_not_waited_for(hasty: World, sent: bytes) -> None:
     with connected(hasty) as made:
         made.sendall(sent)
-        assert until_closed(made) == b""
+        assert until_closed(made).startswith(b"HTTP/1.1 408 ")
 
 
 def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World) -> None:
