@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills soak test-newer test-compose lock images schema fmt
+.PHONY: help up down clean test check bench drills soak test-newer test-compose audit lock images schema fmt
 
 ARGS ?=
 
@@ -44,6 +44,9 @@ test-newer: ## the engine's contract and the main job on a newer engine (Debian 
 
 test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml does
 	@deploy/test.sh --compose $(ARGS)
+
+audit: ## what is known to be weak in the pinned packages and in the images (3: it could not be looked up)
+	@deploy/audit.sh
 
 lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
 	@deploy/lock.sh $(ARGS)
