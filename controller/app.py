@@ -25,10 +25,12 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
+from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
+from controller.loop.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
@@ -48,6 +50,7 @@ from controller.metrics.pools import PoolCollector
 from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
+from controller.plan.images import PruneRules
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.images import ImageRules
@@ -179,6 +182,16 @@ class Daemon:
             host=host_ref(store.instance_id),
             disk=lambda: disk_share(engine.observe().facts.root_dir),
         )
+        images = ImageKeeper(
+            engine.image_store,
+            snapshot=lambda: turn.last,
+            store=announced,
+            registry=discover(),
+            clock=clock,
+            meter=meter,
+            host=host_ref(store.instance_id),
+            rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -189,7 +202,10 @@ class Daemon:
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
-            periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
+            periodic=(
+                Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("images", IMAGES_SECONDS, images.look),
+            ),
         )
         ages, queue = workers.ages_seconds, {"queue": "sandbox"}
         meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
@@ -346,7 +362,7 @@ def serve(settings: Settings) -> int:
 
     A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
     """
-    _configure_logs(settings)
+    configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
@@ -371,27 +387,3 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     log.info("stopped")
     return int(daemon.lost)
-
-
-def _configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("paddock").setLevel(level)

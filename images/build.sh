@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | egress | tiny | all]...    (default: python and egress, with the base that they stand on)
+#   images/build.sh [--force] [base | python | node | toolchain | egress | tiny | all]...
+#                                         (default: python and egress, with the base that they stand on)
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
 # Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
 # the registry has to answer).
@@ -19,10 +20,8 @@ work=
 recipe() { (cd "$ROOT/images" && find "$@" -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16); }
 recipe_of() {
     case $1 in
-        base) recipe base ;;
-        python) recipe base python ;;
-        egress) recipe base egress ;;
-        tiny) recipe tiny ;;
+        base | tiny) recipe "$1" ;;
+        *) recipe base "$1" ;;
     esac
 }
 tag_of() { case $1 in tiny) printf 'paddock/test-tiny:1' ;; *) printf 'paddock/%s:1' "$1" ;; esac; }
@@ -95,21 +94,18 @@ build_base() {
     [ -z "$ours" ] || docker image rm "$ours" >/dev/null 2>&1 || true
 }
 
-build_python() {
+# build_on_base NAME WORDS: an image whose recipe installs Debian's packages on the base.
+build_on_base() {
     up_to_date base || build_base
-    step "Default image $(tag_of python)"
-    cp -R "$ROOT/images/python" "$work/python"
-    host_apt "$release" "$work/python/host-apt"
-    build python "$work/python"
+    step "$2 $(tag_of "$1")"
+    cp -R "$ROOT/images/$1" "$work/$1"
+    host_apt "$release" "$work/$1/host-apt"
+    build "$1" "$work/$1"
 }
-
-build_egress() {
-    up_to_date base || build_base
-    step "Egress image $(tag_of egress)"
-    cp -R "$ROOT/images/egress" "$work/egress"
-    host_apt "$release" "$work/egress/host-apt"
-    build egress "$work/egress"
-}
+build_python() { build_on_base python "Default image"; }
+build_node() { build_on_base node "Node image"; }
+build_toolchain() { build_on_base toolchain "Toolchain image"; }
+build_egress() { build_on_base egress "Egress image"; }
 
 build_tiny() {
     step "Test image $(tag_of tiny)"
@@ -122,9 +118,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python egress tiny) ;;
-        base | python | egress | tiny) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | egress | tiny | all]..." ;;
+        all) names+=(base python node toolchain egress tiny) ;;
+        base | python | node | toolchain | egress | tiny) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | node | toolchain | egress | tiny | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

@@ -156,7 +156,7 @@ class Actor:
             if fault.status == 409:
                 return self._name_taken(action)
             raise
-        return Ok(self._looker.read(str(made["Id"])).container.id)
+        return Ok(self._looker.read(str(made["Id"])).container.id, notes=looked.notes)
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name

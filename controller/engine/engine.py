@@ -9,6 +9,7 @@ from controller.engine.client import Client
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
+from controller.engine.image_store import DockerImages
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.networks import Networks
 from controller.engine.observe import View
@@ -80,6 +81,11 @@ class DockerEngine:
             holding=self._inspector.holding,
         )
         self._closing = threading.Lock()
+
+    @property
+    def image_store(self) -> DockerImages:
+        """The images of ours on this engine."""
+        return DockerImages(self._client)
 
     @property
     def streams(self) -> Streams:

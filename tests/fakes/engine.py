@@ -52,6 +52,7 @@ from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
+from tests.fakes.images import FakeImages
 from tests.fakes.inside import inside_of
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
@@ -189,6 +190,7 @@ class FakeEngine:
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports = FakeFiles(), FakePorts()
+        self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
         self._facts = facts
         self._lock = threading.RLock()
@@ -386,6 +388,12 @@ class FakeEngine:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
 
+    def build_image(self, name: str, *, ours: bool) -> str:
+        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
+        self.add_image(name)
+        self.image_store.built[self.images[name]] = ours
+        return self.images[name]
+
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
         with self._by_hand():
@@ -575,7 +583,8 @@ class FakeEngine:
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
-            return action.image_id if action.image_id in self.images.values() else None
+            here = action.image_id in (*self.images.values(), *self.image_store.built)
+            return action.image_id if here else None
         return self.images.get(action.config.image)
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
