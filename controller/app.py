@@ -51,8 +51,10 @@ from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.plan.images import PruneRules
+from controller.policy.abilities import Confinements
 from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
+from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.ports import Lease, Meter, StoreError
@@ -149,6 +151,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
@@ -222,7 +225,7 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
+            now = replace(fitted(policy, seen.facts), unguarded="" if seen.blind else seen.unguarded)
             refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
             return [(each.field, each.message) for each in refusals]
 

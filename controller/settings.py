@@ -82,6 +82,15 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    runtimes: tuple[str, ...] = Field(
+        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+    )
+    apparmor_profiles: tuple[str, ...] = Field(
+        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+    )
+    selinux_types: tuple[str, ...] = Field(
+        default=(), max_length=64, description="SELinux types that templates may ask for"
+    )
     prune_images: Literal["superseded", "unused", "none"] = Field(
         default="superseded",
         description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "

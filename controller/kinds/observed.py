@@ -84,7 +84,8 @@ class End:
 class HostFacts:
     """What the engine says of itself; empty until it has answered once.
 
-    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap.
+    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap. `runtimes` are those
+    that it can start containers with.
     """
 
     engine_version: str = ""
@@ -99,6 +100,7 @@ class HostFacts:
     security_options: tuple[str, ...] = ()
     live_restore: bool = False
     swap_limit: bool = False
+    runtimes: tuple[str, ...] = ()
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

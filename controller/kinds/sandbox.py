@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -98,6 +99,9 @@ class Template(Model):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    runtime: RuntimeName | None = None
+    app_armor_profile: ProfileName | None = None
+    se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None

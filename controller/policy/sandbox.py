@@ -10,7 +10,7 @@ from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
-from controller.policy import images
+from controller.policy import confinement, images
 from controller.policy.admission import Refusal
 from controller.policy.egress import Sealed, behind, sealed
 from controller.policy.hosts import hosts_refused
@@ -68,6 +68,7 @@ def judge(template: Template, resources: Resources, at: str, policy: Policy) -> 
     found = [
         *_level(level, policy),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
+        *confinement.refused(template, policy),
         *_user(template, level),
         *_env(template),
         *_exec(template),
@@ -207,6 +208,7 @@ def render(
     )
     way = sealed(uid, spec.network.allowed_hosts or ()) if level.network == "sealed" else None
     config = behind(config, way) if way else config
+    config = confinement.confined(config, template, policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}

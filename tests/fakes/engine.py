@@ -192,7 +192,7 @@ class FakeEngine:
         self._files, self._ports = FakeFiles(), FakePorts()
         self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
-        self._facts = facts
+        self.facts = facts
         self._lock = threading.RLock()
         self._boxes: dict[str, Box] = {}
         self._made = 0
@@ -737,8 +737,8 @@ class FakeEngine:
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:
             return "Minimum memory limit allowed is 6MB"
-        if limits.cpu_millicores > self._facts.cpus * 1000:
-            return f"Range of CPUs is from 0.01 to {self._facts.cpus}.00"
+        if limits.cpu_millicores > self.facts.cpus * 1000:
+            return f"Range of CPUs is from 0.01 to {self.facts.cpus}.00"
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
@@ -792,7 +792,7 @@ class FakeEngine:
                 before,
                 containers=self._all(),
                 blind="" if look else before.blind,
-                facts=self._facts,
+                facts=self.facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),
