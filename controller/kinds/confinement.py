@@ -21,17 +21,18 @@ ProfileName = Annotated[
     ),
 ]
 
+Level = Annotated[
+    Text,
+    Field(
+        pattern=r"^s[0-9]{1,2}(-s[0-9]{1,2})?(:c[0-9]{1,4}([.,]c[0-9]{1,4}){0,15})?$",
+        description="a level, such as s0:c1,c2",
+    ),
+]
+Type = Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,60}_t$", description="a type, such as container_t")]
+
 
 class SELinuxOptions(Model):
     """The label of the box's processes. `level` separates it from others; `type` says what it may do."""
 
-    level: Annotated[
-        Text | None,
-        Field(
-            pattern=r"^s[0-9]{1,2}(-s[0-9]{1,2})?(:c[0-9]{1,4}([.,]c[0-9]{1,4}){0,15})?$",
-            description="a level, such as s0:c1,c2",
-        ),
-    ] = None
-    type: Annotated[
-        Text | None, Field(pattern=r"^[a-z][a-z0-9_]{0,60}_t$", description="a type, such as container_t")
-    ] = None
+    level: Level | None = None
+    type: Type | None = None
