@@ -146,7 +146,7 @@ class Actor:
             looked = look_into(self._client, image, action.config)
             if looked.refusal:
                 return Transient("ImageRefused", looked.refusal)
-            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp)
+            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )

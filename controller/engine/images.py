@@ -25,12 +25,13 @@ _SHOWN = 4
 class Looked:
     """`refusal` is why no container is made of the image ("" when one may be), `labels` are to be laid over its own.
 
-    `notes` are what its users should know.
+    `notes` are what its users should know, `counted` how many bytes of it count as the container's own.
     """
 
     refusal: str
     labels: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    counted: int = 0
 
 
 def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
@@ -39,7 +40,9 @@ def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
     data = found.get("Config") or {}
     setuid = setuid_files(found) if client.base_url.startswith(("unix:", "http+unix:")) else None
     notes = tuple(_notes(data, config, setuid or ()))
-    return Looked("; ".join(_refusals(data, config)), emptied(data.get("Labels") or {}), notes)
+    # A btrfs quota is of all that a subvolume shows, and a container's begins as a snapshot of its image's.
+    counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
+    return Looked("; ".join(_refusals(data, config)), emptied(data.get("Labels") or {}), notes, counted)
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:

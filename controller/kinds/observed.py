@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from controller.kinds.container import Limits
+from controller.kinds.disk import DiskAbility
 from controller.kinds.inside import Inside
 from controller.kinds.network import Network
 
@@ -43,7 +44,8 @@ class Container:
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
-    this run; None: not yet.
+    this run; None: not yet. `storage_bytes` is what its writable layer is held to (with its image, where the engine
+    counts that too); 0: nothing.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Container:
     by_hand: ByHand = ByHand()
     inside: Inside | None = None
     revision: int = 0
+    storage_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class HostFacts:
     """What the engine says of itself; empty until it has answered once.
 
     `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap. `runtimes` are those
-    that it can start containers with.
+    that it can start containers with. `disk` is whether it holds writable layers to a size (None: not tried).
     """
 
     engine_version: str = ""
@@ -101,6 +104,7 @@ class HostFacts:
     live_restore: bool = False
     swap_limit: bool = False
     runtimes: tuple[str, ...] = ()
+    disk: DiskAbility | None = None
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
 from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.disk import DiskRules
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -83,6 +84,7 @@ class ResourceLimits(Model):
 
 class Resources(Model):
     limits: ResourceLimits = ResourceLimits()
+    disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from controller.kinds.disk import DiskAbility
 from controller.kinds.observed import HostFacts
 
 DEFAULT_PROFILE = "docker-default"  # the engine's own, in force for every container where the kernel has AppArmor
@@ -9,12 +10,16 @@ DEFAULT_PROFILE = "docker-default"  # the engine's own, in force for every conta
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Of the engine and its kernel. `runtimes` are those that the engine can start containers with."""
+    """Of the engine and its kernel. `runtimes` are those that the engine can start containers with.
+
+    `disk` is whether it holds writable layers to a size (None: not tried).
+    """
 
     apparmor: bool = False
     selinux: bool = False
     runtimes: tuple[str, ...] = ()
     default_runtime: str = ""
+    disk: DiskAbility | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ def abilities(facts: HostFacts) -> Abilities:
         selinux=has_option(facts, "selinux"),
         runtimes=facts.runtimes,
         default_runtime=facts.default_runtime,
+        disk=facts.disk,
     )
 
 

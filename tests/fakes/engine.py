@@ -44,6 +44,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.disk import DiskAbility
 from controller.kinds.logtail import GONE, tail_of
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
@@ -70,6 +71,7 @@ FACTS = HostFacts(
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
     swap_limit=True,
+    disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -133,6 +135,7 @@ class Box:
             by_hand=self.by_hand,
             inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
             revision=int(self.labels.get(own.REVISION, "0")),
+            storage_bytes=self.config.storage_bytes if self.config else 0,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -570,6 +573,8 @@ class FakeEngine:
         refused = self._refused(config.limits)
         if refused:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+        if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
+            return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
         if image_id is None:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
