@@ -15,12 +15,14 @@ import structlog
 
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
+from controller.api.load import LoadLimits
 from controller.api.server import SocketTaken
 from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
+from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -40,14 +42,10 @@ from controller.loop.samples import Samples
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
-from controller.metrics.containers import ContainerCollector
+from controller.metrics.collectors import collect
 from controller.metrics.door import DoorError, open_door
-from controller.metrics.host import HostCollector
 from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
-from controller.metrics.objects import ObjectCollector
-from controller.metrics.pools import PoolCollector
-from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.plan.images import PruneRules
@@ -155,7 +153,8 @@ class Daemon:
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
-        activity, cpu, files = ActivityLog(clock), CgroupUsage(), CgroupUsage()  # a reading lets go of all others
+        activity, cpu = ActivityLog(clock), CgroupUsage()
+        files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
@@ -175,6 +174,7 @@ class Daemon:
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
+        layers = Layers(lambda: turn.last.alive() if turn.last else (), clock, time.monotonic)
         undo.callback(usage.close)
         samples = Samples(lambda: turn.last, usage, clock)
         health = HealthWatch(
@@ -184,6 +184,7 @@ class Daemon:
             clock=clock,
             host=host_ref(store.instance_id),
             disk=lambda: disk_share(engine.observe().facts.root_dir),
+            layers=layers.now,
         )
         images = ImageKeeper(
             engine.image_store,
@@ -208,20 +209,15 @@ class Daemon:
             periodic=(
                 Periodic("health", HEALTH_SECONDS, health.look),
                 Periodic("images", IMAGES_SECONDS, images.look),
+                Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
         )
         ages, queue = workers.ages_seconds, {"queue": "sandbox"}
         meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
         meter.watch("paddock_workqueue_longest_running_processor_seconds", lambda: max(ages(), default=0.0), **queue)
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        for collector in (
-            ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
-            ObjectCollector(lambda: turn.last, label_allowlist=settings.metrics_labels),
-            PoolCollector(lambda: turn.last),
-            QuotaCollector(lambda: turn.last),
-            HostCollector(lambda: turn.last),
-        ):
-            registry.register(collector)
+        detail, labels = settings.metrics_detail, settings.metrics_labels
+        collect(registry, lambda: turn.last, usage, layers=layers.now, detail=detail, labels=labels)
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
@@ -258,11 +254,12 @@ class Daemon:
                 stall_seconds=settings.transfer_stall_seconds,
             ),
         )
+        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
             _door_rules(settings),
             store.tokens,
             clock,
-            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+            lambda who: create_app(services, ready=ready, meter=meter, who=who, load=load),
         )
         metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)

@@ -49,6 +49,12 @@ class Settings(BaseSettings):
     api_port: int = Field(default=9465, ge=0, le=65535, description="0 picks a free one")
     tls_cert_file: Path | None = Field(default=None, description="certificate chain of the TCP door, PEM")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, readable by the daemon alone")
+    requests_per_second: float = Field(
+        default=200.0, ge=0.0, le=1e6, description="of one caller of the API, five seconds' worth at once; 0: no bound"
+    )
+    requests_in_flight: int = Field(
+        default=400, ge=8, le=65536, description="of all callers together, besides streams and work in boxes"
+    )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")

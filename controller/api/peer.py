@@ -8,8 +8,7 @@ import socket
 import struct
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from controller.api.patience import PatientProtocol
 from controller.service.identify import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it
@@ -18,7 +17,7 @@ _MOST_GROUPS = 256  # what Python reads at once; whoever has more is looked up b
 _UCRED = struct.Struct("3i")
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(PatientProtocol):
     """uvicorn's protocol, which also puts the peer into each request's (and WebSocket's) state."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

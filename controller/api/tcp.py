@@ -11,8 +11,6 @@ from starlette.types import ASGIApp
 
 from controller.api.server import Serving, SocketTaken, configured
 
-_MOST_CONNECTIONS = 1000  # of which 500 may be watches
-
 
 class TcpServer:
     """`start` binds and serves, and sets `url`; `stop` ends it. Nothing is read or bound before `start`."""
@@ -35,8 +33,7 @@ class TcpServer:
                 " and tls_key_file, or api_host to 127.0.0.1"
             )
         options = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
-        more = {**options, "limit_concurrency": _MOST_CONNECTIONS}
-        config = configured(self._app, grace_seconds=self._grace_seconds, **more)
+        config = configured(self._app, grace_seconds=self._grace_seconds, **options)
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:

@@ -45,7 +45,8 @@ class Container:
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
     this run; None: not yet. `storage_bytes` is what its writable layer is held to (with its image, where the engine
-    counts that too); 0: nothing.
+    counts that too); 0: nothing. `log_path` and `layer_path` are where the engine keeps its log and what it writes, on
+    its own machine; "" where it does not say.
     """
 
     id: str
@@ -73,6 +74,8 @@ class Container:
     inside: Inside | None = None
     revision: int = 0
     storage_bytes: int = 0
+    log_path: str = ""
+    layer_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
 from controller.plan import pool as pools
+from controller.plan.altered import altered
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -173,7 +174,7 @@ def _consider(
     if asked.claim.asks:
         draft.asking.append(asked)
         return
-    told = replace(decision, scheduled=scheduled(case, decision, asked.claim))
+    told = altered(decision, scheduled=scheduled(case, decision, asked.claim))
     _conclude(draft, snapshot, memo, asked, told, asked.claim.whole if asked.claim.seated else None)
 
 
@@ -327,7 +328,7 @@ def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event
 def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> Instance:
     """The record of the object's container, as it has to be before anything is done."""
     if instance is not None:
-        return replace(instance, memory=decision.memory, reserves=reserves)
+        return altered(instance, memory=decision.memory, reserves=reserves)
     obj = case.obj
     return Instance(
         name=container_name(obj.name, obj.uid),

@@ -22,6 +22,7 @@ from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
 from controller.service.inspect import Inspections
+from controller.service.lifetimes import Lifetimes
 from controller.service.objects import Objects
 from controller.service.patch import Patch
 from controller.service.previous import PreviousLogs
@@ -56,6 +57,7 @@ class Services:
     why: Why
     attest: Attest
     tokens: TokenAdmin
+    lifetimes: Lifetimes
     audit: Audit
     recorder: Recorder
     backup: Backup
@@ -96,7 +98,7 @@ def make_services(
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit)
-    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock)
+    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock, meter)
 
     def facts() -> HostFacts:
         return engine.observe().facts
@@ -113,6 +115,7 @@ def make_services(
         facts=facts,
         meter=meter,
     )
+    lifetimes = Lifetimes(clock)
     sources = make_sources(store, engine, snapshot)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
@@ -149,9 +152,10 @@ def make_services(
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot, policy=policy),
-        tokens=TokenAdmin(store.tokens, clock),
+        tokens=TokenAdmin(store.tokens, clock, lifetimes),
+        lifetimes=lifetimes,
         audit=store.audit,
-        recorder=Recorder(store.audit, clock),
-        backup=Backup(store, clock),
+        recorder=Recorder(store.audit, clock, meter),
+        backup=Backup(store, clock, meter),
         usages=Usages(objects, samples or dict),
     )

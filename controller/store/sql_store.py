@@ -224,7 +224,7 @@ class SqlStore:
     def backup(self) -> BinaryIO:
         """A copy of the whole store as of now, in an open file without a name; nobody waits for it. StoreError."""
         database = self._database()
-        with self._operation("backup", database, (OSError, sqlite3.Error)):
+        with self._operation("backup", database, (OSError, sqlite3.Error, SQLAlchemyError)):
             return database.backup()
 
     def restore(self, file: Path, *, stamp: str) -> str:
