@@ -23,6 +23,7 @@ from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
+from controller.engine.packages import read_package_hosts
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -50,16 +51,13 @@ from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.plan.images import PruneRules
 from controller.policy.abilities import Confinements
-from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
+from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.trace import Traces
@@ -150,7 +148,10 @@ class Daemon:
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
             confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
+            exec_max_seconds=settings.exec_max_seconds,
+            local_network=settings.local_network,
         )
+        policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()
@@ -222,8 +223,7 @@ class Daemon:
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
             now = replace(fitted(policy, seen.facts), unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
-            return [(each.field, each.message) for each in refusals]
+            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
@@ -241,18 +241,15 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
-            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
             files=engine.files,
+            left=engine.left,
+            exec_folder=settings.state_dir / "execs",
             ports=engine.ports,
-            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
-            transfers=TransferLimits(
-                total=settings.transfers,
-                per_sandbox=settings.transfers_per_sandbox,
-                max_bytes=settings.transfer_max_bytes,
-                stall_seconds=settings.transfer_stall_seconds,
-            ),
+            connections=settings.port_limits(),
+            transfers=settings.transfer_limits(),
         )
         load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
@@ -267,6 +264,7 @@ class Daemon:
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
+        undo.callback(services.detached.resume())  # before the first turn: what is in use is not reaped
         heart.start()
 
     def _lead(self, lease: Lease) -> None:
@@ -313,8 +311,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
+    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:

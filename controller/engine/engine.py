@@ -18,6 +18,7 @@ from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
+from controller.kinds.left_exec import LeftExecs
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
 from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
@@ -94,6 +95,11 @@ class DockerEngine:
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def left(self) -> LeftExecs:
+        """The commands that a daemon before this one began."""
+        return self._streams.left
 
     @property
     def files(self) -> Files:

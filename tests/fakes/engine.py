@@ -45,6 +45,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.disk import DiskAbility
+from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
@@ -55,6 +56,7 @@ from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
 from tests.fakes.inside import inside_of
+from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
@@ -143,6 +145,8 @@ class Box:
 class Stream(Iterator[Chunk]):
     """A stream that counts itself as open until it is closed or read to its end."""
 
+    ref: ExecRef | None = None
+
     def __init__(self, chunks: Iterable[Chunk], opened: list["Stream"]) -> None:
         self._chunks = iter(chunks)
         self._opened = opened
@@ -160,6 +164,9 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         if self in self._opened:
             self._opened.remove(self)
+
+    def let_go(self) -> None:
+        self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
     def signal(self, name: str) -> None: ...
@@ -192,7 +199,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports = FakeFiles(), FakePorts()
+        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
         self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
         self.facts = facts
@@ -545,7 +552,9 @@ class FakeEngine:
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
-        return Stream(chunks(), self.open_streams)
+        made = Stream(chunks(), self.open_streams)
+        made.ref = self.left.begin(box.id, run(command).exit_code if stdin is None else 0)
+        return made
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:
