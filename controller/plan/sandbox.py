@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import attest, byhand, claim, deaths, drift, egress, lifecycle, probes
+from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, probes
 from controller.plan.altered import altered
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
@@ -302,7 +302,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered) or byhand.lasting(container) or egress.unplugged(case):
+    if drift.outdated(container, rendered) or byhand.lasting(container) or bridge.unplugged(case):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

@@ -175,6 +175,8 @@ class SqlStore:
                 transaction.request_deletion(deletion)
             for event in writes.events:
                 transaction.add_event(event)
+            for entry in writes.audit:
+                transaction.audit(entry)
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
             transaction.delete_instances(writes.retired)
