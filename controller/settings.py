@@ -15,6 +15,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from controller.kinds.access import PeerGrant, Role
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
+from controller.service.exec_rules import ExecRules
+from controller.service.files import TransferLimits
+from controller.service.forward import PortLimits
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
@@ -93,8 +96,28 @@ class Settings(BaseSettings):
     profile_grants: ProfileGrants = Field(
         default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
     )
+    runtimes: tuple[str, ...] = Field(
+        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+    )
+    apparmor_profiles: tuple[str, ...] = Field(
+        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+    )
+    selinux_types: tuple[str, ...] = Field(
+        default=(), max_length=64, description="SELinux types that templates may ask for"
+    )
+    prune_images: Literal["superseded", "unused", "none"] = Field(
+        default="superseded",
+        description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "
+        "all that no sandbox and no template needs, or none; never another image",
+    )
+    image_grace_seconds: float = Field(
+        default=86400.0, ge=60.0, le=1e8, description="how long such an image is kept once nothing needs it"
+    )
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
+    )
+    exec_max_seconds: float = Field(
+        default=0.0, ge=0.0, le=1e7, description="how long any command may run, whatever is asked for; 0: no limit"
     )
     exec_per_sandbox: int = Field(default=32, ge=1, le=4096, description="commands at a time in one sandbox")
     exec_output_bytes: int = Field(
@@ -125,11 +148,17 @@ class Settings(BaseSettings):
         description="the thresholds below which the host counts as short of memory, disk, inodes or PIDs, times this; "
         "0: it never does",
     )
+    stall_seconds: float = Field(
+        default=1.5,
+        ge=0.5,
+        le=3600.0,
+        description="a client that takes nothing for so long of what waits for it is cut off, whatever it streams",
+    )
     transfers: int = Field(default=32, ge=1, le=1024, description="file operations in boxes at a time")
     transfers_per_sandbox: int = Field(default=8, ge=1, le=1024)
     transfer_max_bytes: int = Field(default=16 << 30, ge=1, description="of one file, or one archive, in or out")
     transfer_stall_seconds: float = Field(
-        default=30.0, gt=0, le=3600.0, description="a client that takes or sends nothing for so long is cut off"
+        default=30.0, gt=0, le=3600.0, description="an upload whose client sends nothing for so long is ended"
     )
     port_connections: int = Field(default=512, ge=1, le=65536, description="forwarded to ports of boxes at a time")
     port_connections_per_sandbox: int = Field(default=128, ge=1, le=65536)
@@ -155,6 +184,22 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Variables win over the file, whose values come in as arguments."""
         return env_settings, init_settings
+
+    def exec_rules(self) -> ExecRules:
+        """What commands may take."""
+        return ExecRules(
+            self.exec_timeout_seconds, self.exec_per_sandbox, self.exec_output_bytes, self.exec_max_seconds
+        )
+
+    def transfer_limits(self) -> TransferLimits:
+        """What file operations may take."""
+        return TransferLimits(
+            self.transfers, self.transfers_per_sandbox, self.transfer_max_bytes, self.transfer_stall_seconds
+        )
+
+    def port_limits(self) -> PortLimits:
+        """How many connections to ports there may be."""
+        return PortLimits(self.port_connections, self.port_connections_per_sandbox)
 
     def database(self) -> str:
         """The SQLAlchemy URL in force."""

@@ -6,9 +6,11 @@ from typing import Any
 from controller.engine.act import Actor
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
+from controller.engine.disk_trial import DiskTrial
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
+from controller.engine.image_store import DockerImages
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.networks import Networks
 from controller.engine.observe import View
@@ -16,6 +18,7 @@ from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action
+from controller.kinds.left_exec import LeftExecs
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Outcome
 from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
@@ -52,6 +55,7 @@ class DockerEngine:
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
+        trial = DiskTrial(self._client)
         self._events = [
             EventStream(
                 filters,
@@ -61,6 +65,7 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
+                facts=lambda: trial.with_disk(self._client.probe()),
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
@@ -82,9 +87,19 @@ class DockerEngine:
         self._closing = threading.Lock()
 
     @property
+    def image_store(self) -> DockerImages:
+        """The images of ours on this engine."""
+        return DockerImages(self._client)
+
+    @property
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def left(self) -> LeftExecs:
+        """The commands that a daemon before this one began."""
+        return self._streams.left
 
     @property
     def files(self) -> Files:

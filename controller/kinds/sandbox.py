@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.disk import DiskRules
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -83,13 +85,15 @@ class ResourceLimits(Model):
 
 class Resources(Model):
     limits: ResourceLimits = ResourceLimits()
+    disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 
 class Template(Model):
     """What a running container cannot change: a new value makes a new container.
 
-    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's.
+    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's,
+    and so is the time that a command may take.
     """
 
     image: ImageName
@@ -100,10 +104,14 @@ class Template(Model):
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     security: Security | None = None
+    runtime: RuntimeName | None = None
+    app_armor_profile: ProfileName | None = None
+    se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None
     liveness: Annotated[OneSuccessProbe | None, LIVE] = None
+    exec_deadline_seconds: Annotated[Whole | None, LIVE, Field(ge=1, le=LONGEST_SECONDS)] = None
 
 
 class TemplateRef(Model):

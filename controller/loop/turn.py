@@ -106,6 +106,8 @@ class Turn:
         if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
+        if not observed.facts.cpus and not observed.blind:
+            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
@@ -131,7 +133,7 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        key = (snapshot.observed.facts.cpus, snapshot.profiles)
+        key = (snapshot.observed.facts, snapshot.profiles)
         if self._fitted != key:
             self._fitted, self._policy = key, as_seen(self._policy, snapshot)
         return self._policy

@@ -12,6 +12,7 @@ from typing import Literal
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy import seccomp as profiles
+from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
 from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
@@ -103,6 +104,8 @@ class Policy:
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
     `levels` are the built-in ones and the operator's profiles (policy/profiles.py adds those); `grants` is what
     profiles may have beyond their base.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
+    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
     `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
     """
@@ -114,11 +117,16 @@ class Policy:
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
     grants: ProfileGrants = field(default_factory=ProfileGrants)
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
+    exec_max_seconds: float = 0.0
     local_network: bool = False
     packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known += [self.host, self.confinements]
+        known.append(self.exec_max_seconds)
         known.append(self.local_network)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

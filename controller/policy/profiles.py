@@ -9,6 +9,7 @@ from controller.kinds.sandbox import Resources, Template, TmpfsMount
 from controller.kinds.securityprofile import ProfileGrants, ProfileLimits, SecurityProfileSpec, StoredProfile
 from controller.kinds.snapshot import Snapshot
 from controller.policy.admission import Refusal
+from controller.policy.host import fitted
 from controller.policy.hosts import covered
 from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Level, Policy
 from controller.policy.narrow import NETWORKS, SECCOMP, beyond, laid_over, running_as
@@ -22,8 +23,7 @@ _LIMITS = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", for
 
 def as_seen(policy: Policy, snapshot: Snapshot) -> Policy:
     """The operator's policy on the host and with the profiles of a snapshot."""
-    cpus = snapshot.observed.facts.cpus or policy.host_cpus
-    return with_profiles(replace(policy, host_cpus=cpus), snapshot.profiles.values())
+    return with_profiles(fitted(policy, snapshot.observed.facts), snapshot.profiles.values())
 
 
 def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:

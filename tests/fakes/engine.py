@@ -44,6 +44,8 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.disk import DiskAbility
+from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
@@ -52,7 +54,9 @@ from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
+from tests.fakes.images import FakeImages
 from tests.fakes.inside import inside_of
+from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
@@ -69,6 +73,7 @@ FACTS = HostFacts(
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
     swap_limit=True,
+    disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -132,12 +137,15 @@ class Box:
             by_hand=self.by_hand,
             inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
             revision=int(self.labels.get(own.REVISION, "0")),
+            storage_bytes=self.config.storage_bytes if self.config else 0,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
 
 class Stream(Iterator[Chunk]):
     """A stream that counts itself as open until it is closed or read to its end."""
+
+    ref: ExecRef | None = None
 
     def __init__(self, chunks: Iterable[Chunk], opened: list["Stream"]) -> None:
         self._chunks = iter(chunks)
@@ -156,6 +164,9 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         if self in self._opened:
             self._opened.remove(self)
+
+    def let_go(self) -> None:
+        self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
     def signal(self, name: str) -> None: ...
@@ -188,9 +199,10 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports = FakeFiles(), FakePorts()
+        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
+        self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
-        self._facts = facts
+        self.facts = facts
         self._lock = threading.RLock()
         self._boxes: dict[str, Box] = {}
         self._made = 0
@@ -386,6 +398,12 @@ class FakeEngine:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
 
+    def build_image(self, name: str, *, ours: bool) -> str:
+        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
+        self.add_image(name)
+        self.image_store.built[self.images[name]] = ours
+        return self.images[name]
+
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
         with self._by_hand():
@@ -534,7 +552,9 @@ class FakeEngine:
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
-        return Stream(chunks(), self.open_streams)
+        made = Stream(chunks(), self.open_streams)
+        made.ref = self.left.begin(box.id, run(command).exit_code if stdin is None else 0)
+        return made
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:
@@ -562,6 +582,8 @@ class FakeEngine:
         refused = self._refused(config.limits)
         if refused:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+        if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
+            return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
         if image_id is None:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
@@ -575,7 +597,8 @@ class FakeEngine:
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
-            return action.image_id if action.image_id in self.images.values() else None
+            here = action.image_id in (*self.images.values(), *self.image_store.built)
+            return action.image_id if here else None
         return self.images.get(action.config.image)
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
@@ -728,8 +751,8 @@ class FakeEngine:
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:
             return "Minimum memory limit allowed is 6MB"
-        if limits.cpu_millicores > self._facts.cpus * 1000:
-            return f"Range of CPUs is from 0.01 to {self._facts.cpus}.00"
+        if limits.cpu_millicores > self.facts.cpus * 1000:
+            return f"Range of CPUs is from 0.01 to {self.facts.cpus}.00"
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
@@ -783,7 +806,7 @@ class FakeEngine:
                 before,
                 containers=self._all(),
                 blind="" if look else before.blind,
-                facts=self._facts,
+                facts=self.facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),

@@ -8,6 +8,7 @@ from typing import Any
 from controller.kinds.container import ContainerConfig
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
 from controller.policy.attest import mask_of
+from controller.policy.confinement import label_wanted
 
 _ALWAYS = (
     Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
@@ -45,6 +46,7 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...]) -> Inside:
         mounts=tuple(_mounts(config)),
         interfaces=reach,
         routes=reach,
+        label="".join(label_wanted(config)),
     )
 
 

@@ -81,10 +81,14 @@ OTHER: dict[str, Any] = {
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
     "security": {"runAsNonRoot": True},
+    "runtime": "runsc",
+    "appArmorProfile": "docker-default",
+    "seLinuxOptions": {"level": "s0:c1"},
     "resources": {"limits": {"pids": 3}},
     "startup": {"exec": {"command": ["true"]}},
     "readiness": {"tcpSocket": {"port": 80}},
     "liveness": {"httpGet": {"port": 80}},
+    "execDeadlineSeconds": 5,
 }
 
 

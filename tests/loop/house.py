@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from controller.kinds.action import Action
@@ -24,6 +25,7 @@ from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.policy.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
@@ -136,7 +138,8 @@ class House:
         )
 
     def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
-        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(self.policy, profiles))]
+        policy = replace(fitted(self.policy, self.engine.observe().facts), host_cpus=0)
+        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles))]
 
     def _new_uid(self) -> str:
         self._uids += 1
