@@ -132,6 +132,8 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            host_roots=settings.host_roots,
+            mounts_dir=settings.mounts_dir,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -146,6 +148,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            host_roots=settings.host_roots,
         )
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)

@@ -4,7 +4,7 @@ What every container gets whatever its level (init, no capabilities but those gr
 and only here; what differs by level comes in the config.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
@@ -15,8 +15,17 @@ NANO_PER_MILLI = 1_000_000
 _SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
 
 
-def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "") -> dict[str, Any]:
-    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile."""
+def create_body(
+    config: ContainerConfig,
+    labels: Mapping[str, str],
+    image: str,
+    seccomp: str = "",
+    places: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile.
+
+    `places` are where this host binds into it.
+    """
     body: dict[str, Any] = {
         "Image": image,
         "Hostname": config.hostname,
@@ -26,7 +35,7 @@ def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, 
         "Labels": dict(labels),
         # An image's own health check would run what nobody asked for.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(config, seccomp),
+        "HostConfig": {**_host_config(config, seccomp), **({"Mounts": list(places)} if places else {})},
     }
     if config.command is not None:
         # Both, so that nothing of the image's entry point is left in front of the command.

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from controller.kinds.container import Limits
 from controller.kinds.inside import Inside
+from controller.kinds.mount import Bound
 from controller.kinds.network import Network
 
 
@@ -43,7 +44,7 @@ class Container:
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
-    this run; None: not yet.
+    this run; None: not yet. `bound` is what this host bound into it.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Container:
     by_hand: ByHand = ByHand()
     inside: Inside | None = None
     revision: int = 0
+    bound: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.mount import HostRoot
 from controller.policy import seccomp as profiles
 from controller.policy.images import ANY_IMAGE, ImageRules
 
@@ -33,6 +34,7 @@ class Level:
     `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `host_folders` is how folders of the host may be bound.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Level:
     most: Limits = _UNBOUNDED
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
     home: str = "/workspace"
+    host_folders: Literal["read-only", "read-write"] = "read-only"
 
 
 def _writable(
@@ -70,6 +73,7 @@ def _writable(
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
         home="",
+        host_folders="read-write",
     )
 
 
@@ -96,7 +100,8 @@ class Policy:
 
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
-    is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so. `host_roots`
+    are where the folders of the host are that may be bound.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -105,8 +110,10 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    host_roots: tuple[HostRoot, ...] = ()
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

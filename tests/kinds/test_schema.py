@@ -77,6 +77,7 @@ OTHER: dict[str, Any] = {
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
+    "workspace": {"mountPath": "/work"},
     "resources": {"limits": {"pids": 3}},
     "startup": {"exec": {"command": ["true"]}},
     "readiness": {"tcpSocket": {"port": 80}},
