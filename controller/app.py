@@ -15,12 +15,15 @@ import structlog
 
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
+from controller.api.load import LoadLimits
 from controller.api.server import SocketTaken
 from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
+from controller.engine.layers import LAYERS_SECONDS, Layers
+from controller.engine.packages import read_package_hosts
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
@@ -38,25 +41,18 @@ from controller.loop.samples import Samples
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
-from controller.metrics.containers import ContainerCollector
+from controller.metrics.collectors import collect
 from controller.metrics.door import DoorError, open_door
-from controller.metrics.host import HostCollector
 from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
-from controller.metrics.objects import ObjectCollector
-from controller.metrics.pools import PoolCollector
-from controller.metrics.quotas import QuotaCollector
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
-from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_by
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
+from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.trace import Traces
@@ -149,10 +145,14 @@ class Daemon:
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
             host_roots=settings.host_roots,
+            exec_max_seconds=settings.exec_max_seconds,
+            local_network=settings.local_network,
         )
+        policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
-        activity, cpu, files = ActivityLog(clock), CgroupUsage(), CgroupUsage()  # a reading lets go of all others
+        activity, cpu = ActivityLog(clock), CgroupUsage()
+        files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         turn = Turn(
@@ -172,6 +172,7 @@ class Daemon:
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
+        layers = Layers(lambda: turn.last.alive() if turn.last else (), clock, time.monotonic)
         undo.callback(usage.close)
         samples = Samples(lambda: turn.last, usage, clock)
         health = HealthWatch(
@@ -181,6 +182,7 @@ class Daemon:
             clock=clock,
             host=host_ref(store.instance_id),
             disk=lambda: disk_share(engine.observe().facts.root_dir),
+            layers=layers.now,
         )
         heart = Heartbeat(
             turn=turn,
@@ -192,26 +194,22 @@ class Daemon:
             clock=clock,
             meter=meter,
             resync_seconds=settings.resync_seconds,
-            periodic=(Periodic("health", HEALTH_SECONDS, health.look),),
+            periodic=(
+                Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("layers", LAYERS_SECONDS, layers.measure),
+            ),
         )
         ages, queue = workers.ages_seconds, {"queue": "sandbox"}
         meter.watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
         meter.watch("paddock_workqueue_longest_running_processor_seconds", lambda: max(ages(), default=0.0), **queue)
         meter.watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
-        for collector in (
-            ContainerCollector(lambda: turn.last, usage, detail=settings.metrics_detail),
-            ObjectCollector(lambda: turn.last, label_allowlist=settings.metrics_labels),
-            PoolCollector(lambda: turn.last),
-            QuotaCollector(lambda: turn.last),
-            HostCollector(lambda: turn.last),
-        ):
-            registry.register(collector)
+        detail, labels = settings.metrics_detail, settings.metrics_labels
+        collect(registry, lambda: turn.last, usage, layers=layers.now, detail=detail, labels=labels)
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
             now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
-            return [(each.field, each.message) for each in refusals]
+            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
@@ -229,24 +227,22 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
-            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
             files=engine.files,
+            left=engine.left,
+            exec_folder=settings.state_dir / "execs",
             ports=engine.ports,
-            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
-            transfers=TransferLimits(
-                total=settings.transfers,
-                per_sandbox=settings.transfers_per_sandbox,
-                max_bytes=settings.transfer_max_bytes,
-                stall_seconds=settings.transfer_stall_seconds,
-            ),
+            connections=settings.port_limits(),
+            transfers=settings.transfer_limits(),
         )
+        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
             _door_rules(settings),
             store.tokens,
             clock,
-            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+            lambda who: create_app(services, ready=ready, meter=meter, who=who, load=load),
         )
         metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)
@@ -254,6 +250,7 @@ class Daemon:
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
+        undo.callback(services.detached.resume())  # before the first turn: what is in use is not reaped
         heart.start()
 
     def _lead(self, lease: Lease) -> None:
@@ -300,8 +297,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
+    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench|--drills] [pytest's arguments]...
-# Settings: PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
+#   deploy/test.sh [--bench|--drills|--soak] [pytest's arguments]...
+# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -14,6 +14,10 @@ elif [ "${1:-}" = --drills ]; then
     shift
     export PADDOCK_DRILLS=1
     selection=(-n 0 tests/drills) # times to recover, too; the table is printed at the end
+elif [ "${1:-}" = --soak ]; then
+    shift
+    export PADDOCK_SOAK=1
+    selection=(-n 0 tests/soak) # a line of its table each minute
 fi
 
 scratch=

@@ -20,6 +20,7 @@ _NEEDS = {
     "postgres": "PADDOCK_TEST_POSTGRES",
     "bench": "PADDOCK_BENCH",
     "drill": "PADDOCK_DRILLS",
+    "soak": "PADDOCK_SOAK",
 }
 
 

@@ -20,6 +20,7 @@ from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action, RemoveContainer
+from controller.kinds.left_exec import LeftExecs
 from controller.kinds.mount import BindMounts, HostRoot
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.observed import Observation
@@ -100,6 +101,11 @@ class DockerEngine:
     def streams(self) -> Streams:
         """Into the boxes of this engine; closed with it."""
         return self._streams
+
+    @property
+    def left(self) -> LeftExecs:
+        """The commands that a daemon before this one began."""
+        return self._streams.left
 
     @property
     def files(self) -> Files:

@@ -46,6 +46,8 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         networks=tuple(sorted(networks)),
         error=str(state.get("Error", "")),
         by_hand=by_hand_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
+        log_path=str(data.get("LogPath") or ""),
+        layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured
 

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 
 from controller.engine.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at
 from controller.engine.limits import limit_of, parse_cpu_max
+from controller.engine.logsize import log_bytes
+from controller.engine.stalls import read_stalls
 from controller.kinds.observed import Container, State
 from controller.kinds.usage import NetworkUsage, Usage
 
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
+_STALLS = "unified"
 _LIVE = (State.RUNNING, State.PAUSED)
 _NOT_THEIRS = (("none",), ("host",), ())
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -53,10 +56,10 @@ class Held:
 
 
 class CgroupUsage:
-    """ports.UsageReader. Thread-safe: one reading at a time."""
+    """ports.UsageReader. Thread-safe: one reading at a time. `stalls`: read the times of waiting, too."""
 
-    def __init__(self, cgroups: Cgroups | None = None) -> None:
-        self._cgroups = cgroups or Cgroups()
+    def __init__(self, cgroups: Cgroups | None = None, *, stalls: bool = False) -> None:
+        self._cgroups, self._stalls = cgroups or Cgroups(), stalls
         self._lock = threading.Lock()
         self._held: dict[tuple[str, float], Held] = {}
 
@@ -81,9 +84,9 @@ class CgroupUsage:
         held = self._held.get(key)
         opened = held is None
         if held is None:
-            held = open_folders(self._cgroups, container.id, container.pid)
+            held = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
         try:
-            usage = usage_of(held, with_network=container.networks not in _NOT_THEIRS)
+            usage = usage_of(held, with_network=container.networks not in _NOT_THEIRS, log_path=container.log_path)
         except (OSError, ValueError, KeyError) as error:
             self._held.pop(key, None)
             held.close()
@@ -94,7 +97,7 @@ class CgroupUsage:
 
     def _keep(self, key: tuple[str, float], held: Held) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if (len(self._held) + 1) * (len(_CONTROLLERS) + 1) > soft * _SHARE_OF_HANDLES:
+        if (len(self._held) + 1) * (len(_CONTROLLERS) + 1 + self._stalls) > soft * _SHARE_OF_HANDLES:
             held.close()
         else:
             self._held[key] = held
@@ -120,14 +123,16 @@ def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
         held.close()
 
 
-def open_folders(cgroups: Cgroups, container_id: str, pid: int) -> Held:
-    """Open the folders of that process, if it is that container's. Raises Unreadable."""
+def open_folders(cgroups: Cgroups, container_id: str, pid: int, *, stalls: bool = False) -> Held:
+    """Open the folders of that process, if it is that container's; with `stalls`, the v2 tree's. Raises Unreadable."""
     handles: dict[str, int] = {}
     try:
         handles["/"] = _open_folder(str(cgroups.proc / str(pid)))
         # Below the held /proc folder: if the pid is given to another process meanwhile, this fails.
         folders = cgroups.folders(read_at(handles["/"], "cgroup"), container_id)
         chosen = {each: folder_of(folders, each) for each in _CONTROLLERS}
+        if stalls and _STALLS in folders:
+            chosen[_STALLS] = folders[_STALLS]
         for folder in set(chosen.values()):
             handles[folder.path] = _open_folder(folder.path)
         return _held(handles, chosen)
@@ -152,7 +157,7 @@ def _open_folder(path: str) -> int:
     return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def usage_of(held: Held, *, with_network: bool) -> Usage:
+def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
     """All figures of one container. Raises OSError, ValueError or KeyError when one can't be read."""
     v1 = {name for name, version in held.versions.items() if version == 1}
     figures: dict[str, float | None] = {
@@ -161,6 +166,8 @@ def usage_of(held: Held, *, with_network: bool) -> Usage:
         **(_memory1(held) if "memory" in v1 else _memory2(held)),
         **(_disk1(held) if "blkio" in v1 else _disk2(held)),
         **_pids(held),
+        **(read_stalls(lambda name: held.text(_STALLS, name)) if _STALLS in held.folders else {}),
+        "log_bytes": log_bytes(log_path),
     }
     network = parse_net_dev(read_at(held.process, "net/dev")) if with_network else None
     values: dict[str, object] = {"source": "cgroup1" if "memory" in v1 else "cgroup2", **figures, "network": network}

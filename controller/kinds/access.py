@@ -73,11 +73,16 @@ class PeerGrant(Grant):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a name (`root (uid 0)`, `token ci`), where from, and what was granted."""
+    """Who asks: a name (`root (uid 0)`, `token ci`), where from, and what was granted.
+
+    By a token: its id, and when it expires (Unix seconds; None: never).
+    """
 
     name: str
     source: str = ""
     grants: tuple[Grant, ...] = ()
+    token_id: str = ""
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

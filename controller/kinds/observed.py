@@ -44,7 +44,8 @@ class Container:
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
-    this run; None: not yet. `bound` is what this host bound into it.
+    this run; None: not yet. `bound` is what this host bound into it. `log_path` and `layer_path` are where the engine
+    keeps its log and what it writes, on its own machine; "" where it does not say.
     """
 
     id: str
@@ -72,6 +73,8 @@ class Container:
     inside: Inside | None = None
     revision: int = 0
     bound: tuple[Bound, ...] = ()
+    log_path: str = ""
+    layer_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

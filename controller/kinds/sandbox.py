@@ -102,7 +102,8 @@ class Resources(Model):
 class Template(Model):
     """What a running container cannot change: a new value makes a new container.
 
-    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's.
+    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's,
+    and so is the time that a command may take.
     """
 
     image: ImageName
@@ -117,6 +118,7 @@ class Template(Model):
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None
     liveness: Annotated[OneSuccessProbe | None, LIVE] = None
+    exec_deadline_seconds: Annotated[Whole | None, LIVE, Field(ge=1, le=LONGEST_SECONDS)] = None
 
 
 class TemplateRef(Model):
@@ -132,6 +134,7 @@ class NetworkSpec(Model):
     """
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
+    local_network: Literal["Blocked", "Allowed"] = "Blocked"
 
 
 class Lifecycle(Model):

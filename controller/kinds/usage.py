@@ -54,7 +54,22 @@ class Usage:
     fs_write_bytes: int | None = None
     fs_reads: int | None = None
     fs_writes: int | None = None
+    log_bytes: int | None = None
     network: NetworkUsage | None = None
+    cpu_waiting_seconds: float | None = None
+    cpu_stalled_seconds: float | None = None
+    memory_waiting_seconds: float | None = None
+    memory_stalled_seconds: float | None = None
+    io_waiting_seconds: float | None = None
+    io_stalled_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a container's own, writable layer took of the disk at `at` (Unix seconds)."""
+
+    used_bytes: int
+    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.plan import Writes
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
-from controller.kinds.usage import Sampled
+from controller.kinds.usage import Layer, Sampled
 from controller.policy.health import CLEAR, NEAR, WELL, Crossing, Health, judge
 from controller.ports import Clock, Store, StoreError
 
@@ -21,7 +21,8 @@ _NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk"}
 class HealthWatch:
     """`look` is called every HEALTH_SECONDS; what was near a limit is kept in memory, and told anew after a restart.
 
-    `disk` gives the share of the engine's disk that is taken (None: it can't be seen), `host` what that is told of.
+    `disk` gives the share of the engine's disk that is taken (None: it can't be seen), `host` what that is told of;
+    `layers` what boxes have written, by container id.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class HealthWatch:
         clock: Clock,
         host: ObjectRef,
         disk: Callable[[], float | None],
+        layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         self._snapshot, self._samples, self._store = snapshot, samples, store
-        self._clock, self._host, self._disk = clock, host, disk
+        self._clock, self._host, self._disk, self._layers = clock, host, disk, layers
         self._known: Mapping[tuple[str, object], Health] = {}
 
     def look(self) -> None:
@@ -60,11 +62,16 @@ class HealthWatch:
         self, snapshot: Snapshot
     ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
         """(what is remembered, what it is about, use by limit, the limits in words) of each sandbox and the host."""
+        layers = self._layers()
         for uid, sample in self._samples().items():
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # a pool's member is nobody's yet
                 run = (sample.container.id, sample.container.started_at)
-                yield (uid, run), sandbox.obj.ref, shares_of(sample), _limits(sample)
+                written, instance = layers.get(sample.container.id), snapshot.instances.get(uid)
+                most = instance.reserves.disk_bytes if instance else 0  # counted, not enforced: it may be exceeded
+                shares = {**shares_of(sample), "disk": _share(written.used_bytes, most) if written else None}
+                limits = {**_limits(sample), "disk": f"its limit of {format_bytes(most)}"}
+                yield (uid, run), sandbox.obj.ref, shares, limits
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
 
 

@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 from controller.kinds.observed import Container
 from controller.kinds.sandbox import Template
 from controller.kinds.snapshot import Snapshot
-from controller.kinds.usage import Usage
+from controller.kinds.usage import Layer, Usage
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, filled, single
@@ -58,6 +58,13 @@ FIGURES: Mapping[str, str] = MappingProxyType(
         "paddock_container_fs_writes_bytes_total": "usage.fs_write_bytes",
         "paddock_container_fs_reads_total": "usage.fs_reads",
         "paddock_container_fs_writes_total": "usage.fs_writes",
+        "paddock_container_pressure_cpu_waiting_seconds_total": "usage.cpu_waiting_seconds",
+        "paddock_container_pressure_cpu_stalled_seconds_total": "usage.cpu_stalled_seconds",
+        "paddock_container_pressure_memory_waiting_seconds_total": "usage.memory_waiting_seconds",
+        "paddock_container_pressure_memory_stalled_seconds_total": "usage.memory_stalled_seconds",
+        "paddock_container_pressure_io_waiting_seconds_total": "usage.io_waiting_seconds",
+        "paddock_container_pressure_io_stalled_seconds_total": "usage.io_stalled_seconds",
+        "paddock_container_log_bytes": "usage.log_bytes",
         "paddock_container_pids": "usage.pids",
         "paddock_container_pids_peak": "usage.pids_peak",
         "paddock_container_pids_limit": "usage.pids_limit",
@@ -86,14 +93,22 @@ class ContainerCollector:
     default.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, *, detail: bool = False) -> None:
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot | None],
+        usage: UsageReader,
+        *,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
+        detail: bool = False,
+    ) -> None:
+        """`layers` gives what a background job measured, by container id."""
         self._snapshot = snapshot
-        self._usage = usage
+        self._usage, self._layers = usage, layers
         self._one_reader = Lock()  # two scrapes at once would only slow each other down
         shown = {each.name for each in CONTAINERS if detail or not each.detail}
         self._figures = _getters(FIGURES, shown)
         self._network_figures = _getters(NETWORK_FIGURES, shown)
-        self._shares = "paddock_container_spec_cpu_shares" in shown
+        self._detail = detail
 
     def describe(self) -> Iterable[Metric]:
         return [empty(each) for each in CONTAINERS]
@@ -119,7 +134,12 @@ class ContainerCollector:
             "paddock_container_start_time_seconds",
             ((row.labels, row.container.started_at) for row in rows if row.container.started_at),
         )
-        if self._shares:
+        measured = self._layers()
+        layers = [(row.labels, measured[row.container.id]) for row in rows if row.container.id in measured]
+        yield filled("paddock_container_fs_usage_bytes", ((labels, each.used_bytes) for labels, each in layers))
+        if self._detail:
+            when = ((labels, each.at) for labels, each in layers)
+            yield filled("paddock_container_fs_usage_measured_timestamp_seconds", when)
             limits = ((row.labels, row.container.limits) for row in rows)
             shares = ((labels, held.cpu_shares) for labels, held in limits if held is not None and held.cpu_shares)
             yield filled("paddock_container_spec_cpu_shares", shares)

@@ -86,8 +86,13 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
     yield filled("paddock_sandbox_spec_memory_limit_bytes", ((at, each) for at, each in memory if each))
     idle = ((row.labels, idle_timeout_seconds(row.spec)) for row in rows)
     yield filled("paddock_sandbox_spec_idle_timeout_seconds", ((at, each) for at, each in idle if each is not None))
-    pids = ((row.labels, _limit(row, "pids", "pids")) for row in rows)
-    yield filled("paddock_sandbox_spec_pids_limit", ((at, each) for at, each in pids if each))
+    for name, asked, reserved in (
+        ("paddock_sandbox_spec_pids_limit", "pids", "pids"),
+        ("paddock_sandbox_spec_fs_limit_bytes", "disk", "disk_bytes"),
+        ("paddock_sandbox_spec_gpus", "gpus", "gpus"),
+    ):
+        wanted = [(row.labels, _limit(row, asked, reserved)) for row in rows]
+        yield filled(name, ((at, each) for at, each in wanted if each))
 
 
 def _info(row: Row) -> Labels:

@@ -30,6 +30,8 @@ _RESOURCES = (
     _Resource("memory", "memory_bytes", "paddock_quota_memory_limit_bytes", "paddock_quota_memory_used_bytes"),
     _Resource("pids", "pids", "paddock_quota_pids_limit", "paddock_quota_pids_used"),
     _Resource("sandboxes", "sandboxes", "paddock_quota_sandboxes_limit", "paddock_quota_sandboxes_used"),
+    _Resource("disk", "disk_bytes", "paddock_quota_fs_limit_bytes", "paddock_quota_fs_used_bytes"),
+    _Resource("gpus", "gpus", "paddock_quota_gpus_limit", "paddock_quota_gpus_used"),
 )
 
 

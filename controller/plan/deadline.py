@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from controller.kinds.action import StartContainer
 from controller.kinds.instance import Memory
+from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.deaths import was_asked_to_stop
 from controller.plan.stopping import ALIVE
@@ -23,7 +24,7 @@ def notice(case: Case) -> Memory:
         memory = replace(memory, expired_generation=0, first_start=0.0)
     if spec is not None and spec.run_state == "Suspended" and memory.first_start:
         memory = replace(memory, first_start=0.0)
-    due = _due(replace(case, memory=memory))
+    due = _due(altered(case, memory=memory))
     if due is None or case.now < due or expired(case):
         return memory
     return replace(memory, expired_generation=case.obj.generation, expired_at=case.now)
@@ -43,12 +44,12 @@ def timed(case: Case, made: Decision) -> Decision:
     if lifecycle is None:
         return made
     if made.finished:
-        made = replace(made, memory=replace(made.memory, first_start=0.0))  # should it run again, it counts anew
+        made = altered(made, memory=altered(made.memory, first_start=0.0))  # should it run again, it counts anew
         return made if lifecycle.ttl_seconds_after_finished is None else _outlived(case, made)
     if lifecycle.active_deadline_seconds is None or (case.spec and case.spec.run_state == "Suspended"):
         return made
-    made = replace(made, memory=_started(case, made))
-    due = _due(replace(case, memory=made.memory))
+    made = altered(made, memory=_started(case, made))
+    due = _due(altered(case, memory=made.memory))
     return made if due is None or expired(case) else made.wake_at(due)
 
 

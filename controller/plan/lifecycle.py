@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from controller.kinds.activity import Run
 from controller.plan import deadline, eviction, idle
+from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.deaths import was_asked_to_stop
 from controller.plan.stopping import ALIVE
@@ -16,16 +17,16 @@ _EXPIRED = "stopped for good: its lifecycle.activeDeadlineSeconds have passed"
 def timed(case: Case, decide: Callable[[Case], Decision]) -> Decision:
     """Decide with what the timers say, and say when they are due next."""
     was_expired = deadline.expired(case)
-    case = replace(case, memory=deadline.notice(case))
+    case = altered(case, memory=deadline.notice(case))
     if deadline.expired(case):
         made = deadline.timed(case, decide(case))
         return made if was_expired else made.telling(case.event(deadline.REASON, _EXPIRED, warning=True))
     found = idle.look(case)
-    case = replace(case, memory=found.memory)
+    case = altered(case, memory=found.memory)
     if found.due:
         return _reaped(case, decide)
     made = deadline.timed(case, decide(case))
-    made = replace(made, sample=found.sample, hold=_hold(case, made))
+    made = altered(made, sample=found.sample, hold=_hold(case, made))
     if found.woken:
         made = made.telling(case.event("Woken", "suspended when idle, and asked for again"))
     return made if found.timer is None else made.wake_at(found.timer)

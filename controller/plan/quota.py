@@ -21,6 +21,7 @@ from controller.kinds.plan import Shortage
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
+from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
 from controller.plan.egress import NONE, Share, share
@@ -72,19 +73,19 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     kept = _each(min, wanted, held) if wanted else NO_LIMITS
     whole = _each(max, used, wanted or NO_LIMITS)
     shares = wanted.cpu_shares if wanted else 0
-    base = replace(_each(max, used, kept), cpu_shares=shares)
+    base = altered(_each(max, used, kept), cpu_shares=shares)
     whole, base = _with_disk(case, whole, base, held, seated)
     if base.pids:  # devices stay with what runs, whatever its spec asks for by now
-        base, whole = (replace(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
+        base, whole = (altered(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
     seat = case.rendered is not None and not case.deleting
-    return Claim(base, replace(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
+    return Claim(base, altered(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
 
 
 def _wanted(case: Case, decision: Decision) -> Limits | None:
     """The limits it is to run with; None when it is not to run."""
     if case.rendered is None or case.spec is None or case.deleting or decision.finished:
         return None
-    resting = rest(replace(case, memory=decision.memory))
+    resting = rest(altered(case, memory=decision.memory))
     if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
         return None
     return case.rendered.config.limits
@@ -96,7 +97,7 @@ def _with_disk(case: Case, whole: Limits, base: Limits, held: Limits, seated: bo
     if case.rendered is not None and not case.deleting:
         wanted = case.rendered.config.limits.disk_bytes
     kept = min(wanted, held.disk_bytes) if seated else 0
-    return replace(whole, disk_bytes=wanted), replace(base, disk_bytes=kept)
+    return altered(whole, disk_bytes=wanted), altered(base, disk_bytes=kept)
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:

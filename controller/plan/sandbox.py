@@ -24,7 +24,8 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import attest, byhand, claim, deaths, drift, egress, lifecycle, mounts, probes
+from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, mounts, probes
+from controller.plan.altered import altered
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
 from controller.plan.logtail import read_first
@@ -46,7 +47,7 @@ def decide(case: Case) -> Decision:
 def _decide(case: Case) -> Decision:
     if case.blind:
         return Decision(case.memory, "EngineUnreachable", case.blind)
-    case = replace(case, memory=_noticed(case))
+    case = altered(case, memory=_noticed(case))
     if any(each.state is State.UNKNOWN for each in _all(case)):
         return Decision(case.memory, "Unreadable", "the engine lists its container but does not tell its state")
     waiting = _failed_call(case)
@@ -81,14 +82,14 @@ def _noticed(case: Case) -> Memory:
     memory = deaths.notice_removed(case.ends, deaths.notice_change(case.obj, memory, case.now))
     if container is None:
         return memory
-    memory = deaths.notice_run(container, replace(memory, container=container.id))
+    memory = deaths.notice_run(container, altered(memory, container=container.id))
     memory = probes.notice(case, container, memory)
     if container.state in deaths.ENDED and container.started_at:
         memory = deaths.notice(container, memory, case.lost)
     made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
     if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
         fields, template = case.rendered.template_fields, container.template_hash
-        memory = replace(memory, image_id=container.image_id, template=template, made_from=fields)
+        memory = altered(memory, image_id=container.image_id, template=template, made_from=fields)
     return memory
 
 
@@ -189,7 +190,7 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.DEAD and resting is None:
         return _replace(case, container, rendered, "the engine calls its container dead")
     repaired = _repair(case, container, rendered)
-    asked = _run_state(replace(case, memory=repaired.memory), container, rendered)
+    asked = _run_state(altered(case, memory=repaired.memory), container, rendered)
     return _joined(repaired, asked)
 
 
@@ -220,7 +221,7 @@ def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
         actions += binds
         fields.append("mounts")
     resize, until, differing = _resize(case, container, rendered)
-    memory = case.memory if differing else replace(case.memory, resize=None)
+    memory = case.memory if differing else altered(case.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
 
@@ -307,7 +308,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered) or byhand.lasting(container) or egress.unplugged(case):
+    if drift.outdated(container, rendered) or byhand.lasting(container) or bridge.unplugged(case):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:
@@ -327,7 +328,7 @@ def _ended(memory: Memory) -> str:
 def _joined(repaired: Decision, asked: Decision) -> Decision:
     """One decision of a repair in place and of the run state: repairs first, the earlier of two wakes."""
     wakes = [each for each in (repaired.until, asked.until) if each is not None]
-    return replace(
+    return altered(
         asked,
         actions=(*repaired.actions, *asked.actions),
         until=min(wakes, default=None),

@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import attest, byhand, claim, drift, egress, idle, mounts, probes
+from controller.plan import attest, bridge, byhand, claim, drift, egress, idle, mounts, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -103,7 +103,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield _disk(case)
-    yield egress.ready(case)
+    yield bridge.ready(case) or egress.ready(case)
     yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)

@@ -68,6 +68,8 @@ def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[
     if networks and config.network_mode == "none":
         reach = sorted({*inside.interfaces, *inside.routes, *inside.ipv6})
         yield Fact("network interfaces", ", ".join(reach) or "none", "none", not reach)
+    elif networks:
+        yield Fact("IPv6 addresses", ", ".join(inside.ipv6) or "none", "none", not inside.ipv6)
 
 
 def _user(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:

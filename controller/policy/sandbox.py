@@ -10,10 +10,12 @@ from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
-from controller.policy import images, mounts
+from controller.policy import bridge, egress, images, mounts
 from controller.policy.admission import Refusal
-from controller.policy.egress import Sealed, behind, sealed
-from controller.policy.hosts import hosts_refused
+from controller.policy.bridge import Open
+from controller.policy.egress import Sealed
+from controller.policy.exec_deadline import exec_deadline_refused
+from controller.policy.hosts import network_refused, reachable
 from controller.policy.levels import Level, Policy
 
 NO_LIMITS = Limits(0, 0, 0)
@@ -31,7 +33,8 @@ class Rendered:
     """A spec worked out: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
 
     `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
-    insecure inside is not stopped for it. `sealed` is the network it is put on (None: it has none).
+    insecure inside is not stopped for it. `sealed` or `open` is the network it is put on (both None: it has none).
+    `audited`: each of its starts is in the audit log before it happens.
     """
 
     config: ContainerConfig
@@ -41,6 +44,8 @@ class Rendered:
     probes: ProbeSet = NO_PROBES
     report_only: bool = False
     sealed: Sealed | None = None
+    open: Open | None = None
+    audited: bool = False
 
 
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -54,7 +59,7 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     """Every reason why this spec can't run with this template under this policy."""
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
-    network = hosts_refused(spec.network, template.security_level, policy)
+    network = network_refused(spec.network, template.security_level, policy)
     level = policy.levels.get(template.security_level)
     bound = mounts.refused(spec, template, level, policy) if level else ()
     return (*judge(template, spec.resources, "spec.template.", policy, spec), *cores, *network, *bound)
@@ -78,6 +83,7 @@ def judge(
         *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
         *mounts.template_refused(template),
         *_most(template, resources, level),
+        *exec_deadline_refused(template, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
 
@@ -213,8 +219,12 @@ def render(
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )
-    way = sealed(uid, spec.network.allowed_hosts or ()) if level.network == "sealed" else None
-    config = behind(config, way) if way else config
+    way = egress.sealed(uid, reachable(spec.network, level)) if level.network == "sealed" else None
+    open_ = bridge.opened(uid, spec.network) if level.network == "public" else None
+    if way is not None:
+        config = egress.behind(config, way)
+    if open_ is not None:
+        config = bridge.behind(config, open_)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
@@ -230,6 +240,8 @@ def render(
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,
+        open=open_,
+        audited=level.audits_starts,
     )
 
 

@@ -1,4 +1,8 @@
-"""Who asked for what, and the decision: written with the change itself, so that neither is there without the other."""
+"""Who asked for what, and the decision: written with the change itself, so that neither is there without the other.
+
+An entry's detail names the request's `traceId`, which the log's lines bear too. What is written is counted by its
+category, once it is there.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +14,9 @@ import structlog
 from controller.kinds.access import EVERYWHERE, Ask
 from controller.kinds.audit import AuditEntry, Outcome
 from controller.kinds.meta import StoredObject
-from controller.ports import Audit, Clock, Store, StoreError, Transaction
+from controller.ports import Audit, Clock, Meter, NullMeter, Store, StoreError, Transaction
 from controller.service import access, errors
+from controller.service.trace import current_trace
 
 _WINDOW_SECONDS = 60.0
 _MOST_REFUSALS = 60  # of one caller in a window: whoever knocks all night must not fill the disk
@@ -35,26 +40,33 @@ def entry(
     """An entry about whoever asks now."""
     asking = access.caller()
     actor, source = (asking.name, asking.source) if asking else ("paddock", "")
-    return AuditEntry(clock.now(), actor, source, verb, kind, namespace, name, uid, outcome, detail or {})
+    return AuditEntry(clock.now(), actor, source, verb, kind, namespace, name, uid, outcome, _traced(detail or {}))
 
 
-def auditing(store: Store, clock: Clock) -> Store:
+def _traced(detail: Mapping[str, Any]) -> Mapping[str, Any]:
+    trace = current_trace()
+    return {**detail, "traceId": trace} if trace else detail
+
+
+def auditing(store: Store, clock: Clock, meter: Meter | None = None) -> Store:
     """The same store; each object that a transaction puts or removes has an entry, in that same transaction."""
-    return cast(Store, _Auditing(store, clock))
+    return cast(Store, _Auditing(store, clock, meter or NullMeter()))
 
 
 class _Auditing:
     """Transactions are wrapped; everything else is the store's own."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, meter: Meter) -> None:
+        self._store, self._clock, self._meter = store, clock, meter
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with self._store.transaction() as transaction:
             watched = _Watched(transaction, self._clock)
             yield cast(Transaction, watched)
-            watched.tell()
+            told = watched.tell()
+        if told:
+            self._meter.count("paddock_audit_events_total", told, category="change")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -82,14 +94,17 @@ class _Watched:
             self._before.setdefault(obj.uid, before)
             self._after[obj.uid] = None
 
-    def tell(self) -> None:
-        """Add the entries."""
+    def tell(self) -> int:
+        """Add the entries; how many."""
+        told = 0
         for uid, after in self._after.items():
             found = _change(self._before[uid], after)
             if found is not None:
                 obj, verb, detail = found
                 named: Any = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": uid}
                 self._transaction.audit(entry(self._clock, verb, detail=detail, **named))
+                told += 1
+        return told
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
@@ -121,15 +136,15 @@ def _in_spec(before: StoredObject, after: StoredObject) -> Iterator[str]:
 class Recorder:
     """Entries for what is no change of the store: commands in boxes, and what was refused."""
 
-    def __init__(self, audit: Audit, clock: Clock) -> None:
-        self._audit, self._clock = audit, clock
+    def __init__(self, audit: Audit, clock: Clock, meter: Meter | None = None) -> None:
+        self._audit, self._clock, self._meter = audit, clock, meter or NullMeter()
         self._window = 0.0
         self._refusals: dict[str, int] = {}
 
     def used(self, ask: Ask, detail: Mapping[str, Any]) -> None:
         """Somebody is about to work in a box. Raises ServiceUnavailable when that can't be written: then they don't."""
         with errors.store_in_words():
-            self._audit.append([self._of(ask, ask.sub or ask.verb, "allowed", detail)])
+            self._append(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
     def refused(self, ask: Ask, why: str) -> None:
         """Somebody was refused. Past so many in a minute they are counted; a store that fails makes no difference."""
@@ -138,7 +153,8 @@ class Recorder:
     def unknown(self, source: str, why: str) -> None:
         """Somebody showed a token that opens nothing, or nothing at all."""
         now, detail = self._clock.now(), {"reason": why[:_MOST_WORDS]}
-        self._refuse(AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=detail))
+        made = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_traced(detail))
+        self._refuse(made)
 
     def _refuse(self, made: AuditEntry) -> None:
         count = self._counted(made)
@@ -146,11 +162,19 @@ class Recorder:
             return
         if count == _MOST_REFUSALS:
             more = {"more": "further refusals within this minute are not recorded"}
-            made = replace(made, detail=more)
+            made = replace(made, detail=_traced(more))
         try:
-            self._audit.append([made])
+            self._append(made, "refusal")
         except StoreError as error:
             _log.warning("a refusal is not in the audit log", actor=made.actor, verb=made.verb, error=str(error))
+
+    def _append(self, made: AuditEntry, category: str) -> None:
+        try:
+            self._audit.append([made])
+        except StoreError:
+            self._meter.count("paddock_audit_write_failures_total")
+            raise
+        self._meter.count("paddock_audit_events_total", category=category)
 
     def _counted(self, made: AuditEntry) -> int:
         if not 0 <= made.at - self._window < _WINDOW_SECONDS or len(self._refusals) > _MOST_CALLERS:

@@ -2,7 +2,7 @@
 
 from typing import BinaryIO
 
-from controller.ports import Clock, Store
+from controller.ports import Clock, Meter, NullMeter, Store
 from controller.service import errors
 from controller.service.audit import entry
 
@@ -10,11 +10,13 @@ from controller.service.audit import entry
 class Backup:
     """The use-case."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, meter: Meter | None = None) -> None:
+        self._store, self._clock, self._meter = store, clock, meter or NullMeter()
 
     def make(self) -> BinaryIO:
-        """An open file that has no name; close it. ServiceUnavailable, with what to do instead on PostgreSQL."""
+        """An open file that has no name; close it. Raises ServiceUnavailable."""
         with errors.store_in_words():
             self._store.audit.append([entry(self._clock, "backup")])
-            return self._store.backup()
+            made = self._store.backup()
+        self._meter.gauge("paddock_store_last_backup_timestamp_seconds", self._clock.now())
+        return made

@@ -41,6 +41,11 @@ def tracing(trace: str) -> AbstractContextManager[None]:
     )
 
 
+def current_trace() -> str:
+    """The id of the request that is worked on here; "" outside of any."""
+    return str(structlog.contextvars.get_contextvars().get(_FIELD, ""))
+
+
 class Traces:
     """The last ids, by object and generation. Threads may share it."""
 
@@ -76,7 +81,7 @@ class _Traced:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        trace = str(structlog.contextvars.get_contextvars().get(_FIELD, ""))
+        trace = current_trace()
         with self._store.transaction() as transaction:
             noted = _Noted(transaction)
             yield cast(Transaction, noted)

@@ -16,7 +16,7 @@ BOX = """
 apiVersion: paddock/v1alpha1
 kind: Quota
 metadata: {name: all}
-spec: {hard: {cpu: 8, memory: 4Gi, pids: 1000, sandboxes: 9}}
+spec: {hard: {cpu: 8, memory: 4Gi, pids: 1000, sandboxes: 9, disk: 1Gi, gpus: 1}}
 ---
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
@@ -33,6 +33,7 @@ kind: Sandbox
 metadata: {name: box}
 spec:
   template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  resources: {limits: {disk: 10Mi}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 FOREIGN = ("process_", "python_")
@@ -44,10 +45,11 @@ SOMETIMES = {
     "paddock_sandbox_status_last_termination_exit_code",
     "paddock_sandbox_labels",
     "paddock_pool_max_containers",
-    "paddock_container_pids_peak",
     "paddock_container_fs_reads_bytes_total",
     "paddock_container_fs_writes_bytes_total",
-    "paddock_container_pids_limit_hits_total",
+    "paddock_container_fs_usage_bytes",
+    "paddock_sandbox_spec_gpus",
+    "paddock_store_last_backup_timestamp_seconds",
 }
 # One series for each value that comes up; which ones may is said by the code that counts them.
 OPEN = {name for name, each in CATALOGUE.items() if not each.closed}

@@ -10,6 +10,7 @@ import docker as docker_py
 import pytest
 
 from controller.engine.inspect import container_of
+from controller.engine.layers import tree_bytes
 from controller.engine.stats import usage_from_stats
 from controller.engine.usage import CgroupUsage
 from controller.kinds.observed import Container
@@ -230,3 +231,47 @@ def test_a_box_without_a_network_of_its_own_has_no_figures_of_one(run: Callable[
     for network in ("none", "host"):
         box = run(REST.lstrip("; "), "--network", network)
         assert (box.files().network, box.engine().network) == (None, None)
+
+
+def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
+    """Two that spin on one processor. The scheduler's count is the witness: both may wait at once, for a third."""
+    program = (
+        "import os, time\nos.fork()\nwhile time.process_time() < 1: pass\n"
+        "print(open('/proc/self/schedstat').read().split()[1])\ntime.sleep(10**6)"
+    )
+    box = run(program, "--cpuset-cpus", "0")
+
+    def both() -> list[int] | None:
+        said = [int(each) for each in docker("logs", box.name).splitlines()]
+        return said if len(said) == 2 else None
+
+    waited = sum(wait_for("both have spun", both)) / 1e9
+    reader = CgroupUsage(stalls=True)
+    found = reader.read([box.container])[box.container.id]
+    reader.close()
+    if found.cpu_waiting_seconds is None:
+        pytest.skip("this kernel or engine keeps no PSI of containers")
+    assert waited > 0.5
+    assert 0.9 * waited / 2 < found.cpu_waiting_seconds < 1.1 * waited
+    assert (found.cpu_stalled_seconds or 0) <= found.cpu_waiting_seconds
+    assert found.memory_waiting_seconds is not None
+    assert found.io_waiting_seconds is not None
+
+
+def test_what_a_box_has_written_to_its_layer_and_its_log(api: Any, run: Callable[..., Box]) -> None:
+    lines, line = 2000, "x" * 99
+    program = (
+        f"import os, sys\nopen('/work.bin', 'wb').write(os.urandom({8 * MIB}))\nos.symlink('/usr', '/link')\n"
+        f"os.sync()\nfor _ in range({lines}): print('{line}')\nprint('written'){REST}"
+    )
+    box = run(program, "--user", "0:0")
+    box.says("written")
+    container = box.container
+    written = tree_bytes(container.layer_path)
+    assert 8 * MIB <= written < 9 * MIB
+    engine = api.inspect_container(box.name)["Id"]
+    (told,) = [each["SizeRw"] for each in api.containers(size=True, filters={"id": engine})]
+    assert written == pytest.approx(told, abs=MIB // 2)
+    log = box.files().log_bytes
+    assert log is not None
+    assert lines * (len(line) + 1) < log < lines * (len(line) + 100), "each line, and what the engine notes beside it"

@@ -44,6 +44,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
 from controller.kinds.mount import BindMounts, Mount
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
@@ -54,6 +55,7 @@ from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.inside import bound_of, inside_of
+from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
@@ -142,6 +144,8 @@ class Box:
 class Stream(Iterator[Chunk]):
     """A stream that counts itself as open until it is closed or read to its end."""
 
+    ref: ExecRef | None = None
+
     def __init__(self, chunks: Iterable[Chunk], opened: list["Stream"]) -> None:
         self._chunks = iter(chunks)
         self._opened = opened
@@ -159,6 +163,9 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         if self in self._opened:
             self._opened.remove(self)
+
+    def let_go(self) -> None:
+        self.close()
 
     def resize(self, rows: int, columns: int) -> None: ...
     def signal(self, name: str) -> None: ...
@@ -191,7 +198,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports = FakeFiles(), FakePorts()
+        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
         self._clock = clock
         self._facts = facts
         self._lock = threading.RLock()
@@ -547,7 +554,9 @@ class FakeEngine:
                 yield Chunk("timeout", b"")
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
-        return Stream(chunks(), self.open_streams)
+        made = Stream(chunks(), self.open_streams)
+        made.ref = self.left.begin(box.id, run(command).exit_code if stdin is None else 0)
+        return made
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:

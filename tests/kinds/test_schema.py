@@ -82,6 +82,7 @@ OTHER: dict[str, Any] = {
     "startup": {"exec": {"command": ["true"]}},
     "readiness": {"tcpSocket": {"port": 80}},
     "liveness": {"httpGet": {"port": 80}},
+    "execDeadlineSeconds": 5,
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.meta import ObjectRef
-from controller.kinds.usage import Usage
+from controller.kinds.usage import Layer, Usage
 from controller.loop.health import HealthWatch
 from controller.loop.samples import Samples
 from controller.store.sql_store import SqlStore
@@ -37,7 +37,7 @@ class Watched(House):
         super().__init__(store)
         self.apply("box")
         self.settle()
-        self.meters, self.disk = Meters(), 0.5
+        self.meters, self.disk, self.written = Meters(), 0.5, 0
         self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
@@ -46,6 +46,7 @@ class Watched(House):
             clock=self.clock,
             host=HOST,
             disk=lambda: self.disk,
+            layers=lambda: {each: Layer(self.written, self.clock.now()) for each in self.running},
         )
 
     @property
@@ -53,6 +54,10 @@ class Watched(House):
         found = self.get("box")
         assert found is not None
         return found.uid
+
+    @property
+    def running(self) -> list[str]:
+        return [each.id for each in self.engine.observe().containers[self.uid]]
 
     def use(self, **figures: object) -> list[str]:
         """Fifteen seconds later it uses so much: the reasons of the events so far."""
@@ -134,6 +139,18 @@ def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
     house.disk = 0.95
     house.use()
     assert house.reasons(HOST.uid) == ["DiskNearLimit"]
+
+
+def test_the_disk_that_a_box_was_promised_is_told_when_it_has_nearly_written_it(house: Watched) -> None:
+    house.written = 95 * MIB
+    assert house.use() == [], "nothing was promised"
+    house.apply("box", resources={"limits": {"disk": "100Mi"}})
+    house.settle()
+    assert house.use() == ["DiskNearLimit"]
+    told = {each.reason: each.message for each in house.store.events(uid=house.uid)}
+    assert told["DiskNearLimit"] == "disk: over 90% of its limit of 100Mi is in use"
+    house.written = 10 * MIB
+    assert house.use() == ["DiskNearLimit", "DiskBelowLimit"]
 
 
 def test_a_new_run_begins_well(house: Watched) -> None:

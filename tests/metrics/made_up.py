@@ -12,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, HostFacts, Observation, State
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Sandbox, Snapshot
-from controller.kinds.usage import NetworkUsage, Usage
+from controller.kinds.usage import Layer, NetworkUsage, Usage
 from controller.metrics.catalogue.objects import CONDITIONS
 
 NOW = 1_700_000_000.0
@@ -62,7 +62,14 @@ USAGE = Usage(
     fs_write_bytes=8192,
     fs_reads=1,
     fs_writes=2,
+    log_bytes=300,
     network=NetworkUsage(1, 2, 3, 4, 5, 6, 7, 8),
+    cpu_waiting_seconds=1.5,
+    cpu_stalled_seconds=0.0,
+    memory_waiting_seconds=2.5,
+    memory_stalled_seconds=2.0,
+    io_waiting_seconds=3.5,
+    io_stalled_seconds=3.0,
 )
 
 
@@ -139,6 +146,11 @@ def snapshot(*sandboxes: Sandbox, containers: Iterable[Container] | None = None,
 
 def many(count: int) -> Snapshot:
     return snapshot(*(sandbox(f"box-{number:04d}") for number in range(count)))
+
+
+def layers(seen: Snapshot) -> Mapping[str, Layer]:
+    """What each running container has written, as if it had been measured ten seconds ago."""
+    return {each.id: Layer(5 * MIB, NOW - 10) for each in seen.alive()}
 
 
 class MadeUpUsage:

@@ -14,7 +14,7 @@ from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import new_registry
-from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, many, sandbox, snapshot
+from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, layers, many, sandbox, snapshot
 
 SUFFIXES = ("_bucket", "_sum", "_count")
 FOREIGN = ("process_", "python_gc_")
@@ -41,6 +41,8 @@ def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
     by_hand = {
         "paddock_container_start_time_seconds",
         "paddock_container_spec_cpu_shares",
+        "paddock_container_fs_usage_bytes",
+        "paddock_container_fs_usage_measured_timestamp_seconds",
         "paddock_container_info",
     }
     measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
@@ -51,7 +53,7 @@ def test_what_is_exported_agrees_with_the_catalogue() -> None:
     registry = new_registry("0.1.0")
     PrometheusMeter(registry)
     seen = many(2)
-    registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True))
+    registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=True))
     registry.register(ObjectCollector(lambda: seen))
     registry.register(HostCollector(lambda: seen))
     for metric in registry.collect():
@@ -68,7 +70,7 @@ def test_detail_is_off_by_default() -> None:
     seen = many(1)
 
     def names(*, detail: bool) -> set[str]:
-        collector = ContainerCollector(lambda: seen, MadeUpUsage(), detail=detail)
+        collector = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail)
         return {sample.name for metric in collector.collect() for sample in metric.samples}
 
     extra = {each.name for each in CONTAINERS if each.detail} - {"paddock_container_spec_cpu_shares"}
@@ -76,12 +78,15 @@ def test_detail_is_off_by_default() -> None:
 
 
 def test_a_sandbox_costs_at_most_60_series() -> None:
-    """The worst case: every figure known, a network, every condition, an end, being deleted, waiting."""
-    worst = sandbox("worst", {**SPEC, "lifecycle": {"idleTimeoutSeconds": 600}}, deleted_at=1.0)
+    """The worst case: every figure known, a network, every condition, disk and gpus, an end, being deleted, waiting."""
+    limits = {"cpu": "500m", "memory": "256Mi", "pids": 128, "disk": "1Gi", "gpus": 1}
+    spec = {**SPEC, "resources": {"limits": limits}, "lifecycle": {"idleTimeoutSeconds": 600}}
+    worst = sandbox("worst", spec, deleted_at=1.0)
     worst.obj.status["conditions"][1].update(status="False", reason="CrashLoopBackOff")
     seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
     assert instance(worst.obj).memory != Memory()
-    collectors = ContainerCollector(lambda: seen, MadeUpUsage()), ObjectCollector(lambda: seen)
+    usage = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen))
+    collectors = usage, ObjectCollector(lambda: seen)
     samples = [each for one in collectors for metric in one.collect() for each in metric.samples]
     series = [each for each in samples if each.labels.get("sandbox") == "worst"]
     assert 50 < len(series) <= 60

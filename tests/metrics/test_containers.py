@@ -8,14 +8,28 @@ from controller.kinds.container import Limits
 from controller.kinds.observed import State
 from controller.kinds.snapshot import Snapshot
 from controller.metrics.containers import ContainerCollector
-from tests.metrics.made_up import MIB, NOW, USAGE, MadeUpUsage, Scraped, container, many, sandbox, scrape, snapshot
+from tests.metrics.made_up import (
+    MIB,
+    NOW,
+    USAGE,
+    MadeUpUsage,
+    Scraped,
+    container,
+    layers,
+    many,
+    sandbox,
+    scrape,
+    snapshot,
+)
 
 HERE = {"namespace": "default", "sandbox": "box"}
 BOX = sandbox("box")
 
 
 def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: bool = True) -> Scraped:
-    return scrape(ContainerCollector(lambda: seen, usage or MadeUpUsage(), detail=detail).collect)
+    measured = layers(seen) if seen else {}
+    collector = ContainerCollector(lambda: seen, usage or MadeUpUsage(), layers=lambda: measured, detail=detail)
+    return scrape(collector.collect)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +67,15 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
         ("fs_writes_bytes_total", 8192),
         ("fs_reads_total", 1),
         ("fs_writes_total", 2),
+        ("fs_usage_bytes", 5 * MIB),
+        ("fs_usage_measured_timestamp_seconds", NOW - 10),
+        ("log_bytes", 300),
+        ("pressure_cpu_waiting_seconds_total", 1.5),
+        ("pressure_cpu_stalled_seconds_total", 0),
+        ("pressure_memory_waiting_seconds_total", 2.5),
+        ("pressure_memory_stalled_seconds_total", 2),
+        ("pressure_io_waiting_seconds_total", 3.5),
+        ("pressure_io_stalled_seconds_total", 3),
         ("pids", 7),
         ("pids_peak", 11),
         ("pids_limit", 128),

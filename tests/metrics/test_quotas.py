@@ -44,6 +44,18 @@ def test_a_namespace_has_the_narrowest_of_its_quotas() -> None:
     assert shown.value("paddock_quota_memory_used_bytes", **HERE) == 256 * MIB
 
 
+def test_disk_and_gpus_are_promised_too() -> None:
+    seen = snapshot(sandbox("a"))
+    [(uid, held)] = seen.instances.items()
+    holds = replace(held, reserves=replace(held.reserves, disk_bytes=3 * MIB, gpus=2))
+    all_ = quota("all", disk="10Mi", gpus=4)
+    shown = scraped(replace(seen, quotas={"q": all_}, instances={uid: holds}))
+    assert shown.value("paddock_quota_fs_limit_bytes", **HERE) == 10 * MIB
+    assert shown.value("paddock_quota_fs_used_bytes", **HERE) == 3 * MIB
+    assert shown.value("paddock_quota_gpus_limit", **HERE) == 4
+    assert shown.value("paddock_quota_gpus_used", **HERE) == 2
+
+
 def test_a_written_hostquota_is_the_hosts() -> None:
     spec = {"hard": {"memory": "1Gi", "sandboxes": 3}}
     obj = StoredObject(kind="HostQuota", namespace="", name="host", uid="h", spec=spec)

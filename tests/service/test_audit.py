@@ -1,6 +1,7 @@
 """Every change has its entry: who, from where, what, and the decision; and no value that anybody wrote."""
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import unix_connect
 
 from controller.kinds.access import Ask, Caller, Grant
+from controller.kinds.audit import AuditEntry
+from controller.kinds.meta import StoredObject
 from controller.kinds.owner import Propagation
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.registry import new_registry
 from controller.ports import StoreError
 from controller.service import access, errors
-from controller.service.audit import Recorder
+from controller.service.audit import Recorder, auditing
 from tests.api.doors import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
@@ -73,6 +78,56 @@ def test_a_change_whose_entry_cannot_be_written_does_not_happen(world: World, mo
     assert world.store.get("Sandbox", "default", "quickstart") is None
 
 
+def without_trace(entry: AuditEntry) -> dict[str, object]:
+    """What is told beside the id of the request, which is there."""
+    assert re.fullmatch("[0-9a-f]{32}", entry.detail["traceId"])
+    return {name: value for name, value in entry.detail.items() if name != "traceId"}
+
+
+def test_every_entry_of_a_request_names_its_trace(world: World) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    given = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    with opened(world):
+        with client(world) as root:
+            assert root.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}, headers=given).is_success
+            (created,) = [each for each in world.store.audit.entries() if each.kind == "Sandbox"]
+            (shown,) = [each for each in root.get(f"{API}/audit").json()["items"] if each["id"] == created.id]
+        with client(world, "pdk_bad") as nobody:
+            nobody.get(f"{API}/tokens", headers=given)
+        wait_for("the refusal is told", lambda: told(world)[-1][0] == "unknown")
+    assert created.detail["traceId"] == shown["detail"]["traceId"] == trace
+    assert world.store.audit.entries()[-1].detail["traceId"] == trace
+    assert world.store.audit.verify().problem == ""
+
+
+def test_what_paddock_does_of_itself_has_no_trace(world: World) -> None:
+    world.apply()
+    assert all("traceId" not in each.detail for each in world.store.audit.entries())
+
+
+def test_entries_are_counted_and_those_that_could_not_be_written(world: World) -> None:
+    registry = new_registry("0.1.0")
+    meter = PrometheusMeter(registry, strict=True)
+    store = auditing(world.store, world.clock, meter)
+    with store.transaction() as transaction:
+        transaction.put(StoredObject(kind="Quota", namespace="default", name="all", uid="u", spec={}))
+    recorder = Recorder(world.store.audit, world.clock, meter)
+    into_box = Ask("use", "Sandbox", "default", "box", "exec")
+    recorder.used(into_box, {})
+    recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    world.store.close()
+    recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    with pytest.raises(errors.ServiceUnavailable):
+        recorder.used(into_box, {})
+    world.store.open()
+    counted = {
+        each: registry.get_sample_value("paddock_audit_events_total", {"category": each})
+        for each in ("change", "use", "refusal")
+    }
+    assert counted == {"change": 1, "use": 1, "refusal": 1}
+    assert registry.get_sample_value("paddock_audit_write_failures_total") == 2
+
+
 def test_commands_and_refusals_over_the_doors(world: World) -> None:
     world.apply()
     world.view.show(world.sandbox())
@@ -101,7 +156,7 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
         ("token eve", f"{API}/audit", "", "refused"),
         ("unknown", "authenticate", "", "refused"),
     ]
-    assert found[0].detail == {"program": "/bin/sh", "arguments": 2}
+    assert without_trace(found[0]) == {"program": "/bin/sh", "arguments": 2}
     assert found[0].source == f"unix pid {os.getpid()} uid {os.getuid()}"
     assert world.store.audit.verify().problem == ""
 
@@ -115,7 +170,7 @@ def test_of_every_command_the_program_is_told(world: World) -> None:
             assert root.post(path, json={"command": ["/bin/sh", "-c", "secret"]}).is_success
             root.post(path, json=[door])
             found = [each for each in world.store.audit.entries() if each.verb == door]
-            assert found[0].detail == {"program": "/bin/sh", "arguments": 2}
+            assert without_trace(found[0]) == {"program": "/bin/sh", "arguments": 2}
             assert len(found) <= 2
 
 
@@ -127,7 +182,7 @@ def test_asking_for_more_than_is_granted_is_a_refusal(world: World) -> None:
         wait_for("it is told", lambda: told(world)[-1][3] == "refused")
     last = world.store.audit.entries()[-1]
     assert (last.actor, last.kind, last.name) == ("token eve", "Sandbox", "quickstart")
-    assert last.detail == {"reason": "more than is granted: spec.template.image"}
+    assert without_trace(last) == {"reason": "more than is granted: spec.template.image"}
 
 
 def test_no_command_without_its_entry(world: World) -> None:

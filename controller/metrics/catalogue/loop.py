@@ -4,7 +4,7 @@ from controller.metrics.catalogue.family import OTHER, Family, counter, gauge, h
 
 SHORT = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-JOB = {"job_id": ("resync", "prune", "pressure", "store-figures", "health")}
+JOB = {"job_id": ("resync", "prune", "pressure", "store-figures", "health", "layers")}
 QUEUE = {"queue": ("sandbox",)}
 CONTROLLER = {"controller": ("sandbox",)}
 ACTION = {

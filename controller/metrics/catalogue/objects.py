@@ -56,6 +56,13 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_sandbox_spec_memory_limit_bytes", "Desired memory limit.", SANDBOX, unit="bytes"),
     gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
     gauge(
+        "paddock_sandbox_spec_fs_limit_bytes",
+        "Disk reserved for it, against the quotas; absent when none.",
+        SANDBOX,
+        unit="bytes",
+    ),
+    gauge("paddock_sandbox_spec_gpus", "Desired number of GPUs; absent when none.", SANDBOX),
+    gauge(
         "paddock_sandbox_spec_idle_timeout_seconds",
         "Idle time after which it is reaped; absent when never.",
         SANDBOX,

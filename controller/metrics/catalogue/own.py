@@ -16,6 +16,16 @@ FAMILIES: tuple[Family, ...] = (
         values={"level": ("warning", "error", "critical")},
     ),
     counter(
+        "paddock_audit_events_total",
+        "Audit records written: changes of objects, work in boxes (use), refusals.",
+        ("category",),
+        values={"category": ("change", "use", "refusal")},
+    ),
+    counter(
+        "paddock_audit_write_failures_total",
+        "Audit records of use and refusals that could not be written; a change without its record does not happen.",
+    ),
+    counter(
         "paddock_metrics_errors_total",
         "Figures lost by a bug: a collector that failed, or a figure that is not in the catalogue.",
         ("reason",),

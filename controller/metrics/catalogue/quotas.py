@@ -4,7 +4,7 @@ from controller.metrics.catalogue.family import Family, counter, gauge
 
 BOUND = ("scope", "namespace")
 SCOPES = ("host", "namespace")
-RESOURCES = ("cpu", "memory", "pids", "sandboxes")
+RESOURCES = ("cpu", "memory", "pids", "sandboxes", "disk", "gpus")
 _SHORT = {"scope": (*SCOPES, "pool"), "resource": RESOURCES}
 
 FAMILIES: tuple[Family, ...] = (
@@ -18,6 +18,10 @@ FAMILIES: tuple[Family, ...] = (
     gauge(
         "paddock_quota_sandboxes_used", "Sandboxes counted now; a pool's members count once they are claimed.", BOUND
     ),
+    gauge("paddock_quota_fs_limit_bytes", "Disk that may be promised.", BOUND, unit="bytes"),
+    gauge("paddock_quota_fs_used_bytes", "Disk promised now.", BOUND, unit="bytes"),
+    gauge("paddock_quota_gpus_limit", "GPUs that may be promised.", BOUND),
+    gauge("paddock_quota_gpus_used", "GPUs promised now.", BOUND),
 )
 WAITING: tuple[Family, ...] = (
     counter(

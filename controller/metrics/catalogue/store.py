@@ -53,4 +53,9 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_store_objects", "Objects stored.", ("kind",)),
     gauge("paddock_store_size_bytes", "Database size.", unit="bytes"),
     gauge("paddock_store_wal_bytes", "SQLite WAL size.", unit="bytes"),
+    gauge(
+        "paddock_store_last_backup_timestamp_seconds",
+        "End of the last good backup that this daemon made; absent before it made one.",
+        unit="seconds",
+    ),
 )

@@ -1,0 +1,29 @@
+"""All that a scrape shows of the last snapshot, put into a registry."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from controller.kinds.snapshot import Snapshot
+from controller.kinds.usage import Layer
+from controller.metrics.containers import ContainerCollector
+from controller.metrics.host import HostCollector
+from controller.metrics.objects import ObjectCollector
+from controller.metrics.pools import PoolCollector
+from controller.metrics.quotas import QuotaCollector
+from controller.metrics.registry import Registry
+from controller.ports import UsageReader
+
+
+def collect(
+    registry: Registry,
+    snapshot: Callable[[], Snapshot | None],
+    usage: UsageReader,
+    *,
+    layers: Callable[[], Mapping[str, Layer]],
+    detail: bool,
+    labels: Sequence[str],
+) -> None:
+    """`detail`: the families that few people watch, too. `labels` are those of the users' own that are exported."""
+    registry.register(ContainerCollector(snapshot, usage, layers=layers, detail=detail))
+    registry.register(ObjectCollector(snapshot, label_allowlist=labels))
+    for each in (PoolCollector, QuotaCollector, HostCollector):
+        registry.register(each(snapshot))

@@ -1,0 +1,252 @@
+"""A real daemon on a real engine under any order of wishes, meddling, crashes, restarts: left alone, all is as asked.
+
+A hypothesis state machine, as that of tests/loop (which goes much farther on the fake engine): here the daemon is a
+process that is killed, and the engine one that is stopped and killed. PADDOCK_TEST_LIVES: how many lives (3).
+"""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from controller.client import Paddock
+from controller.client.errors import ClientError
+from controller.kinds.labels import INSTANCE, NAME, UID
+from tests.daemon import RunningDaemon, start_daemon, wait_for
+from tests.lab.engine import PrivateEngine, private_engine
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
+LIVES = int(os.environ.get("PADDOCK_TEST_LIVES", "3"))
+QUIET_SECONDS = 180.0  # a box that was killed twice waits 10 s; a loaded machine takes its time
+MOST_KILLS = 2  # of one box in a life: each further one waits twice as long
+NAMES = st.sampled_from(["a", "b", "c"])
+MEDDLING = ("kill", "remove", "pause", "stop", "rename", "limits", "network")
+WISHES = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(["old", "new"]),
+        "memory": st.sampled_from(["16Mi", "32Mi"]),
+        "runState": st.sampled_from(["Running", "Running", "Running", "Suspended", "Paused"]),
+    }
+)
+MEMORY = {"16Mi": 16 << 20, "32Mi": 32 << 20}
+SHOWN = {"Running": ("running",), "Paused": ("paused",), "Suspended": ("exited", "created")}
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {{name: {name}}}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: ["sleep", "1000000"]
+    env: [{{name: MODE, value: "{mode}"}}]
+  resources: {{limits: {{memory: {memory}, cpu: 100m, pids: 16}}}}
+  runState: {runState}
+  lifecycle: {{shutdownGracePeriodSeconds: 0}}
+"""
+
+
+class Life(RuleBasedStateMachine):
+    """What users, operators and bad luck do to one daemon. Each life has a store of its own."""
+
+    engine: ClassVar[PrivateEngine]
+
+    @initialize()
+    def move_in(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pdl-"))
+        self.asked: dict[str, dict[str, str]] = {}
+        self.kills: Counter[str] = Counter()
+        self.daemon: RunningDaemon | None = None
+        self.foreign = self.engine.docker("create", "paddock/test-tiny:1", "sleep", "1000")
+        self.daemon_comes()
+        assert self.daemon is not None
+        self.instance = self.daemon.instance_id()
+
+    def daemon_comes(self) -> None:
+        """Start one, unless one runs."""
+        if self.daemon is None:
+            self.daemon = start_daemon(
+                self.folder,
+                PADDOCK_DOCKER_HOST=self.engine.base_url,
+                PADDOCK_RESYNC_SECONDS="5",
+                PADDOCK_ENGINE_TIMEOUT_SECONDS="10",
+            )
+            self.client = Paddock(f"unix://{self.daemon.socket}")
+
+    def daemon_goes(self) -> None:
+        """By kill -9."""
+        if self.daemon is not None:
+            self.client.close()
+            self.daemon.kill()
+            self.daemon = None
+
+    def teardown(self) -> None:
+        if not hasattr(self, "folder"):
+            return
+        try:
+            self.quiet()
+        finally:
+            self.daemon_goes()
+            left = self.engine.docker("ps", "-aq", "--no-trunc", check=False).split()
+            if left:
+                self.engine.docker("rm", "-f", *left, check=False)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @rule(wishes=st.dictionaries(NAMES, WISHES, min_size=1))
+    @precondition(lambda self: self.daemon is not None)
+    def apply(self, wishes: dict[str, dict[str, str]]) -> None:
+        with suppress(ClientError):  # one of the objects is just being deleted: then none is applied
+            self.client.apply("---".join(BOX.format(name=name, **wish) for name, wish in wishes.items()))
+            self.asked |= wishes
+
+    @rule(name=NAMES)
+    @precondition(lambda self: self.daemon is not None)
+    def delete(self, name: str) -> None:
+        if self.asked.pop(name, None) is not None:
+            self.client.delete("sandboxes", name)
+
+    @rule(pick=st.integers(0, 5), what=st.sampled_from(MEDDLING))
+    def meddle(self, pick: int, what: str) -> None:
+        """What someone with the engine's socket may do to a box; some of it fails, for the box may be gone by then."""
+        boxes = self.boxes()
+        if not boxes:
+            return
+        box = boxes[pick % len(boxes)]
+        if what in ("kill", "stop"):
+            name = box["Config"]["Labels"][NAME]
+            if self.kills[name] == MOST_KILLS:
+                return
+            self.kills[name] += 1
+        self._do(what, box)
+
+    def _do(self, what: str, box: dict[str, Any]) -> None:
+        engine, id_ = self.engine, box["Id"]
+        commands = {
+            "kill": ("kill", id_),
+            "stop": ("stop", "-t", "0", id_),
+            "remove": ("rm", "-f", id_),
+            "pause": ("pause", id_),
+            "limits": ("update", "--memory", "24m", "--memory-swap", "48m", "--pids-limit", "9", id_),
+            "network": ("network", "connect", "bridge", id_),
+        }
+        if what != "rename":
+            engine.docker(*commands[what], check=False)
+        elif self._remembered(box):
+            engine.docker("rename", id_, f"moved-{id_[:6]}", check=False)
+
+    def _remembered(self, box: dict[str, Any]) -> bool:
+        """Whether the store knows this container as made by us; only its name tells that of one just made."""
+        if self.daemon is None:
+            return False
+        with suppress(ClientError):
+            found = self.client.get("sandboxes", box["Config"]["Labels"][NAME])
+            return bool(found.get("status", {}).get("instanceRef", {}).get("containerID") == box["Id"])
+        return False
+
+    @rule()
+    def crash(self) -> None:
+        self.daemon_goes()
+
+    @rule()
+    def start(self) -> None:
+        self.daemon_comes()
+
+    @rule(how=st.sampled_from([signal.SIGTERM, signal.SIGKILL]), wish=WISHES)
+    def engine_restarts(self, how: signal.Signals, wish: dict[str, str]) -> None:
+        """And while it is away somebody wants something."""
+        self.engine.end(how)
+        if self.daemon is not None:
+            self.apply({"a": wish})
+        self.engine.start()
+
+    @rule()
+    def quiet(self) -> None:
+        """Left alone for long enough, everything is as asked, and nothing else is there."""
+        self.daemon_comes()
+        try:
+            wait_for("all is as asked", lambda: not self.differences(), QUIET_SECONDS)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.differences()}") from late
+
+    def differences(self) -> list[str]:
+        """What is not as asked, in words."""
+        objects = {each["metadata"]["name"]: each for each in self.client.list("sandboxes")}
+        found = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
+        boxes = {each["Config"]["Labels"][UID]: each for each in self.boxes()}
+        for name, wish in self.asked.items():
+            box = boxes.pop(objects[name]["metadata"]["uid"], None)
+            found += [f"{name}: {each}" for each in _differences(objects[name], box, wish)]
+        return found + [f"container {each['Name']} is nobody's" for each in boxes.values()]
+
+    def boxes(self) -> list[dict[str, Any]]:
+        """Our containers, as the engine inspects them."""
+        ids = self.engine.docker("ps", "-aq", "--filter", f"label={INSTANCE}={self.instance}").split()
+        shown = self.engine.docker("inspect", *ids, check=False) if ids else ""
+        listed: list[dict[str, Any]] = json.loads(shown or "[]")  # one that goes meanwhile is left out
+        return listed
+
+    @invariant()
+    def at_most_one_container_each(self) -> None:
+        if hasattr(self, "instance"):
+            uids = Counter(each["Config"]["Labels"][UID] for each in self.boxes())
+            assert all(count == 1 for count in uids.values()), f"two containers of one object: {uids}"
+
+    @invariant()
+    def the_stranger_is_untouched(self) -> None:
+        if hasattr(self, "foreign"):
+            assert self.engine.docker("inspect", "-f", "{{.State.Status}}", self.foreign) == "created"
+
+
+def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str, str]) -> list[str]:
+    """What differs between a wish and its one container, and whether that is told."""
+    generation, status = obj["metadata"]["generation"], obj.get("status", {})
+    found = [] if status.get("observedGeneration") == generation else ["its spec was not looked at"]
+    if box is None:
+        return found if wish["runState"] == "Suspended" else [*found, "it has no container"]
+    state, host = box["State"]["Status"], box["HostConfig"]
+    ready = next((each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"), "")
+    facts = {
+        "state": (state, SHOWN[wish["runState"]]),
+        "ready": (ready, ("True",) if wish["runState"] == "Running" else ("False",)),
+        "memory": (host["Memory"], (MEMORY[wish["memory"]],)),
+        "swap": (host["MemorySwap"], (MEMORY[wish["memory"]],)),
+        "pids": (host["PidsLimit"], (16,)),
+        "networks": (sorted(box["NetworkSettings"]["Networks"]), (["none"],)),
+        "name": (box["Name"], (f"/{status.get('instanceRef', {}).get('name')}",)),
+        "mode": (f"MODE={wish['mode']}" in box["Config"]["Env"], (True,)),
+    }
+    stopped = wish["runState"] == "Suspended"  # what a stopped one is made of is looked at when it starts
+    looked_at = ("state", "ready") if stopped else facts
+    return found + [f"{name} is {facts[name][0]}" for name in looked_at if facts[name][0] not in facts[name][1]]
+
+
+def test_lives_on_a_real_engine() -> None:
+    with private_engine() as engine:
+        Life.engine = engine
+        run_state_machine_as_test(
+            Life,
+            settings=settings(
+                max_examples=LIVES,
+                stateful_step_count=14,
+                deadline=None,
+                database=None,
+                phases=(Phase.generate,),  # a life takes half a minute: it is told as it was, not made small
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

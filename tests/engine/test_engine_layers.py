@@ -1,0 +1,121 @@
+"""What boxes have written to their layers and logs, measured in folders of this machine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.engine import layers as module
+from controller.engine.layers import MEASURE_SECONDS, Layers, TooMuch, tree_bytes
+from controller.engine.logsize import log_bytes
+from controller.kinds.observed import Container, State
+from tests.conftest import HandClock
+
+MIB = 1 << 20
+
+
+def box(path: Path, **changes: object) -> Container:
+    values = {"state": State.RUNNING, "layer_path": str(path), **changes}
+    return Container(id="c1", name="pdk-a", uid="u1", **values)  # type: ignore[arg-type]
+
+
+def write(file: Path, size: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(os.urandom(size))
+
+
+def test_all_that_is_below_counts_and_names_of_one_file_once(tmp_path: Path) -> None:
+    write(tmp_path / "a", 2 * MIB)
+    write(tmp_path / "b" / "c" / "d", MIB)
+    os.link(tmp_path / "a", tmp_path / "b" / "same")
+    assert 3 * MIB <= tree_bytes(str(tmp_path)) < 3 * MIB + 64 * 1024
+
+
+def test_a_hole_takes_no_disk(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert tree_bytes(str(tmp_path)) < 64 * 1024
+
+
+def test_a_link_leads_nowhere(tmp_path: Path) -> None:
+    write(tmp_path / "host" / "large", 4 * MIB)
+    inner = tmp_path / "layer"
+    inner.mkdir()
+    (inner / "out").symlink_to(tmp_path / "host")
+    (inner / "file").symlink_to(tmp_path / "host" / "large")
+    assert tree_bytes(str(inner)) < 64 * 1024
+    with pytest.raises(OSError, match="out"):
+        tree_bytes(str(inner / "out"))
+
+
+def test_what_is_too_much_is_not_told_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path
+    for _ in range(module._MOST_DEPTH):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    with pytest.raises(TooMuch, match="nested"):
+        tree_bytes(str(tmp_path))
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 3)
+    with pytest.raises(TooMuch, match="more than 3 files"):
+        tree_bytes(str(tmp_path))
+
+
+class Measuring:
+    """Layers of one box, with a clock by hand. A walk takes as long as `walk_seconds` says."""
+
+    def __init__(self) -> None:
+        self.boxes: list[Container] = []
+        self.clock, self.walk_seconds, self._ticks = HandClock(), 0.0, 0.0
+        self.layers = Layers(lambda: self.boxes, self.clock, self._tick)
+
+    def _tick(self) -> float:
+        self._ticks += self.walk_seconds
+        return self._ticks
+
+    def after(self, seconds: float) -> int | None:
+        self.clock.advance(seconds)
+        self.layers.measure()
+        found = self.layers.now().get("c1")
+        return found.used_bytes if found else None
+
+
+def test_a_box_is_measured_again_when_it_is_due_and_forgotten_when_it_ends(tmp_path: Path) -> None:
+    write(tmp_path / "a", MIB)
+    world = Measuring()
+    world.boxes = [box(tmp_path)]
+    first = world.after(0)
+    assert first is not None
+    assert first >= MIB
+    assert world.layers.now()["c1"].at == world.clock.now()
+    write(tmp_path / "b", MIB)
+    assert world.after(1) == first
+    assert (world.after(MEASURE_SECONDS) or 0) >= 2 * MIB
+    world.boxes = [box(tmp_path, state=State.EXITED)]
+    assert world.after(1) is None
+
+
+def test_a_walk_that_took_long_is_not_repeated_soon(tmp_path: Path) -> None:
+    world = Measuring()
+    world.boxes, world.walk_seconds = [box(tmp_path)], 5.0
+    first = world.after(0)
+    write(tmp_path / "a", MIB)
+    assert world.after(400) == first, "five seconds of every five hundred are one hundredth"
+    assert world.after(101) != first
+
+
+@pytest.mark.parametrize("gone", [lambda path: box(path / "nowhere"), lambda path: box(path, layer_path="")])
+def test_what_can_not_be_seen_has_no_figure(tmp_path: Path, gone: Callable[[Path], Container]) -> None:
+    world = Measuring()
+    world.boxes = [gone(tmp_path)]
+    assert world.after(0) is None
+
+
+def test_a_log_counts_with_what_it_was_rotated_into(tmp_path: Path) -> None:
+    log = tmp_path / "c1-json.log"
+    write(log, 10)
+    assert log_bytes(str(log)) == 10
+    write(tmp_path / "c1-json.log.1", 100)
+    write(tmp_path / "c1-json.log.3", 1000)
+    assert log_bytes(str(log)) == 110
+    assert (log_bytes(""), log_bytes(str(tmp_path / "none"))) == (None, None)
