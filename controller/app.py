@@ -28,10 +28,12 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
+from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
+from controller.loop.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
@@ -47,7 +49,10 @@ from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
+from controller.plan.images import PruneRules
+from controller.policy.abilities import Confinements
 from controller.policy.admission import admit as admit_by
+from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.policy.packages import with_packages
@@ -145,6 +150,7 @@ class Daemon:
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
             host_roots=settings.host_roots,
+            confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
             exec_max_seconds=settings.exec_max_seconds,
             local_network=settings.local_network,
         )
@@ -184,6 +190,16 @@ class Daemon:
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
+        images = ImageKeeper(
+            engine.image_store,
+            snapshot=lambda: turn.last,
+            store=announced,
+            registry=discover(),
+            clock=clock,
+            meter=meter,
+            host=host_ref(store.instance_id),
+            rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -196,6 +212,7 @@ class Daemon:
             resync_seconds=settings.resync_seconds,
             periodic=(
                 Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
         )
@@ -208,7 +225,7 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
+            now = replace(fitted(policy, seen.facts), unguarded="" if seen.blind else seen.unguarded)
             return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
@@ -346,7 +363,7 @@ def serve(settings: Settings) -> int:
 
     A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
     """
-    _configure_logs(settings)
+    configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
@@ -371,27 +388,3 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     log.info("stopped")
     return int(daemon.lost)
-
-
-def _configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("paddock").setLevel(level)

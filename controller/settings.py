@@ -94,6 +94,23 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    runtimes: tuple[str, ...] = Field(
+        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+    )
+    apparmor_profiles: tuple[str, ...] = Field(
+        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+    )
+    selinux_types: tuple[str, ...] = Field(
+        default=(), max_length=64, description="SELinux types that templates may ask for"
+    )
+    prune_images: Literal["superseded", "unused", "none"] = Field(
+        default="superseded",
+        description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "
+        "all that no sandbox and no template needs, or none; never another image",
+    )
+    image_grace_seconds: float = Field(
+        default=86400.0, ge=60.0, le=1e8, description="how long such an image is kept once nothing needs it"
+    )
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
     )

@@ -145,8 +145,8 @@ class Actor:
             looked = look_into(self._client, image, action.config)
             if looked.refusal:
                 return Transient("ImageRefused", looked.refusal)
-            places = self._places(action.uid, action.config.slots)
-            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, places)
+            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
+            body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
@@ -156,7 +156,7 @@ class Actor:
             if fault.status == 409:
                 return self._name_taken(action)
             raise
-        return Ok(self._looker.read(str(made["Id"])).container.id)
+        return Ok(self._looker.read(str(made["Id"])).container.id, notes=looked.notes)
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name

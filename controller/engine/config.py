@@ -4,7 +4,7 @@ What every container gets whatever its level (init, no capabilities but those gr
 and only here; what differs by level comes in the config.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
@@ -16,15 +16,11 @@ _SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
 
 
 def create_body(
-    config: ContainerConfig,
-    labels: Mapping[str, str],
-    image: str,
-    seccomp: str = "",
-    places: Sequence[Mapping[str, Any]] = (),
+    config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "", counted: int = 0
 ) -> dict[str, Any]:
     """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile.
 
-    `places` are where this host binds into it.
+    `counted` is how many bytes of the image this engine counts as the container's.
     """
     body: dict[str, Any] = {
         "Image": image,
@@ -35,7 +31,7 @@ def create_body(
         "Labels": dict(labels),
         # An image's own health check would run what nobody asked for.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": {**_host_config(config, seccomp), **({"Mounts": list(places)} if places else {})},
+        "HostConfig": _host_config(config, seccomp, counted),
     }
     if config.command is not None:
         # Both, so that nothing of the image's entry point is left in front of the command.
@@ -43,7 +39,7 @@ def create_body(
     return body
 
 
-def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
+def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
     return {
         "Init": True,
         "Privileged": False,
@@ -70,6 +66,7 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "AutoRemove": False,
         **limits_body(config.limits),
         **({"Runtime": config.runtime} if config.runtime else {}),
+        **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
         **({"DeviceRequests": [_gpus(config.gpus)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
     }
@@ -141,3 +138,9 @@ def tmpfs_options(mount: Tmpfs, user: str) -> str:
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:
     return {"Name": name, "Soft": value, "Hard": value}
+
+
+def storage_of_body(host_config: Mapping[str, Any]) -> int:
+    """What the writable layer is held to, in bytes; 0 for nothing, and for a size that is not in bytes (not ours)."""
+    size = str((host_config.get("StorageOpt") or {}).get("size") or "")
+    return int(size) if size.isdigit() else 0

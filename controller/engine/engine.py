@@ -9,9 +9,11 @@ from controller.engine.act import Actor
 from controller.engine.binding import Binder
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
+from controller.engine.disk_trial import DiskTrial
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
+from controller.engine.image_store import DockerImages
 from controller.engine.look import BackgroundLook, Foreign, Looker
 from controller.engine.mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.networks import Networks
@@ -63,6 +65,7 @@ class DockerEngine:
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
+        trial = DiskTrial(self._client)
         self._events = [
             EventStream(
                 filters,
@@ -72,6 +75,7 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
+                facts=lambda: trial.with_disk(self._client.probe()),
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
@@ -96,6 +100,11 @@ class DockerEngine:
             holding=self._inspector.holding,
         )
         self._closing = threading.Lock()
+
+    @property
+    def image_store(self) -> DockerImages:
+        """The images of ours on this engine."""
+        return DockerImages(self._client)
 
     @property
     def streams(self) -> Streams:

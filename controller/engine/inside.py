@@ -68,7 +68,18 @@ def _read(folder: int, proc: Path) -> Inside:
         routes=tuple(sorted({line.split()[0] for line in read_at(folder, "net/route").splitlines()[1:]} - {"lo"})),
         ipv6=tuple(sorted(_ipv6(folder) - {"lo"})),
         shared=tuple(_shared(folder, proc)),
+        label=_label(folder),
     )
+
+
+def _label(folder: int) -> str:
+    """What AppArmor or SELinux calls PID 1; "" where the kernel has neither."""
+    try:
+        return read_at(folder, "attr/current").strip("\0\n ")
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return ""
+        raise
 
 
 def _or(masks: Iterator[int]) -> int:

@@ -23,7 +23,7 @@ _NEVER = object()
 class Limits:
     """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
 
-    `disk_bytes` and `gpus` are reserved for it; the engine is given no bound of disk, and `gpus` by its own field.
+    `disk_bytes` and `gpus` are reserved for it; the engine is given them by fields of their own.
     """
 
     cpu_millicores: int
@@ -73,6 +73,7 @@ class ContainerConfig:
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
     slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
+    storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""

@@ -29,7 +29,7 @@ class Inside:
     `unread` is why the kernel did not tell ("" when it did): then nothing else here means anything. `capabilities` is
     all that PID 1 holds in any of its sets, `bounding` what a program it starts may ever get. `interfaces` are those
     but loopback, `routes` and `ipv6` the ones of them that have IPv4 routes or IPv6 addresses. `shared` are the
-    namespaces that are the host's own.
+    namespaces that are the host's own. `label` is AppArmor's or SELinux's of PID 1 ("": the kernel has neither).
     """
 
     unread: str = ""
@@ -45,3 +45,4 @@ class Inside:
     routes: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    label: str = ""

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.disk import DiskRules
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -96,6 +98,7 @@ class ResourceLimits(Model):
 
 class Resources(Model):
     limits: ResourceLimits = ResourceLimits()
+    disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 
@@ -114,6 +117,9 @@ class Template(Model):
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     workspace: WorkspaceMount | None = None
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    runtime: RuntimeName | None = None
+    app_armor_profile: ProfileName | None = None
+    se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None

@@ -87,6 +87,10 @@ WORDS: Mapping[str, str] = {
     "ResourceLimits.cpu": "Processor time.",
     "ResourceLimits.memory": "Memory, with what is written to tmpfs.",
     "ResourceLimits.disk": "Disk to be reserved for it in the quotas, from its admission until it is gone.",
+    "DiskRules.enforcement": (
+        "Required: refused where this host can't hold it to its disk limit. BestEffort: measured there, and stopped "
+        "beyond it."
+    ),
     "ResourceLimits.gpus": "GPUs, as `docker run --gpus` gives them; another number makes a new container.",
     "ResourceLimits.pids": "Processes and threads.",
     "image": "The image. It is pinned to its digest at each change of the spec: a tag that moves recreates nothing.",

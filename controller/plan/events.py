@@ -48,5 +48,6 @@ def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
             continue  # nothing was changed
         if isinstance(outcome, Ok):
             yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({action.why})", now)
+            yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
         else:
             yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)

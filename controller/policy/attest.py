@@ -11,6 +11,7 @@ from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
 from controller.kinds.mount import Bound
 from controller.kinds.quantity import format_bytes
 from controller.policy import mounted
+from controller.policy.confinement import label_wanted
 from controller.policy.facts import Fact as Fact
 from controller.policy.levels import LOWEST_FREE_ID
 
@@ -62,6 +63,10 @@ def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[
     modes = {0: "none", 1: "strict", SECCOMP_FILTER: "filter"}
     filtered = modes.get(inside.seccomp, str(inside.seccomp))
     yield Fact("seccomp", filtered, "filter", inside.seccomp == SECCOMP_FILTER)
+    labels = label_wanted(config)
+    if labels:
+        found_label = inside.label or "none"
+        yield Fact("mandatory access", found_label, " ".join(labels), all(each in found_label for each in labels))
     yield from _mounts(config, inside)
     shared = ", ".join(inside.shared) or "none"
     yield Fact("namespaces shared with the host", shared, "none", not inside.shared)

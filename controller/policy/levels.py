@@ -12,6 +12,7 @@ from typing import Literal
 from controller.kinds.container import Limits, Tmpfs, stable_hash
 from controller.kinds.mount import HostRoot
 from controller.policy import seccomp as profiles
+from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
 from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
@@ -102,6 +103,7 @@ class Policy:
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
     `host_roots` are where the folders of the host are that may be bound.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
     `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
     `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
@@ -114,6 +116,8 @@ class Policy:
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
     host_roots: tuple[HostRoot, ...] = ()
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
     exec_max_seconds: float = 0.0
     local_network: bool = False
     packages_left_out: tuple[str, ...] = ()
@@ -122,6 +126,7 @@ class Policy:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
         known.append([each.model_dump() for each in self.host_roots])
+        known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
         known.append(self.local_network)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

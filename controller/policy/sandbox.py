@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from controller.kinds.base import live_fields
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
+from controller.kinds.disk import DiskAbility
 from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
-from controller.policy import bridge, egress, images, mounts
+from controller.policy import bridge, confinement, disk, egress, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.bridge import Open
 from controller.policy.egress import Sealed
@@ -34,7 +35,8 @@ class Rendered:
 
     `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
     insecure inside is not stopped for it. `sealed` or `open` is the network it is put on (both None: it has none).
-    `audited`: each of its starts is in the audit log before it happens.
+    `audited`: each of its starts is in the audit log before it happens. `disk` is what this host's engine makes of a
+    size of the writable layer (None: not tried yet).
     """
 
     config: ContainerConfig
@@ -44,6 +46,7 @@ class Rendered:
     probes: ProbeSet = NO_PROBES
     report_only: bool = False
     sealed: Sealed | None = None
+    disk: DiskAbility | None = None
     open: Open | None = None
     audited: bool = False
 
@@ -77,12 +80,14 @@ def judge(
     found = [
         *_level(level, policy),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
+        *confinement.refused(template, policy),
         *_user(template, level),
         *_env(template),
         *_exec(template),
         *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
         *mounts.template_refused(template),
         *_most(template, resources, level),
+        *_disk(template, resources, level, policy),
         *exec_deadline_refused(template, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
@@ -162,6 +167,11 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
         )
 
 
+def _disk(template: Template, resources: Resources, level: Level, policy: Policy) -> Iterator[Refusal]:
+    if disk.required(resources, template):
+        yield from disk.refused(effective_limits(resources, template, level.limits), level, policy)
+
+
 def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
     """A refusal for each limit above the level's highest."""
     asked = effective_limits(resources, template, level.limits)
@@ -225,11 +235,14 @@ def render(
         config = egress.behind(config, way)
     if open_ is not None:
         config = bridge.behind(config, open_)
+    config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A place that the template has none of; and another source in it makes a new container, too (plan/mounts.py).
     place = {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
+    if disk.required(spec.resources, template) and config.storage_bytes:
+        devices |= {"disk": config.storage_bytes}
     # A template of its own is part of the spec; one that is only named may change without a new generation.
     own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices, **place}
     return Rendered(
@@ -240,6 +253,7 @@ def render(
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,
+        disk=disk.ability(policy),
         open=open_,
         audited=level.audits_starts,
     )

@@ -44,6 +44,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.disk import DiskAbility
 from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
 from controller.kinds.mount import BindMounts, Mount
@@ -54,6 +55,7 @@ from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
+from tests.fakes.images import FakeImages
 from tests.fakes.inside import bound_of, inside_of
 from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
@@ -72,6 +74,7 @@ FACTS = HostFacts(
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
     swap_limit=True,
+    disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -137,6 +140,7 @@ class Box:
             inside=inside_of(self.config, self.networks, self.tampered, self.mounts) if self.state in _LIVE else None,
             bound=bound_of(self.mounts),
             revision=int(self.labels.get(own.REVISION, "0")),
+            storage_bytes=self.config.storage_bytes if self.config else 0,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -199,8 +203,9 @@ class FakeEngine:
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
+        self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
-        self._facts = facts
+        self.facts = facts
         self._lock = threading.RLock()
         self._boxes: dict[str, Box] = {}
         self._made = 0
@@ -406,6 +411,12 @@ class FakeEngine:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
 
+    def build_image(self, name: str, *, ours: bool) -> str:
+        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
+        self.add_image(name)
+        self.image_store.built[self.images[name]] = ours
+        return self.images[name]
+
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
         with self._by_hand():
@@ -584,6 +595,8 @@ class FakeEngine:
         refused = self._refused(config.limits)
         if refused:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+        if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
+            return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
         if image_id is None:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
@@ -599,7 +612,8 @@ class FakeEngine:
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
-            return action.image_id if action.image_id in self.images.values() else None
+            here = action.image_id in (*self.images.values(), *self.image_store.built)
+            return action.image_id if here else None
         return self.images.get(action.config.image)
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
@@ -773,8 +787,8 @@ class FakeEngine:
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:
             return "Minimum memory limit allowed is 6MB"
-        if limits.cpu_millicores > self._facts.cpus * 1000:
-            return f"Range of CPUs is from 0.01 to {self._facts.cpus}.00"
+        if limits.cpu_millicores > self.facts.cpus * 1000:
+            return f"Range of CPUs is from 0.01 to {self.facts.cpus}.00"
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
@@ -829,7 +843,7 @@ class FakeEngine:
                 before,
                 containers=self._all(),
                 blind="" if look else before.blind,
-                facts=self._facts,
+                facts=self.facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),

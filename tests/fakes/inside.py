@@ -9,6 +9,7 @@ from controller.kinds.container import ContainerConfig
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
 from controller.kinds.mount import EMPTY_BYTES, Bound, Mount
 from controller.policy.attest import mask_of
+from controller.policy.confinement import label_wanted
 
 _ALWAYS = (
     Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
@@ -51,6 +52,7 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
         mounts=(*_mounts(config), *_places(config, bound)),
         interfaces=reach,
         routes=reach,
+        label="".join(label_wanted(config)),
     )
 
 
