@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.mount import HostRoot
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy import seccomp as profiles
 from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
@@ -37,6 +38,7 @@ class Level:
     `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
     `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
+    `host_folders` is how folders of the host may be bound.
     `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
     """
 
@@ -57,6 +59,7 @@ class Level:
     home: str = "/workspace"
     no_new_privileges: bool = True
     base: str = ""
+    host_folders: Literal["read-only", "read-write"] = "read-only"
     audits_starts: bool = False
 
 
@@ -76,6 +79,7 @@ def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
         home="",
+        host_folders="read-write",
     )
 
 
@@ -104,6 +108,7 @@ class Policy:
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
     `levels` are the built-in ones and the operator's profiles (policy/profiles.py adds those); `grants` is what
     profiles may have beyond their base.
+    `host_roots` are where the folders of the host are that may be bound.
     `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
     `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
@@ -117,6 +122,7 @@ class Policy:
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
     grants: ProfileGrants = field(default_factory=ProfileGrants)
+    host_roots: tuple[HostRoot, ...] = ()
     host: Abilities | None = None
     confinements: Confinements = NO_CONFINEMENTS
     exec_max_seconds: float = 0.0
@@ -126,6 +132,7 @@ class Policy:
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
         known.append(self.local_network)

@@ -81,6 +81,7 @@ OTHER: dict[str, Any] = {
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
     "security": {"runAsNonRoot": True},
+    "workspace": {"mountPath": "/work"},
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},
