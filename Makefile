@@ -4,12 +4,12 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills lock images schema fmt
+.PHONY: help up down clean test check bench drills dashboards lock images schema fmt
 
 ARGS ?=
 
 help: ## list the targets (what plain `make` does)
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
 	@deploy/engine.sh start
@@ -35,6 +35,9 @@ bench: ## the figures: ratios within one run, on a real engine
 
 drills: ## break everything on an engine of its own; a table of faults and of the times to recover
 	@deploy/test.sh --drills $(ARGS)
+
+dashboards: ## draw the dashboards of a busy Paddock, to be looked at (ARGS='--minutes 2 folder'; .cache/dashboards)
+	@deploy/test.sh --dashboards $(ARGS)
 
 lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
 	@deploy/lock.sh $(ARGS)
