@@ -111,6 +111,7 @@ def _engine() -> Row:
                 (("instance:paddock_docker_request_errors:ratio_rate5m", "failed"),),
                 unit="percentunit",
                 width=12,
+                most=1,
                 warn=0.05,
                 bad=0.25,
             ),
@@ -179,6 +180,7 @@ def _itself() -> Row:
                 "Of the daemon.",
                 (('rate(process_cpu_seconds_total{job="paddock"}[$__rate_interval])', "{{instance}}"),),
                 unit=CORES,
+                decimals=3,
                 width=6,
             ),
             Panel(

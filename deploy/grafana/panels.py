@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from string import ascii_uppercase
+from typing import Literal
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -11,6 +12,7 @@ from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="paddock-prometheus")
 CORES = "suffix: cores"
+_COUNTED = ("short", "ops", "reqps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Panel:
 
     `warn` and `bad` are thresholds from which on a value is so; with `falling`, those below which it is. `words` say
     what stands for a value, and in which colour. `columns` are the labels that a table shows, with their headings.
-    `names_only`: a stat shows legends, not values. `beside`: the legend is a table at the right, the largest first.
-    Lines whose legend ends in `limit` are dashed.
+    `names`: a stat shows the legends too, or `only` them. `beside`: the legend is a table at the right, the largest
+    first. Lines whose legend ends in `limit` are dashed.
     """
 
     title: str
@@ -50,7 +52,7 @@ class Panel:
     decimals: int | None = None
     words: tuple[tuple[str, str, str], ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
-    names_only: bool = False
+    names: Literal["several", "too", "only"] = "several"
     beside: bool = False
 
 
@@ -128,6 +130,8 @@ def _lines(panel: Panel) -> timeseries.Panel:
         flat = models.DynamicConfigValue(id_val="custom.fillOpacity", value=0)
         made = made.override_by_regexp("/limit$/", [style, flat])
     made = made.tooltip(common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI))
+    if panel.unit in _COUNTED:
+        made = made.axis_soft_max(1)  # else an axis on which all is 0 goes up to 100
     if panel.stacked:
         made = made.stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
     if panel.warn is not None or panel.bad is not None:
@@ -152,9 +156,9 @@ def _words(panel: Panel) -> models.ValueMap:
 def _stat(panel: Panel) -> stat.Panel:
     last = common.ReduceDataOptions().calcs(["lastNotNull"])
     made = stat.Panel().reduce_options(last).graph_mode(common_models.BigValueGraphMode.NONE)
-    if panel.names_only:
+    if panel.names == "only":
         return made.text_mode(common_models.BigValueTextMode.NAME).color_mode(common_models.BigValueColorMode.NONE)
-    return made
+    return made.text_mode(common_models.BigValueTextMode.VALUE_AND_NAME) if panel.names == "too" else made
 
 
 def _bars(_panel: Panel) -> bargauge.Panel:
@@ -180,7 +184,8 @@ def _target(panel: Panel, query: str, legend: str) -> prometheus.Dataquery:
     made = prometheus.Dataquery().expr(query).legend_format(legend).datasource(SOURCE)
     if panel.kind == "table":
         return made.instant().format(prometheus_models.PromQueryFormat.TABLE)
-    return made.instant() if panel.kind == "bars" else made.range()
+    # What is shown as of now is asked as of now: the last value of what ended an hour ago would stand beside it.
+    return made.range() if panel.kind == "lines" else made.instant()
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:

@@ -24,7 +24,7 @@ def _life() -> Row:
                 ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}}: {{state}}"),),
                 kind="stat",
                 width=6,
-                names_only=True,
+                names="only",
             ),
             Panel(
                 "Up for",
@@ -95,6 +95,7 @@ def _compute() -> Row:
                     (f"paddock_container_spec_cpu_limit_cores{{{BOX}}}", "{{sandbox}} limit"),
                 ),
                 unit=CORES,
+                decimals=3,
             ),
             Panel(
                 "Throttling",

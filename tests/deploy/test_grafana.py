@@ -64,6 +64,7 @@ def test_panels_have_units_thresholds_and_legends(name: str) -> None:
         assert bounds[0] is None, panel["title"]
         assert bounds[1:] == sorted(bounds[1:]), panel["title"]
         assert len({each["refId"] for each in targets}) == len(targets)
+        assert {each["instant"] for each in targets} == {panel["type"] != "timeseries"}, panel["title"]
         assert all(each["legendFormat"] for each in targets) or panel["type"] == "table", panel["title"]
 
 

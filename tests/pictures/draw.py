@@ -115,7 +115,7 @@ def _stats(panel: Mapping[str, Any], series: Sequence[Series], width: float, hei
     if panel["options"].get("textMode") == "name":
         cells = [f'<div class="stat" style="font-size:{size / 2:.0f}px">{_text(each.name)}</div>' for each in series]
     else:
-        name = len(series) > 1
+        name = len(series) > 1 or panel["options"].get("textMode") == "value_and_name"
         cells = [
             f'<div class="stat"><div style="font-size:{size:.0f}px;color:{_colour(panel, each.last)}">'
             f"{_shown(panel, each)}</div>{_text(each.name) if name else ''}</div>"
