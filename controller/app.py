@@ -15,6 +15,7 @@ import structlog
 
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
+from controller.api.load import LoadLimits
 from controller.api.server import SocketTaken
 from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
@@ -22,14 +23,17 @@ from controller.engine.fallback import FallbackUsage
 from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
+from controller.engine.packages import read_package_hosts
 from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
+from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
+from controller.loop.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
@@ -45,15 +49,15 @@ from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
-from controller.policy.admission import Refusal
+from controller.plan.images import PruneRules
+from controller.policy.abilities import Confinements
 from controller.policy.admission import admit as admit_by
+from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
+from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.trace import Traces
@@ -129,6 +133,8 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            host_roots=settings.host_roots,
+            mounts_dir=settings.mounts_dir,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -143,7 +149,12 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            host_roots=settings.host_roots,
+            confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
+            exec_max_seconds=settings.exec_max_seconds,
+            local_network=settings.local_network,
         )
+        policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
         schedule = Schedule(meter)
         activity, cpu = ActivityLog(clock), CgroupUsage()
@@ -179,6 +190,16 @@ class Daemon:
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
+        images = ImageKeeper(
+            engine.image_store,
+            snapshot=lambda: turn.last,
+            store=announced,
+            registry=discover(),
+            clock=clock,
+            meter=meter,
+            host=host_ref(store.instance_id),
+            rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -191,6 +212,7 @@ class Daemon:
             resync_seconds=settings.resync_seconds,
             periodic=(
                 Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
         )
@@ -203,9 +225,8 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            refusals: tuple[Refusal, ...] = admit_by(kind, spec, now)
-            return [(each.field, each.message) for each in refusals]
+            now = replace(fitted(policy, seen.facts), unguarded="" if seen.blind else seen.unguarded)
+            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
@@ -223,24 +244,22 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
-            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
             files=engine.files,
+            left=engine.left,
+            exec_folder=settings.state_dir / "execs",
             ports=engine.ports,
-            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
-            transfers=TransferLimits(
-                total=settings.transfers,
-                per_sandbox=settings.transfers_per_sandbox,
-                max_bytes=settings.transfer_max_bytes,
-                stall_seconds=settings.transfer_stall_seconds,
-            ),
+            connections=settings.port_limits(),
+            transfers=settings.transfer_limits(),
         )
+        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
             _door_rules(settings),
             store.tokens,
             clock,
-            lambda who: create_app(services, ready=ready, meter=meter, who=who),
+            lambda who: create_app(services, ready=ready, meter=meter, who=who, load=load),
         )
         metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)
@@ -248,6 +267,7 @@ class Daemon:
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
+        undo.callback(services.detached.resume())  # before the first turn: what is in use is not reaped
         heart.start()
 
     def _lead(self, lease: Lease) -> None:
@@ -294,8 +314,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
+    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:
@@ -343,7 +363,7 @@ def serve(settings: Settings) -> int:
 
     A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
     """
-    _configure_logs(settings)
+    configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
@@ -368,27 +388,3 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     log.info("stopped")
     return int(daemon.lost)
-
-
-def _configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("paddock").setLevel(level)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench|--drills] [pytest's arguments]...
+#   deploy/test.sh [--bench|--drills|--soak|--newer|--compose] [pytest's arguments]...
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
-# Settings: PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
+# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
+how=(pytest)
 pictures=
 selection=(-n "${PADDOCK_TEST_WORKERS:-2}" --dist loadgroup)
 if [ "${1:-}" = --bench ]; then
@@ -19,6 +20,18 @@ elif [ "${1:-}" = --drills ]; then
 elif [ "${1:-}" = --dashboards ]; then
     shift
     pictures=yes
+elif [ "${1:-}" = --newer ]; then
+    shift
+    how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on Debian trixie's engine
+    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py)
+elif [ "${1:-}" = --compose ]; then
+    shift
+    export PADDOCK_TEST_COMPOSE=1
+    selection=(-n 0 -m compose)
+elif [ "${1:-}" = --soak ]; then
+    shift
+    export PADDOCK_SOAK=1
+    selection=(-n 0 tests/soak) # a line of its table each minute
 fi
 
 scratch=
@@ -124,4 +137,4 @@ images/build.sh tiny python egress
 find_prometheus
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 step "Running the tests"
-"$PADDOCK_VENV/bin/python" -m pytest "${selection[@]}" "$@"
+"$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"

@@ -20,6 +20,8 @@ _NEEDS = {
     "postgres": "PADDOCK_TEST_POSTGRES",
     "bench": "PADDOCK_BENCH",
     "drill": "PADDOCK_DRILLS",
+    "soak": "PADDOCK_SOAK",
+    "compose": "PADDOCK_TEST_COMPOSE",
 }
 
 

@@ -28,6 +28,8 @@ from controller.api import (
 )
 from controller.api.authenticate import Authenticate, Who, in_process
 from controller.api.authorise import authorise
+from controller.api.ending import Ending
+from controller.api.load import LoadLimit, LoadLimits
 from controller.api.middleware import BodyLimit, RequestMetrics
 from controller.api.trace import Trace
 from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
@@ -46,6 +48,7 @@ def create_app(
     meter: Meter,
     longest_watch_seconds: float = LONGEST_SECONDS,
     who: Who = in_process,
+    load: LoadLimits = LoadLimits(),
 ) -> FastAPI:
     """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz.
 
@@ -81,6 +84,8 @@ def create_app(
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)
+    app.add_middleware(Ending, lifetimes=services.lifetimes)
+    app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
     app.add_middleware(Trace)

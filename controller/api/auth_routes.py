@@ -78,7 +78,7 @@ def _add_tokens(routes: APIRouter, tokens: TokenAdmin, failures: dict[int | str,
 
     @routes.delete("/tokens/{name}", operation_id="revokeToken", responses={404: {}, **failures})
     def revoke(name: Annotated[str, Path(description="the token's name")]) -> JSONResponse:
-        """End a token now. Streams that it opened end by themselves."""
+        """End a token now, and with it whatever it has open: watches, commands, logs, transfers, ports."""
         return JSONResponse(_token(tokens.revoke(name), tokens.now()))
 
 

@@ -51,7 +51,7 @@ class Authenticate:
             caller = await self._caller(scope)
         except ServiceError as error:
             await run_in_threadpool(self._recorder.unknown, _source(scope), str(error))
-            await _refuse(error, scope, receive, send)
+            await refuse(error, scope, receive, send)
             return
         with acting(caller) as refused:
             try:
@@ -76,7 +76,8 @@ def _source(scope: Scope) -> str:
     return f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
 
 
-async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, of either kind, with this instead of what it asks for."""
     answer = errors.answer(error)
     if scope["type"] == "websocket":
         await WebSocket(scope, receive, send).send_denial_response(answer)

@@ -14,6 +14,7 @@ from controller.service.trace import tracing
 _log = structlog.get_logger("paddock.api")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "GET"}}
 _REASONS = {404: "NotFound", 405: "MethodNotAllowed", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}
+_REASONS |= {429: "TooManyRequests"}
 
 
 def install(app: FastAPI) -> None:

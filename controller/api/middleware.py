@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.budget import BodyBudget
 from controller.api.paths import PREFIX
 from controller.ports import Meter
 from controller.service import wire
@@ -19,16 +20,18 @@ _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
 STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
+_TOO_MANY = "too many large requests are under way; ask again in a second"
 
 
 class BodyLimit:
     """Refuses bodies over the limit, by what they announce or by what has come.
 
-    What is streamed into a box is left alone: it has limits of its own (file_routes.py).
+    Many large ones at a time are told to come again. What is streamed into a box is left alone: it has limits of its
+    own (file_routes.py).
     """
 
-    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
-        self._app, self._limit_bytes = app, limit_bytes
+    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: BodyBudget | None = None) -> None:
+        self._app, self._limit_bytes, self._budget = app, limit_bytes, budget or BodyBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
@@ -44,12 +47,18 @@ class BodyLimit:
         async def counted() -> Message:
             nonlocal come
             message = await receive()
-            come += len(message.get("body", b""))
-            if come > self._limit_bytes:
+            size = len(message.get("body", b""))
+            if come + size > self._limit_bytes:
                 raise HTTPException(413, _TOO_LARGE)
+            if not self._budget.take(size):
+                raise HTTPException(429, _TOO_MANY, {"Retry-After": "1"})
+            come += size
             return message
 
-        await self._app(scope, counted, send)
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._budget.give_back(come)
 
 
 class RequestMetrics:

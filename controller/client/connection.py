@@ -11,6 +11,7 @@ import httpx
 
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, TimeIsOver, refusal
+from controller.client.patience import Patient
 from controller.client.server import Server, dial, locate, unreachable
 from controller.version import API_VERSION, VERSION
 
@@ -24,17 +25,17 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
+        verify = trusted() if server.url.startswith("https") else False  # without TLS nothing is read for it
+        transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False)
         # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
         headers = {"User-Agent": _AGENT, **authorization()}
         self._http = httpx.Client(
             base_url=server.url,
-            transport=transport,
+            transport=Patient(transport),
             timeout=limits,
             headers=headers,
             trust_env=False,
-            verify=trusted() if server.url.startswith("https") else True,
         )
 
     def request(

@@ -61,7 +61,7 @@ class Grant(Model):
     @property
     def bounded(self) -> bool:
         """Whether it bounds what may be asked for."""
-        bounds = (self.levels, self.images, self.limits.cpu, self.limits.memory, self.limits.pids)
+        bounds = (self.levels, self.images, *(getattr(self.limits, name) for name in ResourceLimits.model_fields))
         return self.require_digest or any(each is not None for each in bounds)
 
 
@@ -73,11 +73,16 @@ class PeerGrant(Grant):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a name (`root (uid 0)`, `token ci`), where from, and what was granted."""
+    """Who asks: a name (`root (uid 0)`, `token ci`), where from, and what was granted.
+
+    By a token: its id, and when it expires (Unix seconds; None: never).
+    """
 
     name: str
     source: str = ""
     grants: tuple[Grant, ...] = ()
+    token_id: str = ""
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Memory:
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
-    `subnet` is, of an egress container's record, what its sandbox's sealed network is on (CIDR).
+    `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record.
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).

@@ -39,6 +39,16 @@ def sealed_name(uid: str) -> str:
     return f"pdx{_suffix(uid)}"
 
 
+def public_name(uid: str) -> str:
+    """The bridge of an object's own that leads to the Internet; the guard knows it by its first three letters."""
+    return f"pdp{_suffix(uid)}"
+
+
+def local_name(uid: str) -> str:
+    """The same with the local network behind it."""
+    return f"pdl{_suffix(uid)}"
+
+
 def egress_name(uid: str) -> str:
     """The container through which that object's box reaches what it may."""
     return f"egress{_suffix(uid)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.kinds.action import Action
 from controller.kinds.activity import Run
+from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed import Container
@@ -110,7 +111,7 @@ class Writes:
     `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
     are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
     members of a pool whose containers are gone: their rows are taken out. `ceilings` are what the instances may come
-    to hold with this, by which room was given; more is a conflict.
+    to hold with this, by which room was given; more is a conflict. `audit` is what may only happen once it is logged.
     """
 
     statuses: tuple[StatusWrite, ...] = ()
@@ -120,9 +121,10 @@ class Writes:
     ceilings: tuple[Ceiling, ...] = ()
     retired: tuple[Instance, ...] = ()
     deletions: tuple[Deletion, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
 
     def __bool__(self) -> bool:
-        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions)
+        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions, self.audit)
         return any(kept)
 
 

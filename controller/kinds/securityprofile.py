@@ -36,7 +36,20 @@ class ProfileTmpfs(Model):
 class ProfileNetwork(Model):
     """What it can reach."""
 
-    mode: Annotated[Text, Field(description="none: only itself; sealed: listed names, through its own proxy")]
+    mode: Annotated[
+        Text, Field(description="none: only itself; sealed: listed names, by its own proxy; public: the Internet")
+    ]
+    allowed_hosts: Annotated[
+        tuple[Text, ...] | None,
+        Field(description="the names that it reaches unasked, and the only ones; left out: those that its spec lists"),
+    ] = None
+    version: Annotated[Text, Field(description="moves with that list")] = ""
+    left_out: Annotated[
+        tuple[Text, ...], Field(description="what this host's package managers use and no sandbox can reach, and why")
+    ] = ()
+    local_network: Annotated[
+        Flag | None, Field(description="whether the operator lets a spec ask for the local network, too")
+    ] = None
 
 
 class SecurityProfileSpec(Model):

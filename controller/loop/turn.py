@@ -20,6 +20,7 @@ from controller.loop.prober import Prober
 from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
@@ -104,6 +105,8 @@ class Turn:
         if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
+        if not observed.facts.cpus and not observed.blind:
+            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
@@ -128,9 +131,7 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        cpus = snapshot.observed.facts.cpus
-        if cpus and cpus != self._policy.host_cpus:
-            self._policy = replace(self._policy, host_cpus=cpus)
+        self._policy = fitted(self._policy, snapshot.observed.facts)
         return self._policy
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:

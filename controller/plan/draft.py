@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.kinds.activity import Run
+from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
@@ -97,6 +98,7 @@ class Draft:
     reaped: list[str] = field(default_factory=list)
     warm: list[Warm] = field(default_factory=list)
     retirements: list[Retirement] = field(default_factory=list)
+    audit: list[AuditEntry] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

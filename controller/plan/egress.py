@@ -66,7 +66,7 @@ def attend(case: Case, decision: Decision) -> Decision:
     wanted, around = _wanted(case), case.around
     if wanted is None and around.record is None and not around.containers and around.network is None:
         return decision
-    if case.blind or _is_held_up(decision) or decision.reason == "Unreadable":
+    if case.blind or is_held_up(decision) or decision.reason == "Unreadable":
         return decision
     if any(each.state is State.UNKNOWN for each in around.containers):
         words = "the engine lists its egress container but does not tell its state"
@@ -76,9 +76,9 @@ def attend(case: Case, decision: Decision) -> Decision:
     if wanted is None:
         return decision
     starts = any(isinstance(each, CreateContainer | StartContainer) for each in decision.actions)
-    if starts and (lacking := _lacking(case)) is not None:
+    if starts and (lacks := lacking(case)) is not None:
         makes = any(isinstance(each, CreateContainer) for each in decision.actions)
-        return Decision(case.memory if makes else decision.memory, *lacking)
+        return Decision(case.memory if makes else decision.memory, *lacks)
     runs = case.container is not None and case.container.state in ALIVE
     if not starts and not runs:
         return _rested(case, decision)
@@ -100,7 +100,7 @@ def record(case: Case, decision: Decision, instance: Instance | None, reserves: 
     if not around.subnet and known is None:
         return None, False
     needs = _wanted(case) is not None or bool(around.containers) or around.network is not None
-    if decision.finalize or (not needs and known is not None):
+    if decision.finalize or not needs:
         return None, known is not None
     if known is None and not decision.actions:
         return None, False
@@ -120,7 +120,8 @@ def record(case: Case, decision: Decision, instance: Instance | None, reserves: 
     )
     if known is None:
         return fresh, False
-    memory = replace(known.memory, subnet=around.subnet or known.memory.subnet)
+    subnet = around.subnet if _wanted(case) is not None else ""
+    memory = replace(known.memory, subnet=subnet or known.memory.subnet)
     return replace(fresh, created_at=known.created_at, version=known.version, memory=memory), False
 
 
@@ -136,9 +137,8 @@ def ready(case: Case) -> Condition:
     if not _differs(case, wanted):
         hosts = ", ".join(wanted.hosts) or "none"
         return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}")
-    lacking = _lacking(case)
-    if lacking is not None:
-        return Condition("NetworkReady", "False", *lacking)
+    if (lacks := lacking(case)) is not None:
+        return Condition("NetworkReady", "False", *lacks)
     if case.container is None or case.container.state not in ALIVE:
         return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
     return Condition("NetworkReady", "False", "NotUp", "its egress container does not run; it reaches nothing")
@@ -148,13 +148,13 @@ def _wanted(case: Case) -> Sealed | None:
     return case.rendered.sealed if case.rendered else None
 
 
-def _is_held_up(decision: Decision) -> bool:
+def is_held_up(decision: Decision) -> bool:
     """Whether a call of this object failed, and its time has not come again."""
     failure = decision.memory.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
-def _lacking(case: Case) -> tuple[str, str] | None:
+def lacking(case: Case) -> tuple[str, str] | None:
     """Why nothing may be started on its network: reason and words."""
     if case.around.unguarded:
         return UNGUARDED, f"not started: {case.around.unguarded}"

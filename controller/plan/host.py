@@ -16,9 +16,10 @@ from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
-from controller.plan import egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
+from controller.plan import bridge, egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
 from controller.plan import pool as pools
 from controller.plan.altered import altered
+from controller.plan.audited import starts as audited_starts
 from controller.plan.backoff import fold
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_with, rendered_with
@@ -221,7 +222,8 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
-    decision = egress.attend(case, decision)
+    decision = bridge.attend(case, egress.attend(case, decision))
+    draft.audit += audited_starts(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
@@ -365,6 +367,7 @@ def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
             finalized=tuple((ref, FINALIZER) for ref in draft.finalized),
             retired=tuple(draft.retired),
             deletions=tuple(draft.deletions),
+            audit=tuple(draft.audit),
             ceilings=draft.room.ceilings() if draft.room else (),
         ),
         next_wake=min(draft.wakes, default=None),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import egress_uid, sealed_name
+from controller.kinds.labels import egress_uid, local_name, public_name, sealed_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.network import Network
 from controller.kinds.observed import Container
@@ -19,10 +19,11 @@ Subnets = Callable[[Snapshot], set[str]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`subnet` is what the sealed network is or will be on ("": none is left, or none is needed).
+    """`subnet` is what its network is or will be on ("": none is left, or none is needed).
 
     `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
-    there. `unguarded` is why nothing new may be put on a network ("" when it may). `range` is what subnets are of.
+    there. `bridges` are those of its own that lead to the Internet. `unguarded` is why nothing new may be put on a
+    network ("" when it may). `range` is what subnets are of.
     """
 
     record: Instance | None = None
@@ -32,6 +33,7 @@ class Surroundings:
     subnet: str = ""
     unguarded: str = ""
     range: str = ""
+    bridges: tuple[Network, ...] = ()
 
 
 NOTHING = Surroundings()
@@ -46,10 +48,17 @@ def around(
     network = observed.networks.get(sealed_name(obj.uid))
     if network is not None and network.uid != obj.uid:
         network = None
-    wanted = rendered is not None and rendered.sealed is not None
-    if not wanted and record is None and not containers and network is None:
+    bridges = _bridges(snapshot, obj)
+    if rendered is not None and rendered.open is not None:
+        subnets_of = {each.name: each.subnet for each in bridges}
+        recorded = "" if memory.subnet in subnets_of.values() else memory.subnet
+        wanted, known = True, subnets_of.get(rendered.open.network) or recorded
+    else:
+        wanted = rendered is not None and rendered.sealed is not None
+        known = record.memory.subnet if record else network.subnet if network else ""
+    if not wanted and record is None and not containers and network is None and not bridges:
         return NOTHING
-    subnet = record.memory.subnet if record else network.subnet if network else ""
+    subnet = known
     if wanted and _is_lost(subnet, memory):
         subnet = ""
     if wanted and not subnet:
@@ -64,7 +73,14 @@ def around(
         subnet=subnet,
         unguarded=observed.unguarded,
         range=policy.network_range,
+        bridges=bridges,
     )
+
+
+def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
+    networks = snapshot.observed.networks
+    found = (networks.get(name) for name in (public_name(obj.uid), local_name(obj.uid))) if networks else ()
+    return tuple(each for each in found if each is not None and each.uid == obj.uid)
 
 
 def taken_subnets(snapshot: Snapshot) -> set[str]:

@@ -1,21 +1,61 @@
-"""Which host names a sandbox may be let through to, by its level."""
+"""What a sandbox may be let through to, by its level: host names, and the local network."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from controller.kinds.sandbox import NetworkSpec
 from controller.policy.admission import Refusal
-from controller.policy.levels import Policy
+from controller.policy.levels import Level, Policy
+
+_AT = "spec.network"
 
 
-def hosts_refused(network: NetworkSpec, level_name: str, policy: Policy) -> Iterator[Refusal]:
-    """Every reason why these names can't be asked for at that level."""
+def network_refused(network: NetworkSpec, level_name: str, policy: Policy) -> Iterator[Refusal]:
+    """Every reason why this can't be asked for at that level."""
     level = policy.levels.get(level_name)
-    hosts = network.allowed_hosts or ()
-    if level is None or not hosts:
+    if level is None:
         return
-    if level.network == "none":
+    yield from _hosts(network.allowed_hosts or (), level)
+    if network.local_network == "Blocked":
+        return
+    if level.network != "public":
+        words = f"level {level.name} has no way to the local network; leave it out, or use securityLevel: production"
+        yield Refusal(f"{_AT}.localNetwork", words)
+    elif not policy.local_network:
+        words = "this host's operator lets no sandbox into the local network (the setting local_network); leave it out"
+        yield Refusal(f"{_AT}.localNetwork", words)
+
+
+def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
+    if hosts and level.network == "none":
         words = f"level {level.name} has no network at all; leave the list out, or use securityLevel: development"
-        yield Refusal("spec.network.allowedHosts", words)
+        yield Refusal(f"{_AT}.allowedHosts", words)
+    if hosts and level.network == "public":
+        words = (
+            f"level {level.name} reaches the whole Internet, with no proxy that would hold it to a list; leave it out"
+        )
+        yield Refusal(f"{_AT}.allowedHosts", words)
+    seen: set[str] = set()
     for index, each in enumerate(hosts):
-        if each in hosts[:index]:
-            yield Refusal(f"spec.network.allowedHosts[{index}]", f"`{each}` is listed twice; keep one")
+        if each in seen:
+            yield Refusal(f"{_AT}.allowedHosts[{index}]", f"`{each}` is listed twice; keep one")
+        elif level.allowed_hosts is not None and not covered(each, level.allowed_hosts):
+            words = (
+                f"`{each}` is not among the hosts of level {level.name} (`paddock get securityprofile {level.name} "
+                "-o yaml`); leave it out, or ask the operator to add it to the setting package_hosts"
+            )
+            yield Refusal(f"{_AT}.allowedHosts[{index}]", words)
+        seen.add(each)
+
+
+def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
+    """The names that its proxy lets it through to: those it asks for, of those that its level knows."""
+    asked, known = network.allowed_hosts, level.allowed_hosts
+    if known is None:
+        return asked or ()
+    return known if asked is None else tuple(each for each in asked if covered(each, known))
+
+
+def covered(host: str, hosts: Collection[str]) -> bool:
+    """Whether every name that `host` stands for is one that the list stands for."""
+    wild = (each[1:] for each in hosts if each.startswith("*."))
+    return host in hosts or any(host.removeprefix("*").endswith(each) for each in wild)

@@ -5,12 +5,14 @@ This is the table of the levels; `paddock describe securityprofile` shows it as 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.mount import HostRoot
 from controller.policy import seccomp as profiles
+from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
 from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
@@ -32,13 +34,17 @@ class Level:
 
     `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
+    `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `host_folders` is how folders of the host may be bound.
+    `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
     """
 
     name: str
     offered: bool
     missing: str = ""
     network: Literal["none", "sealed", "public"] = "none"
+    allowed_hosts: tuple[str, ...] | None = None
     default_user: str = "20000:20000"
     lowest_uid: int = LOWEST_FREE_ID
     read_only_root: bool = True
@@ -49,42 +55,41 @@ class Level:
     most: Limits = _UNBOUNDED
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
     home: str = "/workspace"
+    host_folders: Literal["read-only", "read-write"] = "read-only"
+    audits_starts: bool = False
 
 
-def _writable(
-    name: str, missing: str, capabilities: tuple[str, ...], network: Literal["none", "sealed", "public"] = "none"
-) -> Level:
+def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed", "public"]) -> Level:
     """A level whose sandboxes run as their image says, and write in its root file system."""
     return Level(
         name=name,
-        offered=not missing,
-        missing=missing,
+        offered=True,
         network=network,
         default_user="",
         lowest_uid=0,
         read_only_root=False,
-        capabilities=capabilities,
+        capabilities=tuple(sorted(capabilities)),
         seccomp=profiles.STANDARD,
         sysctls=() if "NET_BIND_SERVICE" in capabilities else _PORTS,
         limits=_LARGER,
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
         home="",
+        host_folders="read-write",
     )
 
 
 FULL_ISOLATION = Level(name="full-isolation", offered=True)
-_NEEDS_PRESET = "it needs the list of package hosts that this host uses, which this version does not read yet"
-_NEEDS_GUARD = "it needs the guarded bridge, which this version lacks"
 _AS_ROOT_EXPECTS = ("DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETPCAP", "SYS_CHROOT")
 BUILT_IN: Mapping[str, Level] = MappingProxyType(
     {
         level.name: level
         for level in (
             FULL_ISOLATION,
-            _writable("development", "", _CHANGE_USER, network="sealed"),
-            _writable("build", _NEEDS_PRESET, ("CHOWN", "NET_BIND_SERVICE", "SETGID", "SETUID"), network="sealed"),
-            _writable("production", _NEEDS_GUARD, tuple(sorted((*_CHANGE_USER, *_AS_ROOT_EXPECTS)))),
+            _writable("development", _CHANGE_USER, "sealed"),
+            # Without the package hosts of a host (policy/packages.py) it reaches nothing.
+            replace(_writable("build", (*_CHANGE_USER, "NET_BIND_SERVICE"), "sealed"), allowed_hosts=()),
+            replace(_writable("production", (*_CHANGE_USER, *_AS_ROOT_EXPECTS), "public"), audits_starts=True),
         )
     }
 )
@@ -97,6 +102,11 @@ class Policy:
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `host_roots` are where the folders of the host are that may be bound.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
+    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
+    `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
+    `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -105,8 +115,18 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    host_roots: tuple[HostRoot, ...] = ()
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
+    exec_max_seconds: float = 0.0
+    local_network: bool = False
+    packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
+        known += [self.host, self.confinements]
+        known.append(self.exec_max_seconds)
+        known.append(self.local_network)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -14,7 +14,7 @@ class Backup:
         self._store, self._clock, self._meter = store, clock, meter or NullMeter()
 
     def make(self) -> BinaryIO:
-        """An open file that has no name; close it. ServiceUnavailable, with what to do instead on PostgreSQL."""
+        """An open file that has no name; close it. Raises ServiceUnavailable."""
         with errors.store_in_words():
             self._store.audit.append([entry(self._clock, "backup")])
             made = self._store.backup()

@@ -81,7 +81,7 @@ class Identify:
         right = hmac.compare_digest(digest(found[2]), known.digest if known else digest(""))
         if known is None or not right or known.state(self._clock.now()) != "active":
             raise errors.Unauthorized(_REFUSED)
-        return Caller(f"token {known.name}", source, (known.grant,))
+        return Caller(f"token {known.name}", source, (known.grant,), known.id, known.expires_at)
 
     def _granted(self, peer: Peer) -> list[Grant]:
         if peer.uid in self._owners:

@@ -12,6 +12,7 @@ from controller.ports import Clock, Tokens
 from controller.service import access, errors
 from controller.service.audit import entry
 from controller.service.identify import new_token
+from controller.service.lifetimes import Lifetimes
 
 LONGEST_SECONDS = 366 * 86400.0
 _log = structlog.get_logger("paddock.tokens")
@@ -28,8 +29,8 @@ class Made:
 class TokenAdmin:
     """The use-cases."""
 
-    def __init__(self, tokens: Tokens, clock: Clock) -> None:
-        self._tokens, self._clock = tokens, clock
+    def __init__(self, tokens: Tokens, clock: Clock, lifetimes: Lifetimes) -> None:
+        self._tokens, self._clock, self._lifetimes = tokens, clock, lifetimes
 
     def now(self) -> float:
         """The time that states are told for, Unix seconds."""
@@ -51,12 +52,13 @@ class TokenAdmin:
             return self._tokens.all()
 
     def revoke(self, name: str) -> Token:
-        """End a token now. NotFound when there is none to revoke."""
+        """End a token now, and what it has opened. NotFound when there is none to revoke."""
         asking = access.caller()
         with errors.store_in_words():
             found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
         if found is None:
             raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` shows them", name=name)
+        self._lifetimes.revoked(found.id)
         _log.info("token revoked", token=name, id=found.id, by=asking.name if asking else "paddock")
         return found
 

@@ -1,15 +1,22 @@
 """PostgreSQL, by psycopg 3. Every wait has an end: connecting, a statement, a lock, an idle transaction."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from controller.ports import StoreError
+from controller.store import portable
 from controller.store.connect import MIGRATION_WAIT_SECONDS, Database
+from controller.store.errors import explain
 from controller.store.lease import RowLease
+from controller.store.migrate import upgrade
+from controller.store.schema import meta
 
 # The number of our migration lock among the advisory locks of a database: "paddock" in ASCII.
 _MIGRATION_LOCK = int.from_bytes(b"paddock", "big")
@@ -53,16 +60,24 @@ class PostgresDatabase(Database):
         return RowLease(self, migrate, seconds=seconds)
 
     def backup(self) -> BinaryIO:
-        raise self._by_its_own_tools()
+        return portable.copy_of(self)
 
-    def restore(self, file: Path, stamp: str) -> str:  # noqa: ARG002 - as SQLite's
-        raise self._by_its_own_tools()
-
-    def _by_its_own_tools(self) -> StoreError:
-        return StoreError(
-            f"store {self.name} is a PostgreSQL database, and its own tools do this: `pg_dump --format=custom` while"
-            " Paddock runs, and `pg_restore --clean --if-exists --single-transaction` while it is stopped"
-        )
+    def restore(self, file: Path, stamp: str) -> str:
+        """In one transaction; what was there before is written beside the backup first."""
+        aside = file.with_name(f"{file.name}.before-{stamp}")
+        try:
+            with portable.opened(file) as found:
+                with self.migrating() as connection:
+                    upgrade(connection, self.name)
+                with self.backup() as before, _new(aside) as kept:
+                    shutil.copyfileobj(before, kept)
+                with found.reading() as rows, self.writing() as target:
+                    target.execute(text("SET LOCAL statement_timeout = 0"))
+                    target.execute(select(meta).with_for_update())  # as all writers do
+                    portable.copy_rows(rows, target)
+        except (SQLAlchemyError, OSError) as error:
+            raise explain(error, self.name).error from error
+        return f"{self.name} is {file} now; what was there before is now {aside}"
 
     def check(self) -> None:
         """Nothing can be seen from here."""
@@ -93,6 +108,10 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
     # First of all: what SQLAlchemy reads from a new connection depends on the search path.
     event.listen(engine, "connect", prepare, insert=True)
     return engine
+
+
+def _new(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _quoted(name: str) -> str:

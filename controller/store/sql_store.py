@@ -175,6 +175,8 @@ class SqlStore:
                 transaction.request_deletion(deletion)
             for event in writes.events:
                 transaction.add_event(event)
+            for entry in writes.audit:
+                transaction.audit(entry)
             transaction.flush()
             wanted = [each for each in writes.instances if transaction.is_stored(each.parent_uid)]
             transaction.delete_instances(writes.retired)
@@ -224,7 +226,7 @@ class SqlStore:
     def backup(self) -> BinaryIO:
         """A copy of the whole store as of now, in an open file without a name; nobody waits for it. StoreError."""
         database = self._database()
-        with self._operation("backup", database, (OSError, sqlite3.Error)):
+        with self._operation("backup", database, (OSError, sqlite3.Error, SQLAlchemyError)):
             return database.backup()
 
     def restore(self, file: Path, *, stamp: str) -> str:

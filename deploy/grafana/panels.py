@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="paddock-prometheus")
-CORES = "suffix: cores"
+CORES = "suffix:cores"
 _COUNTED = ("short", "ops", "reqps")
 
 

@@ -24,6 +24,7 @@ def _life() -> Row:
                 ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}}: {{state}}"),),
                 kind="stat",
                 width=6,
+                height=9,
                 names="only",
             ),
             Panel(
@@ -33,6 +34,7 @@ def _life() -> Row:
                 unit="s",
                 kind="stat",
                 width=5,
+                height=9,
             ),
             Panel(
                 "Restarts",
@@ -40,6 +42,7 @@ def _life() -> Row:
                 ((f"paddock_sandbox_status_restarts_total{{{BOX}}}", "{{sandbox}}"),),
                 kind="stat",
                 width=5,
+                height=9,
                 warn=1,
                 bad=5,
             ),
@@ -49,6 +52,7 @@ def _life() -> Row:
                 ((f"paddock_sandbox_status_condition{{{BOX}}}", ""),),
                 kind="table",
                 width=8,
+                height=9,
                 columns=(("sandbox", "Sandbox"), ("condition", "Condition"), ("Value", "Is")),
                 words=(("1", "True", "text"), ("0", "False", "text")),
             ),
@@ -58,7 +62,7 @@ def _life() -> Row:
                 ((f"paddock_container_info{{{BOX}}}", ""),),
                 kind="table",
                 width=24,
-                height=4,
+                height=5,
                 columns=(
                     *WHO,
                     ("container", "Container"),

@@ -18,7 +18,7 @@ def test_plain_make_lists_every_target() -> None:
     listed = subprocess.run(["make", "-C", str(CHECKOUT)], capture_output=True, text=True, check=True).stdout
     for target in targets[1].split():
         assert re.search(rf"^  make {target} +\S", listed, re.MULTILINE), target
-    for target in ("up", "down", "clean", "test", "check", "bench", "drills", "lock", "images", "fmt"):
+    for target in ("up", "down", "clean", "test", "check", "bench", "drills", "soak", "lock", "images", "fmt"):
         assert target in targets[1].split()
 
 

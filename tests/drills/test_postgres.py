@@ -37,6 +37,17 @@ def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> No
         report(f"{words}; a box is killed", "it answers", seconds, lost)
 
 
+def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
+    """Every connection breaks at once, and the server is there again before anyone has looked."""
+    with postgres() as server, site(tmp_path, PADDOCK_DATABASE_URL=server.url) as place:
+        before = place.boxes()
+        server.restart()
+        place.engine.docker("kill", before["box-0"].id)
+        seconds, lost = place.recovered(before, crashes=1)
+        assert lost == "1 of 8 processes; no container"
+        report("PostgreSQL is restarted; a box is killed", "the kill", seconds, lost)
+
+
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_another_daemon_takes_over(tmp_path: Path, report: Report, number: signal.Signals) -> None:
     with postgres() as server, site(tmp_path / "first", PADDOCK_DATABASE_URL=server.url) as place:

@@ -29,10 +29,13 @@ class Postgres:
 
     def start(self) -> "Postgres":
         """Start it, and wait until it answers."""
-        words = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
-        options = f"{words} -c unix_socket_directories={self._folder}"
-        self._control("--log", str(self._folder / "log"), "--wait", "--options", options, "start")
+        self._control("--log", str(self._folder / "log"), "--wait", "--options", self._words(), "start")
         return self
+
+    def restart(self) -> None:
+        """As an upgrade of its package does: sessions are ended in order, and it starts again."""
+        log = str(self._folder / "log")
+        self._control("--log", log, "--mode", "fast", "--wait", "--options", self._words(), "restart")
 
     def cut(self) -> None:
         """As a power cut would end it: every connection breaks, and nothing is tidied up."""
@@ -55,6 +58,10 @@ class Postgres:
         children = (Path(f"/proc/{main}/task/{main}/children")).read_text().split()
         for pid in (main, *map(int, children)):
             os.kill(pid, number)
+
+    def _words(self) -> str:
+        words = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
+        return f"{words} -c unix_socket_directories={self._folder}"
 
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "--pgdata", str(self._folder / "data"), *arguments)

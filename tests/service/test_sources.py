@@ -12,9 +12,11 @@ from controller.kinds.action import StartContainer
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Transient
+from controller.kinds.packages import PackageHosts, version_of
 from controller.kinds.registry import Kind, discover
 from controller.kinds.sandbox import Template
 from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Policy
+from controller.policy.packages import with_packages
 from controller.ports import StoreError
 from controller.service import errors, wire
 from controller.service.sources.host import HostSource
@@ -189,6 +191,8 @@ def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
 def test_a_profile_is_what_its_level_says() -> None:
     profiles = {each.name: each for each in ProfileSource().list(None, None)}  # type: ignore[arg-type] - all of them
     assert profiles["development"].spec["network"] == {"mode": "sealed"}
+    assert profiles["production"].spec["network"] == {"mode": "public", "localNetwork": False}
+    assert profiles["build"].spec["network"] == {"mode": "sealed", "allowedHosts": [], "version": version_of(())}
     found = profiles[FULL_ISOLATION.name]
     assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
     assert found.spec["noNewPrivileges"] is True
@@ -203,6 +207,22 @@ def test_profiles_are_those_that_a_sandbox_may_name() -> None:
     assert {each.name for each in ProfileSource().list(None, None)} == offered  # type: ignore[arg-type]
     default = Template(image="a").security_level
     assert isinstance(ProfileSource().get("", default), StoredObject)
-    for name in set(BUILT_IN) - offered:
-        with pytest.raises(errors.NotFound, match="not offered: it needs"):
-            ProfileSource().get("", name)
+    missing = replace(FULL_ISOLATION, name="later", offered=False, missing="it needs what is not there")
+    with pytest.raises(errors.NotFound, match="not offered: it needs"):
+        ProfileSource(Policy(levels={**BUILT_IN, "later": missing})).get("", "later")
+
+
+def test_the_package_hosts_are_shown_with_a_version_that_moves_with_them() -> None:
+    found = PackageHosts(
+        ("deb.example.org",), ("pip (/etc/pip.conf): 192.0.2.7 is an address: boxes reach names alone",)
+    )
+    versions = set()
+    for listed in ([], ["pip.example.org"]):
+        source = ProfileSource(with_packages(Policy(), found, listed))
+        profile = source.get("", "build")
+        assert profile is not None
+        network = profile.spec["network"]
+        assert network["allowedHosts"] == ["deb.example.org", *listed]
+        assert network["leftOut"] == list(found.left_out)
+        versions.add(network["version"])
+    assert len(versions) == 2

@@ -11,7 +11,6 @@ import pytest
 
 from controller import app
 from controller.loop.lineage import Lineage
-from controller.ports import StoreError
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
@@ -186,9 +185,3 @@ def test_a_store_that_another_program_locks_refuses_and_recovers(world: World) -
         other.execute("ROLLBACK")
     insert(store, box())
     assert names(store) == ["box"]
-
-
-def test_on_postgresql_its_own_tools_are_named() -> None:
-    database = SqlStore("postgresql://nobody@192.0.2.1/none")
-    with pytest.raises(StoreError, match="pg_restore --clean"):
-        database.restore(Path("x"), stamp="x")

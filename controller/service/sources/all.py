@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from controller.kinds.pressure import NONE, Pressure
 from controller.kinds.snapshot import Snapshot
+from controller.policy.levels import Policy
 from controller.ports import Engine, Store
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
@@ -12,7 +13,9 @@ from controller.service.sources.instance import InstanceSource
 from controller.service.sources.securityprofile import ProfileSource
 
 
-def make_sources(store: Store, engine: Engine, snapshot: Callable[[], Snapshot | None]) -> Mapping[str, Source]:
+def make_sources(
+    store: Store, engine: Engine, snapshot: Callable[[], Snapshot | None], policy: Policy | None = None
+) -> Mapping[str, Source]:
     """Makes them; does no work. Of the engine only the newest view is read, `snapshot` is the loop's last."""
 
     def pressure() -> Pressure:
@@ -23,5 +26,5 @@ def make_sources(store: Store, engine: Engine, snapshot: Callable[[], Snapshot |
         "Event": EventSource(store),
         "Host": HostSource(store, engine.observe, pressure),
         "Instance": InstanceSource(store, engine.observe),
-        "SecurityProfile": ProfileSource(),
+        "SecurityProfile": ProfileSource(policy),
     }

@@ -5,10 +5,12 @@ from typing import Any
 
 from controller.kinds.container import ContainerConfig
 from controller.kinds.meta import StoredObject
+from controller.kinds.packages import version_of
 from controller.kinds.quantity import format_bytes
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.plan.status import limits_to_json
 from controller.policy.levels import Level, Policy
+from controller.policy.packages import BUILD
 from controller.policy.sandbox import render
 from controller.policy.seccomp import name_of
 from controller.service.errors import NotFound
@@ -46,8 +48,17 @@ def profile(level: Level, policy: Policy) -> StoredObject:
         name=level.name,
         uid=derived_uid("SecurityProfile", level.name),
         generation=0,
-        spec=_spec(level, config),
+        spec={**_spec(level, config), "network": _network(level, policy)},
     )
+
+
+def _network(level: Level, policy: Policy) -> dict[str, Any]:
+    made: dict[str, Any] = {"mode": level.network}
+    if level.allowed_hosts is not None:
+        made |= {"allowedHosts": list(level.allowed_hosts), "version": version_of(level.allowed_hosts)}
+    if level.name == BUILD and policy.packages_left_out:
+        made["leftOut"] = list(policy.packages_left_out)
+    return made | ({"localNetwork": policy.local_network} if level.network == "public" else {})
 
 
 def _spec(level: Level, config: ContainerConfig) -> dict[str, Any]:
@@ -58,7 +69,6 @@ def _spec(level: Level, config: ContainerConfig) -> dict[str, Any]:
         "readOnlyRootFilesystem": config.read_only_root,
         "defaultUser": config.user,
         "lowestUserID": level.lowest_uid,
-        "network": {"mode": level.network},
         "seccomp": name_of(config.seccomp) or options.get("seccomp", "default"),
         "securityOptions": list(config.security_options),
         "sysctls": [f"{name}={value}" for name, value in config.sysctls],

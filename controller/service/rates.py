@@ -1,0 +1,35 @@
+"""So many requests a second of one caller: asked for more, it is told when to come again."""
+
+import threading
+import time
+from collections.abc import Callable
+
+BURST_SECONDS = 5.0  # what was not asked for is saved up for so long
+_MOST_CALLERS = 10_000
+
+
+class Rates:
+    """Token buckets by the caller's name. Thread-safe. `per_second` 0: no bound.
+
+    `now` is a clock that never leaps, in seconds.
+    """
+
+    def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_second, self._now = per_second, now
+        self._lock = threading.Lock()
+        self._full_at: dict[str, float] = {}  # when the bucket will be full again
+
+    def take(self, name: str) -> float:
+        """One request more; 0.0 when it may be, else the seconds after which it may."""
+        if not self._per_second:
+            return 0.0
+        with self._lock:
+            now = self._now()
+            full_at = max(now, self._full_at.get(name, now)) + 1 / self._per_second
+            early = full_at - now - max(BURST_SECONDS, 1 / self._per_second)
+            if early > 1e-9:
+                return early
+            if len(self._full_at) >= _MOST_CALLERS:
+                self._full_at = {each: at for each, at in self._full_at.items() if at > now}
+            self._full_at[name] = full_at
+            return 0.0

@@ -1,0 +1,63 @@
+"""A store's rows, from one database into another one of the same schema. So PostgreSQL has backups as SQLite does.
+
+A backup is a SQLite file either way, and can be restored into either: that is also how a store moves from the one to
+the other. Who acts now (the leases) is no part of it.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
+
+from controller.store import backup
+from controller.store.connect import Database, connect
+from controller.store.migrate import upgrade
+from controller.store.schema import events, leases, metadata
+
+_ROWS_AT_ONCE = 500
+
+
+def tables() -> list[Table]:
+    """What is kept, parents before their children."""
+    return [each for each in metadata.sorted_tables if each is not leases]
+
+
+def copy_of(source: Database) -> BinaryIO:
+    """All rows of one moment, as a backup: an open file that has no name any more. Writers go on meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="paddock-backup-") as folder:
+        path = Path(folder) / "paddock.db"
+        with closing(connect(f"sqlite:///{path}")) as made, source.reading() as rows, made.migrating() as target:
+            upgrade(target, made.name)
+            copy_rows(rows, target)
+        return backup.copy_of(path)
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Database]:
+    """A backup as a database of the newest schema; the file itself is not touched. Raises StoreError for no backup."""
+    backup.check(file)
+    with tempfile.TemporaryDirectory(prefix="paddock-restore-") as folder:
+        path = Path(folder) / "paddock.db"
+        shutil.copyfile(file, path)
+        with closing(connect(f"sqlite:///{path}")) as found:
+            with found.migrating() as connection:
+                upgrade(connection, found.name)
+            yield found
+
+
+def copy_rows(source: Connection, target: Connection) -> None:
+    """Put all rows of `source` in the place of those of `target`."""
+    for table in reversed(tables()):
+        target.execute(delete(table))
+    for table in tables():
+        found = source.execution_options(yield_per=_ROWS_AT_ONCE).execute(select(table))
+        for rows in found.mappings().partitions():
+            target.execute(insert(table), [dict(row) for row in rows])
+    if target.dialect.name == "postgresql":
+        # Rows that bring their numbers leave the counter behind.
+        newest = select(func.coalesce(func.max(events.c.id), 0) + 1).scalar_subquery()
+        target.execute(select(func.setval(text("pg_get_serial_sequence('events', 'id')"), newest, False)))

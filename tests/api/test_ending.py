@@ -1,0 +1,135 @@
+"""What a token has opened ends with the token, whether it is revoked or its time is over."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, unix_connect
+
+from tests.api.doors import API, client, opened, token
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+WATCH = f"{API}/namespaces/default/sandboxes?watch=1"
+LOG = f"{BOX}/logs?follow=true"
+
+
+@pytest.fixture
+def box(world: World) -> Iterator[World]:
+    """Doors, and a sandbox whose log and commands are silent after a first word."""
+    world.apply()
+    world.view.show(world.sandbox())
+    world.streams.log = world.streams.run = world.streams.endless
+    with opened(world):
+        yield world
+
+
+def revoke(world: World) -> None:
+    world.services.tokens.revoke("ci")
+
+
+def expire(world: World) -> None:
+    world.clock.advance(3600)
+
+
+def exec_(world: World, text: str) -> ClientConnection:
+    headers = {"Authorization": f"Bearer {text}"}
+    return unix_connect(str(world.socket), uri=f"ws://paddock{BOX}/exec?command=cat", additional_headers=headers)
+
+
+def freed(world: World) -> None:
+    assert world.streams.closed.wait(30), "what it had opened in the box is let go of"
+
+
+@pytest.mark.parametrize("end", [revoke, expire])
+def test_a_command_is_told_why_it_ends(box: World, end: Any) -> None:
+    with exec_(box, token(box, "user", name="ci")) as open_:
+        assert open_.recv(timeout=30) == b"\x01"
+        assert open_.recv(timeout=30) == b"\x01first\n"
+        end(box)
+        with pytest.raises(ConnectionClosed, match=r"1008.*token ci (was revoked|has expired)"):
+            open_.recv(timeout=30)
+    freed(box)
+
+
+@pytest.mark.parametrize("end", [revoke, expire])
+@pytest.mark.parametrize("path", [WATCH, LOG])
+def test_an_answer_that_goes_on_is_broken_off(box: World, path: str, end: Any) -> None:
+    with ExitStack() as held:
+        made = held.enter_context(client(box, token(box, "viewer", name="ci")))
+        pieces = held.enter_context(made.stream("GET", path, timeout=30)).iter_raw()
+        assert next(pieces)
+        end(box)
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+    if path == LOG:
+        freed(box)
+    assert box.services.watches.count == 0
+
+
+def test_a_forwarded_port_is_closed(box: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        box.ports.listen(80, listener.getsockname()[1])
+        headers = {"Authorization": f"Bearer {token(box, 'user', name='ci')}"}
+        uri = f"ws://paddock{BOX}/portforward?port=80"
+        with unix_connect(str(box.socket), uri=uri, additional_headers=headers) as link:
+            inside, _ = listener.accept()
+            with inside:
+                link.send(b"there")
+                assert inside.recv(5) == b"there"
+                revoke(box)
+                with pytest.raises(ConnectionClosed, match="1008"):
+                    link.recv(timeout=30)
+                assert inside.recv(1) == b"", "the box's side is closed, too"
+    wait_for("all is freed", lambda: not box.services.forward.slots.taken)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_transfer_breaks_off(box: World, method: str) -> None:
+    root = box.files.root("c-quickstart")
+    (root / "tmp/x").write_bytes(b"x" * (32 << 20))
+    head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.connect(str(box.socket))
+        link.sendall(f"{head}Authorization: Bearer {token(box, 'user', name='ci')}\r\n\r\n".encode())
+        wait_for("it has begun", lambda: box.files.open)
+        revoke(box)
+        wait_for("all is freed", lambda: not box.services.files.slots.taken and not box.files.open)
+        link.settimeout(30)
+        told = link.recv(100) if method == "PUT" else b"".join(iter(lambda: link.recv(1 << 20), b""))
+    assert b" 401 " in told if method == "PUT" else len(told) < 32 << 20
+    assert (root / "tmp/x").stat().st_size == 32 << 20
+
+
+def test_a_command_that_is_waited_for_is_answered_401(box: World) -> None:
+    answers: list[httpx.Response] = []
+    with client(box, token(box, "user", name="ci")) as made:
+        asking = threading.Thread(
+            target=lambda: answers.append(made.post(f"{BOX}/exec", json={"command": ["cat"]}, timeout=60))
+        )
+        asking.start()
+        while not box.streams.asked:
+            asking.join(0.01)
+        revoke(box)
+        asking.join(60)
+    assert answers[0].status_code == 401
+    assert "token ci was revoked: what it had opened was ended" in answers[0].json()["message"]
+    freed(box)
+
+
+def test_others_go_on(box: World) -> None:
+    with exec_(box, token(box, "user", name="other")) as open_, exec_(box, token(box, "user", name="ci")) as ended:
+        for each in (open_, ended):
+            assert each.recv(timeout=30) == b"\x01"
+        revoke(box)
+        with pytest.raises(ConnectionClosed, match="1008"):
+            _ = list(ended)
+        assert open_.recv(timeout=30) == b"\x01first\n"
+        with client(box, "") as root:
+            assert root.get(BOX).status_code == 200

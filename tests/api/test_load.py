@@ -1,0 +1,213 @@
+"""Many clients, and bad ones: nothing is lost, nothing is kept for ever, and whoever asks too much is told when to."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import unix_connect
+
+from controller.api import patience
+from controller.api.app import create_app
+from controller.api.budget import BodyBudget
+from controller.api.doors import DoorRules, Doors
+from controller.api.load import LoadLimits
+from controller.api.middleware import BodyLimit
+from tests.api.doors import API, client, token
+from tests.daemon import wait_for
+from tests.helpers_api import QUICKSTART, World
+
+BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+ALL = f"{API}/namespaces/default/sandboxes"
+
+
+@contextmanager
+def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()) -> Iterator[None]:
+    def make(who: Any) -> Any:
+        return create_app(world.services, ready=ready, meter=world.meter, who=who, load=load)
+
+    doors = Doors(DoorRules(world.socket), world.store.tokens, world.clock, make)
+    doors.start()
+    try:
+        yield
+    finally:
+        doors.stop()
+
+
+def raw(world: World) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.settimeout(60)
+    made.connect(str(world.socket))
+    return made
+
+
+def to_the_end(link: socket.socket) -> bytes:
+    return b"".join(iter(lambda: link.recv(1 << 16), b""))
+
+
+def test_whoever_asks_too_often_is_told_when_to_ask_again(world: World) -> None:
+    world.apply()
+    with opened(world, LoadLimits(per_second=0.01)), client(world, token(world, "viewer", name="ci")) as ci:
+        assert ci.get(BOX).status_code == 200
+        refused = ci.get(BOX)
+        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+        assert "token ci asks more than 0.01 times a second (requests_per_second)" in refused.json()["message"]
+        assert 95 < int(refused.headers["Retry-After"]) == refused.json()["details"]["retryAfterSeconds"] <= 100
+        headers = {"Authorization": ci.headers["Authorization"]}
+        with pytest.raises(InvalidStatus, match="429"):
+            unix_connect(str(world.socket), uri=f"ws://paddock{BOX}/exec?command=a", additional_headers=headers)
+        assert ci.get("/healthz").status_code == 200
+        with client(world) as root:
+            assert root.get(BOX).status_code == 200
+
+
+def test_so_many_under_way_and_the_next_is_told_to_come_again(world: World) -> None:
+    busy, go_on = threading.Semaphore(0), threading.Event()
+
+    def ready() -> Any:
+        busy.release()
+        assert go_on.wait(60)
+        return ()
+
+    def ask() -> int:
+        with client(world) as made:
+            return made.get("/readyz", timeout=60).status_code
+
+    world.apply()
+    with opened(world, LoadLimits(in_flight=2), ready), ThreadPoolExecutor(2) as pool, client(world) as made:
+        asked = [pool.submit(ask) for _ in range(2)]
+        for _ in asked:
+            assert busy.acquire(timeout=60)
+        refused = made.get(BOX)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        with made.stream("GET", ALL, params={"watch": "1"}) as watch:
+            assert watch.status_code == 200, "what lasts has bounds of its own"
+        go_on.set()
+        assert [each.result() for each in asked] == [200, 200]
+        wait_for("there is room again", lambda: made.get(BOX).status_code == 200)
+
+
+async def _reads_all(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+
+
+def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
+    async def ask(limit: BodyLimit, size: int) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"x" * size}
+
+        await limit({"type": "http", "path": "/", "headers": []}, receive, receive)
+
+    limit = BodyLimit(_reads_all, budget=BodyBudget(100))
+    for _ in range(3):
+        asyncio.run(ask(limit, 60))  # each gives back what it took
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(ask(limit, 101))
+    assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "1"})
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HT", b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Length: 9\r\n\r\nab"]
+)
+def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(patience, "STALL_SECONDS", 0.3)
+    with raw(served) as link:
+        link.sendall(sent.replace(b"/x", f"{API}/apply".encode()))
+        told = to_the_end(link)
+    assert b" 408 " in told
+    assert b"did not come to its end in time" in told
+
+
+def test_a_second_request_is_waited_for_no_longer(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
+    with raw(served) as link:
+        link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+        assert b" 200 " in link.recv(1 << 16)
+        link.sendall(b"GET /healthz HT")
+        assert b" 408 " in to_the_end(link)
+
+
+def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 60.0)
+    with raw(served) as link:
+        for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: p\r\n", b"Connection: close\r\n\r\n"):
+            link.sendall(each)
+        assert b" 200 " in to_the_end(link)
+
+
+def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 3)
+    with ExitStack() as held:
+        for _ in range(3):
+            link = held.enter_context(raw(served))
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+            assert b" 200 " in link.recv(1 << 16)
+        with client(served) as made:
+            refused = made.get("/healthz")
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+            assert "connections are open at this door" in refused.json()["message"]
+        with pytest.raises(InvalidStatus, match="429"):
+            unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
+    with client(served) as made:
+        wait_for("there is room again", lambda: made.get("/healthz").status_code == 200)
+
+
+GARBAGE = (
+    b"",
+    b"\x00\xff" * 500,
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: p\r\n\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nContent-Length: -1\r\n\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /apis/paddock/v1alpha1/apply HTTP/1.1\r\nHost: p\r\nContent-Length: 5000\r\n\r\n{",
+    b"GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?watch=1 HTTP/1.1\r\nHost: p\r\n\r\n",
+)
+
+
+def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: World) -> None:
+    """Nothing that was answered is lost, and once all have left nothing is held."""
+    threads = threading.active_count()
+
+    def break_off(number: int) -> None:
+        for count in range(4):
+            with raw(served) as link:
+                link.sendall(GARBAGE[(number + count) % len(GARBAGE)])
+
+    def work(number: int) -> list[int]:
+        with client(served) as made:
+            found = []
+            for count in range(4):
+                text = QUICKSTART.replace("name: quickstart", f"name: box-{number}-{count}")
+                sent = {"documents": [{"file": "a.yaml", "text": text}]}
+                found.append(made.post(f"{API}/apply", json=sent, timeout=120).status_code)
+                assert made.get(f"{ALL}/box-{number}-{count}", timeout=120).status_code == 200
+            return found
+
+    with ThreadPoolExecutor(60) as pool:
+        bad = [pool.submit(break_off, number) for number in range(10)]
+        codes = [each for found in pool.map(work, range(50)) for each in found]
+        for each in bad:
+            each.result()
+    assert codes == [200] * 200
+    assert len(served.store.list("Sandbox")[0]) == 200
+    wait_for("no watch is left", lambda: served.services.watches.count == 0)
+    handlers = 40  # of requests that block; they are kept
+    wait_for("threads have ended", lambda: threading.active_count() <= threads + handlers + 8)
+    with client(served) as made:
+        assert made.get(ALL).status_code == 200
+
+
+def test_two_hundred_objects_at_once_are_one_commit(served: World) -> None:
+    text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: box-{number}") for number in range(200))
+    with client(served) as made:
+        answer = made.post(f"{API}/apply", json={"documents": [{"file": "a.yaml", "text": text}]}, timeout=120)
+        assert [each["result"] for each in answer.json()["items"]] == ["created"] * 200
+        assert len(made.get(ALL).json()["items"]) == 200

@@ -1,0 +1,148 @@
+"""A backup is one moment of a store in use, on both databases, and each of them takes the other's."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.access import Grant, Token
+from controller.kinds.audit import AuditEntry
+from controller.ports import StoreError
+from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+
+ENTRY = AuditEntry(5.0, "ann", "unix", "create", "Sandbox", "default", "one")
+
+
+@pytest.fixture(params=BACKENDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with make_world(request.param, tmp_path) as made:
+        yield made
+
+
+def saved(store: SqlStore, path: Path) -> Path:
+    with store.backup() as copy, path.open("wb") as target:
+        shutil.copyfileobj(copy, target)
+    return path
+
+
+@contextmanager
+def as_sqlite(file: Path) -> Iterator[SqlStore]:
+    """A backup, opened as a store of its own."""
+    store = SqlStore(f"sqlite:///{file}")
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def furnish(store: SqlStore) -> None:
+    """Some of everything."""
+    (one,) = insert(store, box("one", labels={"app": "ümlaut"}, spec={"text": "\u2028 \"'\\", "n": 2**53}))
+    with store.transaction() as transaction:
+        transaction.put_instance(instance(one))
+        for number in range(3):
+            transaction.add_event(event(one, f"made {number}"))
+    store.tokens.add(Token("aa", "ci", "digest", Grant(role="user"), 1.0, "ann", expires_at=9.5), ENTRY)
+
+
+def everything(store: SqlStore) -> object:
+    return (
+        store.instance_id,
+        store.list("Sandbox"),
+        list(store.instances()),
+        list(store.events()),
+        list(store.changes(0)),
+        list(store.tokens.all()),
+        store.audit.verify(),
+    )
+
+
+def names(store: SqlStore) -> list[str]:
+    return [each.name for each in store.list("Sandbox")[0]]
+
+
+def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
+    store = world.store()
+    furnish(store)
+    before, copy = everything(store), saved(store, tmp_path / "copy")
+    insert(store, box("two"))
+    store.close()
+    said = store.restore(copy, stamp="now")
+    assert "what was there before is now" in said
+    store.open()
+    assert everything(store) == before
+    with store.transaction() as transaction:
+        transaction.add_event(event(store.list("Sandbox")[0][0], "after"))
+    insert(store, box("three"))
+    store.audit.append([ENTRY])
+    assert names(store) == ["one", "three"]
+    kept = Path(said.rsplit(" ", 1)[1])
+    with as_sqlite(kept) as old:
+        assert names(old) == ["one", "two"]
+
+
+def test_either_takes_the_others(world: World, tmp_path: Path) -> None:
+    first = world.store()
+    furnish(first)
+    before, copy = everything(first), saved(first, tmp_path / "copy")
+    with as_sqlite(copy) as other:
+        assert everything(other) == before
+        insert(other, box("two"))
+        back = saved(other, tmp_path / "back")
+        grown = everything(other)
+    first.close()
+    first.restore(back, stamp="now")
+    first.open()
+    assert everything(first) == grown
+
+
+def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
+    store, stop = world.store(), threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            insert(store, box(f"a{number}"), box(f"b{number}"))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        copies = [saved(store, tmp_path / f"copy{number}") for number in range(3)]
+    finally:
+        stop.set()
+        writer.join()
+    for each in copies:
+        with as_sqlite(each) as other:
+            objects, revision = other.list("Sandbox")
+            assert len(objects) == revision
+            assert len(objects) % 2 == 0
+
+
+def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None:
+    store, bad = world.store(), tmp_path / "bad"
+    insert(store, box("one"))
+    bad.write_text("no database at all")
+    assert "name a file that `paddock backup` made" in str(refusal(lambda: store.restore(bad, stamp="now")))
+    assert names(store) == ["one"]
+    assert [each.name for each in tmp_path.glob("bad*")] == ["bad"]
+
+
+@pytest.mark.postgres
+def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
+    """The server refuses a row: all that was put there before it is undone."""
+    with make_world("postgres", tmp_path) as world:
+        store = world.store()
+        furnish(store)
+        copy = saved(store, tmp_path / "copy")
+        before = everything(store)
+        with world.database() as database, database.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE audit ADD CHECK (actor <> 'ann') NOT VALID")
+        with pytest.raises(StoreError):
+            store.restore(copy, stamp="now")
+        assert everything(store) == before

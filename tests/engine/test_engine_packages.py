@@ -1,0 +1,89 @@
+"""Package hosts as this host's own files name them: read as pip, npm and apt read them, and nothing made up."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.engine.packages import read_package_hosts
+
+ALL = ("pip", "npm", "apt")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for each in ("etc/apt/sources.list.d", "root/.config/pip", "home/ann/.pip"):
+        (tmp_path / each).mkdir(parents=True)
+    return tmp_path
+
+
+def hosts(root: Path, *tools: str, **env: str) -> tuple[str, ...]:
+    return read_package_hosts(tools, root, env).hosts
+
+
+def test_a_host_without_configuration_names_none(root: Path) -> None:
+    found = read_package_hosts(ALL, root, {})
+    assert (found.hosts, found.left_out) == ((), ())
+
+
+def test_pip_by_its_files_and_variables(root: Path) -> None:
+    (root / "etc/pip.conf").write_text("[global]\nindex-url = https://host.example.org/simple\n[list]\nformat=x\n")
+    assert hosts(root, "pip") == ("host.example.org",)
+    (root / "root/.config/pip/pip.conf").write_text(
+        "[global]\nindex_url = https://ann:secret@user.example.org/simple\n"
+        "extra-index-url =\n  https://one.example.org/x\n  file:///opt/wheels\n[install]\nfind-links = /opt/wheels\n"
+    )
+    assert hosts(root, "pip") == ("one.example.org", "user.example.org")
+    assert hosts(root, "pip", PIP_INDEX_URL="https://env.example.org/") == ("env.example.org", "one.example.org")
+    assert hosts(root, "pip", HOME="/home/ann") == ("host.example.org",)
+    (root / "srv.conf").write_text("[global]\nindex-url = https://named.example.org\n")
+    assert hosts(root, "pip", HOME="/home/ann", PIP_CONFIG_FILE="/srv.conf") == ("named.example.org",)
+    assert hosts(root, "pip", PIP_CONFIG_FILE="/dev/null") == ()
+    (root / "etc/pip.conf").write_text("no section = here\n")
+    assert hosts(root, "pip", HOME="/home/ann") == ()
+
+
+def test_npm_by_its_files_and_variables(root: Path) -> None:
+    (root / "etc/npmrc").write_text("registry=https://host.example.org/\n; registry=https://off.example.org/\n")
+    (root / "root/.npmrc").write_text(
+        '@ours:registry = "https://${WHERE}.example.org/npm/"\n//host.example.org/:_authToken=secret\n'
+    )
+    assert hosts(root, "npm", WHERE="scope") == ("host.example.org", "scope.example.org")
+    assert hosts(root, "npm", WHERE="scope", npm_config_registry="https://env.example.org") == (
+        "env.example.org",
+        "scope.example.org",
+    )
+
+
+def test_apt_by_both_its_formats(root: Path) -> None:
+    apt = root / "etc/apt"
+    (apt / "sources.list").write_text(
+        "# deb http://off.example.org/ x main\ndeb [arch=amd64 signed-by=/k] http://one.example.org/debian x main\n"
+        "deb-src https://two.example.org/ x main # here\ndeb cdrom:[Debian]/ x main\ndeb file:/srv/apt ./\n"
+    )
+    (apt / "sources.list.d/more.sources").write_text(
+        "# a comment\nTypes: deb\nURIs: http://three.example.org/debian\n  mirror+https://four.example.org/list\n"
+        "Suites: x\n\nEnabled: no\nTypes: deb\nURIs: http://off.example.org\nSuites: x\n"
+    )
+    (apt / "sources.list.d/more.disabled").write_text("deb http://off.example.org/ x main\n")
+    names = ("one", "two", "three", "four")
+    assert hosts(root, "apt") == tuple(sorted(f"{each}.example.org" for each in names))
+
+
+def test_what_no_box_could_reach_is_told(root: Path) -> None:
+    (root / "etc/pip.conf").write_text(
+        "[global]\nindex-url = http://192.0.2.7/simple\nextra-index-url = https://ann:secret@far.example.org:8443/x\n"
+        "find-links = http://localhost/ http://[::1\n"
+    )
+    found = read_package_hosts(["pip"], root, {})
+    assert found.hosts == ()
+    told = " | ".join(found.left_out)
+    assert "192.0.2.7 is an address" in told
+    assert "far.example.org is used at port 8443" in told
+    assert "localhost is no whole name" in told
+    assert "can't be read" in told
+    assert "secret" not in told
+
+
+def test_only_the_tools_that_are_asked_for_are_read(root: Path) -> None:
+    (root / "etc/npmrc").write_text("registry=https://host.example.org/\n")
+    assert hosts(root, "pip", "apt") == ()

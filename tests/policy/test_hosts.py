@@ -1,0 +1,104 @@
+"""What a level lets a sandbox reach: its own names, those of a list that its level has, and the local network."""
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.kinds.packages import PackageHosts
+from controller.kinds.sandbox import NetworkSpec, SandboxSpec
+from controller.policy.hosts import covered, reachable
+from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.packages import with_packages
+from controller.policy.sandbox import admit, render
+
+FOUND = PackageHosts(("deb.example.org", "pip.example.org"), ("npm (/etc/npmrc): nothing",))
+POLICY = with_packages(Policy(), FOUND, ["*.wheels.example.net"])
+HOSTS = ("*.wheels.example.net", "deb.example.org", "pip.example.org")
+
+
+def spec(level: str, **network: Any) -> SandboxSpec:
+    return SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level}, "network": network})
+
+
+def reached(asked: SandboxSpec, policy: Policy = POLICY) -> tuple[str, ...]:
+    assert admit(asked, policy) == ()
+    assert asked.template is not None
+    made = render(asked, asked.template, name="a", uid="a", policy=policy)
+    assert made.sealed is not None
+    return made.sealed.hosts
+
+
+def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
+    assert reached(spec("build")) == HOSTS
+    assert reached(spec("build", allowedHosts=["pip.example.org", "a.wheels.example.net"])) == (
+        "a.wheels.example.net",
+        "pip.example.org",
+    )
+    assert reached(spec("build", allowedHosts=[])) == ()
+    assert reached(spec("build"), Policy()) == ()
+    assert reached(spec("development")) == ()
+
+
+@pytest.mark.parametrize(
+    ("level", "network", "field", "words"),
+    [
+        ("build", {"allowedHosts": ["git.example.org"]}, "allowedHosts[0]", "not among the hosts of level build"),
+        ("build", {"allowedHosts": ["wheels.example.net"]}, "allowedHosts[0]", "not among the hosts"),
+        ("build", {"allowedHosts": ["*.example.net"]}, "allowedHosts[0]", "not among the hosts"),
+        ("build", {"allowedHosts": ["deb.example.org"] * 2}, "allowedHosts[1]", "listed twice"),
+        ("full-isolation", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "no network at all"),
+        ("production", {"allowedHosts": ["deb.example.org"]}, "allowedHosts", "the whole Internet"),
+        ("production", {"localNetwork": "Allowed"}, "localNetwork", "the setting local_network"),
+        ("development", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
+        ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
+    ],
+)
+def test_what_a_level_does_not_have_is_refused_in_words(
+    level: str, network: dict[str, Any], field: str, words: str
+) -> None:
+    (refusal,) = admit(spec(level, **network), POLICY)
+    assert refusal.field == f"spec.network.{field}"
+    assert words in refusal.message
+
+
+def test_a_policy_that_moved_on_lets_nothing_through_that_it_no_longer_lists() -> None:
+    level = POLICY.levels["build"]
+    asked = NetworkSpec.model_validate({"allowedHosts": ["git.example.org", "pip.example.org"]})
+    assert reachable(asked, level) == ("pip.example.org",)
+
+
+def test_the_local_network_is_another_bridge_where_the_operator_allows_it() -> None:
+    asked, policy = spec("production", localNetwork="Allowed"), replace(POLICY, local_network=True)
+    assert admit(asked, policy) == ()
+    for each, name, local in ((asked, "pdl-0123abcd", True), (spec("production"), "pdp-0123abcd", False)):
+        assert each.template is not None
+        made = render(each, each.template, name="a", uid="0123abcd-0000", policy=policy)
+        assert made.open is not None
+        assert (made.open.network, made.open.local, made.config.network_mode, made.config.dns) == (
+            name,
+            local,
+            name,
+            (),
+        )
+        assert not made.open.bridge("10.213.4.16/28").sealed
+        assert made.audited
+    assert policy.version() != POLICY.version()
+
+
+LABEL = st.sampled_from(["a", "b", "ab", "a-b"])
+NAMES = st.lists(LABEL, min_size=2, max_size=4).map(".".join)
+PATTERNS = st.tuples(st.booleans(), NAMES).map(lambda each: ("*." if each[0] else "") + each[1])
+
+
+@given(PATTERNS, st.lists(PATTERNS, max_size=4), st.lists(LABEL, min_size=1, max_size=2).map(".".join))
+def test_a_covered_pattern_never_matches_what_the_list_does_not(asked: str, listed: list[str], more: str) -> None:
+    if covered(asked, listed):
+        name = f"{more}.{asked.removeprefix('*.')}" if asked.startswith("*.") else asked
+        assert covered(name, listed)
+
+
+def test_the_built_in_build_reaches_nothing_by_itself() -> None:
+    assert BUILT_IN["build"].allowed_hosts == ()
