@@ -174,6 +174,7 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            layers=lambda: layers.now(),
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
