@@ -133,6 +133,8 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            host_roots=settings.host_roots,
+            mounts_dir=settings.mounts_dir,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -147,6 +149,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            host_roots=settings.host_roots,
             confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
             exec_max_seconds=settings.exec_max_seconds,
             local_network=settings.local_network,
@@ -172,6 +175,7 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            layers=lambda: layers.now(),
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)

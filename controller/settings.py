@@ -13,7 +13,9 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.mount import HostRoot
 from controller.kinds.sandbox import HostName
+from controller.policy.mounts import system_folder
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
@@ -123,6 +125,12 @@ class Settings(BaseSettings):
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
     )
+    host_roots: tuple[HostRoot, ...] = Field(
+        default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
+    )
+    mounts_dir: Path = Field(
+        default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
+    )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
         description="the tools of this host whose configured package hosts sandboxes of level build may reach",
@@ -161,6 +169,14 @@ class Settings(BaseSettings):
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("host_roots")
+    @classmethod
+    def _nothing_of_the_hosts_own(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
+        for each in value:
+            if system_folder(each.path):
+                raise ValueError(f"{each.path} is, or holds, the host's own {system_folder(each.path)}: name another")
+        return value
 
     @field_validator("network_range")
     @classmethod

@@ -103,6 +103,12 @@ WORDS: Mapping[str, str] = {
     "tmpfs": "Folders in memory, writable by its user, gone with the container; they count as memory.",
     "TmpfsMount.mountPath": "Where it appears in the sandbox.",
     "TmpfsMount.size": "How much it holds.",
+    "workspace": "Its folder to work in.",
+    "WorkspaceMount.mountPath": "Where it appears in the sandbox.",
+    "WorkspaceMount.size": "How much it holds in memory, where the sandbox names no folder for it.",
+    "WorkspaceSource.hostPath": "A folder of the host, below a root that the operator names for that. Its owner's "
+    "files are the sandbox's own in there; those of others are nobody's.",
+    "WorkspaceSource.readOnly": "Nothing can be written there; full-isolation asks for that.",
     "startup": "Asked first; the other two wait until it has passed. What fails it too often is stopped.",
     "readiness": "Until it has passed the sandbox is not Ready; then it is asked no more until the next start.",
     "liveness": "Asked for as long as it runs. What fails it too often is stopped, and restarted by restartPolicy.",

@@ -11,6 +11,7 @@ from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.figures import Figures
@@ -46,11 +47,12 @@ class Turn:
         usage: UsageReader | None = None,
         leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
         `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything.
+        the host is never short of anything. `layers` is what boxes were measured to have written to disk.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -59,6 +61,7 @@ class Turn:
         self._pressure = pressure or PressureWatch(None, clock)
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
+        self._layers = layers
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
         self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
@@ -121,6 +124,7 @@ class Turn:
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.look(observed.facts.root_dir),
+            layers=self._layers(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:

@@ -77,6 +77,7 @@ OTHER: dict[str, Any] = {
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
+    "workspace": {"mountPath": "/work"},
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},

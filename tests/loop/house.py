@@ -19,6 +19,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
 from controller.kinds.registry import Kind, discover
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
 from controller.loop.leap import Leap
 from controller.loop.prober import Prober
@@ -114,6 +115,7 @@ class House:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
+        self.layers: dict[str, Layer] = {}  # what boxes were measured to have written, by container id
         self.wake: Callable[[], None] = lambda: None
         self._workers: Workers | None = None
         self.daemon()
@@ -166,6 +168,7 @@ class House:
             activity=self.activity,
             usage=self.engine,
             leapt=Leap(self.clock, ticks=self.ticks).noticed,
+            layers=lambda: self.layers,
         )
 
     def close(self) -> None:
