@@ -159,7 +159,7 @@ class Apply:
     def _decide(
         self, transaction: Transaction, documents: Sequence[Document], as_set: ApplySet
     ) -> tuple[list[Applied], list[Problem], list[Problem]]:
-        """What becomes of the documents that can be read; all problems of them, and why some do not fit what is stored."""
+        """What becomes of the documents that can be read; all problems; and why some do not fit what is stored."""
         now = self._clock.now()
         problems: list[Problem] = []
         conflicts: list[Problem] = []
