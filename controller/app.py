@@ -136,6 +136,7 @@ class Daemon:
             host_roots=settings.host_roots,
             mounts_dir=settings.mounts_dir,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
+            gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)

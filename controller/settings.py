@@ -94,6 +94,12 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    gpu_devices: tuple[str, ...] = Field(
+        default=(),
+        max_length=1024,
+        description="the GPUs that sandboxes may have, by index or UUID as the driver names them: then each gets its "
+        "own; none: the engine chooses, and two sandboxes may get the same",
+    )
     runtimes: tuple[str, ...] = Field(
         default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
     )

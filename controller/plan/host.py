@@ -20,6 +20,7 @@ from controller.plan import (
     bridge,
     disk,
     egress,
+    gpus,
     preload,
     pressure,
     probes,
@@ -235,7 +236,7 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
-    decision = bridge.attend(case, egress.attend(case, decision))
+    decision = bridge.attend(case, egress.attend(case, gpus.assign(draft, snapshot, case, decision)))
     draft.audit += audited_starts(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
