@@ -78,6 +78,7 @@ OTHER: dict[str, Any] = {
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
     "workspace": {"mountPath": "/work"},
+    "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},
