@@ -11,6 +11,7 @@ from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.figures import Figures
@@ -20,8 +21,8 @@ from controller.loop.prober import Prober
 from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
-from controller.policy.host import fitted
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
@@ -46,11 +47,12 @@ class Turn:
         usage: UsageReader | None = None,
         leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
         `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything.
+        the host is never short of anything. `layers` is what boxes were measured to have written to disk.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -59,10 +61,12 @@ class Turn:
         self._pressure = pressure or PressureWatch(None, clock)
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
+        self._layers = layers
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
         self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
+        self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
@@ -117,10 +121,12 @@ class Turn:
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
+            profiles=self._desired.profiles.now,
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.look(observed.facts.root_dir),
+            layers=self._layers(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:
@@ -131,7 +137,9 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        self._policy = fitted(self._policy, snapshot.observed.facts)
+        key = (snapshot.observed.facts, snapshot.profiles)
+        if self._fitted != key:
+            self._fitted, self._policy = key, as_seen(self._policy, snapshot)
         return self._policy
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:

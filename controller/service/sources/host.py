@@ -40,7 +40,7 @@ class HostSource:
         with suppress(StoreError):  # a store that can't be read is told as a condition
             status["instances"] = len(self._store.instances())
         checked = [engine_reachable(observed), store_writable(self._store.ping()), network_guard(observed)]
-        checked += pressures(self._pressure())
+        checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]
         status["conditions"] = [
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
@@ -86,6 +86,15 @@ def network_guard(observed: Observation) -> Condition:
     if observed.unguarded:
         return Condition("NetworkGuard", "False", "NotInForce", observed.unguarded)
     return Condition("NetworkGuard", "True", "InForce")
+
+
+def disk_quota_enforceable(observed: Observation) -> Condition:
+    """Whether the engine holds a sandbox's writable layer to limits.disk; found by trying."""
+    found = observed.facts.disk
+    if found is None:
+        return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
+    status, reason = ("True", "Tried") if found.enforced else ("False", "Soft")
+    return Condition("DiskQuotaEnforceable", status, reason, found.words)  # type: ignore[arg-type]
 
 
 def pressures(found: Pressure) -> Iterator[Condition]:
