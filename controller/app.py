@@ -28,8 +28,10 @@ from controller.engine.usage import CgroupUsage
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind, discover
 from controller.kinds.snapshot import SweepRules
+from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
+from controller.loop.canary import CANARY_SECONDS, CanaryWatch
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.leading import Leading, wait_to_lead
@@ -154,6 +156,9 @@ class Daemon:
         files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
+        bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
+        canary = CanaryWatch(bird, policy.network_range, store=announced, clock=clock, wake=alarm.wake, host=host)
+        undo.callback(canary.stop)
         turn = Turn(
             store=announced,
             engine=engine,
@@ -168,6 +173,7 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            canary=canary,
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
@@ -194,6 +200,7 @@ class Daemon:
             meter=meter,
             resync_seconds=settings.resync_seconds,
             periodic=(
+                Periodic("canary", CANARY_SECONDS, canary.tick),
                 Periodic("health", HEALTH_SECONDS, health.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
@@ -207,7 +214,9 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
+            now = replace(
+                policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded or canary.now.broken
+            )
             return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
@@ -347,7 +356,7 @@ def serve(settings: Settings) -> int:
 
     A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
     """
-    _configure_logs(settings)
+    configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
@@ -372,27 +381,3 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     log.info("stopped")
     return int(daemon.lost)
-
-
-def _configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("paddock").setLevel(level)

@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 from controller.engine.act import Actor
+from controller.engine.canary import DockerCanary
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.errors import Fault
@@ -66,6 +67,7 @@ class DockerEngine:
         ]
         self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
+        self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles()
         self._ports = DockerPorts()
         self._actor = Actor(

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from controller.kinds.action import Action
 from controller.kinds.activity import Activity
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, Observation, State
@@ -82,7 +83,7 @@ class Snapshot:
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
     what the probes of a run came to, for objects that are probed.
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
-    `pressure` is of what the machine is short.
+    `pressure` is of what the machine is short. `guarded` is what the canary found.
     """
 
     now: float
@@ -98,6 +99,7 @@ class Snapshot:
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
+    guarded: Guarded = UNWATCHED
 
     def alive(self) -> list[Container]:
         """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.
