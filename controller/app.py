@@ -157,7 +157,15 @@ class Daemon:
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
-        canary = CanaryWatch(bird, policy.network_range, store=announced, clock=clock, wake=alarm.wake, host=host)
+        canary = CanaryWatch(
+            bird,
+            range_=policy.network_range,
+            period=settings.canary_seconds,
+            store=announced,
+            clock=clock,
+            wake=alarm.wake,
+            host=host,
+        )
         undo.callback(canary.stop)
         turn = Turn(
             store=announced,
@@ -185,7 +193,7 @@ class Daemon:
             samples=samples.now,
             store=announced,
             clock=clock,
-            host=host_ref(store.instance_id),
+            host=host,
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )

@@ -100,6 +100,12 @@ class Settings(BaseSettings):
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
     )
+    canary_seconds: float = Field(
+        default=300.0,
+        ge=5.0,
+        le=86400.0,
+        description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+    )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
         description="the tools of this host whose configured package hosts sandboxes of level build may reach",

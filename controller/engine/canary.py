@@ -8,7 +8,7 @@ daemon that was killed has left of them goes with the next try, or the next star
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -101,7 +101,7 @@ class DockerCanary:
         for subnet in _last_subnets(range_):
             made = body(NetworkConfig(name, subnet, sealed=sealed), labels)
             try:
-                self._client.call("networks.create", lambda api, made=made: api.create_network(**made))
+                self._client.call("networks.create", _creating(made))
             except Fault as refused:
                 if "overlap" not in refused.words.lower():
                     raise
@@ -131,6 +131,10 @@ class _Box:
     def socket(self) -> socket.socket:
         """A new one in its network. Raises NoWayIn."""
         return socket_in(self.pid, self.id)
+
+
+def _creating(made: Mapping[str, Any]) -> Callable[[Any], Any]:
+    return lambda api: api.create_network(**made)
 
 
 def _listener(held: ExitStack, box: _Box) -> tuple[str, int]:

@@ -19,8 +19,8 @@ from controller.policy.canary import canary
 from controller.policy.egress import IMAGE
 from controller.ports import Clock, Store, StoreError, Wake
 
-CANARY_SECONDS = 15.0  # how often it is asked whether a try is due
-PERIOD_SECONDS, RETRY_SECONDS = 300.0, 30.0
+CANARY_SECONDS = 5.0  # how often it is asked whether a try is due
+RETRY_SECONDS = 30.0
 _PENDING = Guarded("Pending", "whether the guard holds is just being tried from inside a network")
 _log = structlog.get_logger("paddock.canary")
 
@@ -28,19 +28,29 @@ _log = structlog.get_logger("paddock.canary")
 class CanaryWatch:
     """Thread-safe. `see` and `heed` are the turn's, `tick` is called every CANARY_SECONDS; none of them waits.
 
-    `range_` is what networks are taken from. Without a canary nothing is tried, and nothing is held up for it.
+    `range_` is what networks are taken from, `period` how often it is tried (seconds), `host` what it is told of.
+    Without a canary nothing is tried, and nothing is held up for it.
     """
 
     def __init__(
-        self, bird: Canary | None, range_: str, *, store: Store, clock: Clock, wake: Wake, host: ObjectRef
+        self,
+        bird: Canary | None,
+        *,
+        range_: str,
+        period: float,
+        store: Store,
+        clock: Clock,
+        wake: Wake,
+        host: ObjectRef,
     ) -> None:
-        self._bird, self._range, self._store = bird, range_, store
+        self._bird, self._range, self._period, self._store = bird, range_, period, store
         self._clock, self._wake, self._host = clock, wake, host
         self._lock = threading.Lock()
         self._guarded = UNWATCHED if bird is None else _PENDING
         self._tried_at, self._epoch = 0.0, 0
         self._trying: threading.Thread | None = None
         self._networked, self._awaited = False, False  # whether a sandbox has a network; whether one waits for a try
+        self._away = True  # whether engine or guard are
         self._told, self._stopped, self._cleaned = False, False, False
 
     def see(self, observed: Observation) -> Guarded:
@@ -51,11 +61,12 @@ class CanaryWatch:
             if not observed.blind and not self._cleaned:
                 self._cleaned = True
                 self._begin(self._bird.clean)
-            if observed.blind or observed.unguarded:
+            self._away = bool(observed.blind or observed.unguarded)
+            if self._away:
                 self._guarded, self._epoch = _PENDING, self._epoch + 1
                 return self._guarded
             self._networked = any(each.uid for each in observed.networks.values())
-            if self._networked and self._guarded is _PENDING:
+            if (self._networked or self._awaited) and self._guarded is _PENDING:
                 self._try()
             return self._guarded
 
@@ -65,17 +76,17 @@ class CanaryWatch:
             return
         with self._lock:
             self._awaited = True
-            if self._guarded is _PENDING or self._due(RETRY_SECONDS):
+            if not self._away and (self._guarded is _PENDING or self._due(RETRY_SECONDS)):
                 self._try()
 
     def tick(self) -> None:
         """Try again when it is time: soon, where something is wrong."""
         with self._lock:
-            if self._bird is None or self._guarded is _PENDING:
+            if self._guarded in (UNWATCHED, _PENDING):
                 return
             wrong = self._guarded.state != "Holds"
             asked = self._networked or self._awaited or self._guarded.state == "Broken"
-            if asked and self._due(RETRY_SECONDS if wrong else PERIOD_SECONDS):
+            if asked and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):
                 self._try()
 
     @property
@@ -138,9 +149,7 @@ class CanaryWatch:
         if not found.broken and not self._told:
             return
         self._told = bool(found.broken)
-        event = Event(
-            self._host, "Normal", "GuardHolds", "nothing local answers inside networks any more", self._clock.now()
-        )
+        event = Event(self._host, "Normal", "GuardHolds", "nothing local answers inside networks", self._clock.now())
         if found.broken:
             event = replace(event, type="Warning", reason="GuardBroken", message=found.words)
         _log.warning("the guard of networks", state=found.state, words=event.message)
