@@ -1,4 +1,4 @@
-"""The canary in the loop: asked when something needs it, not before; what it knew is forgotten when the guard was away."""
+"""The canary in the loop: asked when something needs it, not before; all is forgotten when the guard was away."""
 
 from collections.abc import Callable, Iterator
 
