@@ -217,11 +217,11 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
     found = box.tries(
         ["tls", proxy, "git.example.org", 443, "other.example.org"],
         ["garble", proxy, "git.example.org", 443],
+        ["tls", proxy, "git.example.org", 443, None],
     )
     assert set(found) <= {"cut", "403"}, found
     assert not {to for to, _ in place.packets(before)} - {inet.GIT, inet.DNS}
-    # Without a name inside it is the tunnel's own that counts: it leads to where that one leads.
-    assert box.tries(["tls", proxy, "git.example.org", 443, None]) == ["tunnelled"]
+    assert box.tries(["tls", proxy, "git.example.org", 443, "git.example.org"]) == ["tunnelled"]
     refused = box.tries(
         ["raw", proxy, "GET /squid-internal-mgr/info HTTP/1.1\r\nHost: localhost\r\n\r\n"],
         ["raw", proxy, "GET cache_object://localhost/info HTTP/1.0\r\n\r\n"],
