@@ -32,6 +32,7 @@ from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.leading import Leading, wait_to_lead
@@ -197,6 +198,7 @@ class Daemon:
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
+        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -209,6 +211,7 @@ class Daemon:
             resync_seconds=settings.resync_seconds,
             periodic=(
                 Periodic("canary", CANARY_SECONDS, canary.tick),
+                Periodic("egress", EGRESS_SECONDS, egress.look),
                 Periodic("health", HEALTH_SECONDS, health.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
