@@ -35,6 +35,7 @@ from controller.loop.canary import CANARY_SECONDS, CanaryWatch
 from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
+from controller.loop.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
@@ -50,15 +51,15 @@ from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
+from controller.plan.images import PruneRules
+from controller.policy.abilities import Confinements
 from controller.policy.admission import admit as admit_by
+from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
 from controller.service.announce import announcing
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
 from controller.service.trace import Traces
@@ -134,6 +135,8 @@ class Daemon:
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            host_roots=settings.host_roots,
+            mounts_dir=settings.mounts_dir,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -148,6 +151,9 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            host_roots=settings.host_roots,
+            confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
+            exec_max_seconds=settings.exec_max_seconds,
             local_network=settings.local_network,
         )
         policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
@@ -183,6 +189,7 @@ class Daemon:
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
             canary=canary,
+            layers=lambda: layers.now(),
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
@@ -199,6 +206,16 @@ class Daemon:
             layers=layers.now,
         )
         egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
+        images = ImageKeeper(
+            engine.image_store,
+            snapshot=lambda: turn.last,
+            store=announced,
+            registry=discover(),
+            clock=clock,
+            meter=meter,
+            host=host,
+            rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
+        )
         heart = Heartbeat(
             turn=turn,
             alarm=alarm,
@@ -213,6 +230,7 @@ class Daemon:
                 Periodic("canary", CANARY_SECONDS, canary.tick),
                 Periodic("egress", EGRESS_SECONDS, egress.look),
                 Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
         )
@@ -225,9 +243,8 @@ class Daemon:
 
         def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
             seen = engine.observe()
-            now = replace(
-                policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded or canary.now.broken
-            )
+            unguarded = "" if seen.blind else seen.unguarded or canary.now.broken
+            now = replace(fitted(policy, seen.facts), unguarded=unguarded)
             return [(each.field, each.message) for each in admit_by(kind, spec, now)]
 
         def ready() -> list[tuple[str, str]]:
@@ -246,18 +263,15 @@ class Daemon:
             watches=watches,
             meter=meter,
             in_use=activity,
-            exec_rules=ExecRules(settings.exec_timeout_seconds, settings.exec_per_sandbox, settings.exec_output_bytes),
+            exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
             files=engine.files,
+            left=engine.left,
+            exec_folder=settings.state_dir / "execs",
             ports=engine.ports,
-            connections=PortLimits(settings.port_connections, settings.port_connections_per_sandbox),
-            transfers=TransferLimits(
-                total=settings.transfers,
-                per_sandbox=settings.transfers_per_sandbox,
-                max_bytes=settings.transfer_max_bytes,
-                stall_seconds=settings.transfer_stall_seconds,
-            ),
+            connections=settings.port_limits(),
+            transfers=settings.transfer_limits(),
         )
         load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
         doors = Doors(
@@ -272,6 +286,7 @@ class Daemon:
         undo.callback(watches.close)  # before the API stops: a watch that is open would hold it up
         self.metrics_port = metrics.port
         undo.callback(heart.stop)
+        undo.callback(services.detached.resume())  # before the first turn: what is in use is not reaped
         heart.start()
 
     def _lead(self, lease: Lease) -> None:
@@ -318,8 +333,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key)
+    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
+    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:

@@ -13,7 +13,12 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.mount import HostRoot
 from controller.kinds.sandbox import HostName
+from controller.policy.mounts import system_folder
+from controller.service.exec_rules import ExecRules
+from controller.service.files import TransferLimits
+from controller.service.forward import PortLimits
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
@@ -89,8 +94,28 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    runtimes: tuple[str, ...] = Field(
+        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+    )
+    apparmor_profiles: tuple[str, ...] = Field(
+        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+    )
+    selinux_types: tuple[str, ...] = Field(
+        default=(), max_length=64, description="SELinux types that templates may ask for"
+    )
+    prune_images: Literal["superseded", "unused", "none"] = Field(
+        default="superseded",
+        description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "
+        "all that no sandbox and no template needs, or none; never another image",
+    )
+    image_grace_seconds: float = Field(
+        default=86400.0, ge=60.0, le=1e8, description="how long such an image is kept once nothing needs it"
+    )
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
+    )
+    exec_max_seconds: float = Field(
+        default=0.0, ge=0.0, le=1e7, description="how long any command may run, whatever is asked for; 0: no limit"
     )
     exec_per_sandbox: int = Field(default=32, ge=1, le=4096, description="commands at a time in one sandbox")
     exec_output_bytes: int = Field(
@@ -105,6 +130,12 @@ class Settings(BaseSettings):
         ge=5.0,
         le=86400.0,
         description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+    )
+    host_roots: tuple[HostRoot, ...] = Field(
+        default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
+    )
+    mounts_dir: Path = Field(
+        default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
     )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
@@ -127,17 +158,31 @@ class Settings(BaseSettings):
         description="the thresholds below which the host counts as short of memory, disk, inodes or PIDs, times this; "
         "0: it never does",
     )
+    stall_seconds: float = Field(
+        default=1.5,
+        ge=0.5,
+        le=3600.0,
+        description="a client that takes nothing for so long of what waits for it is cut off, whatever it streams",
+    )
     transfers: int = Field(default=32, ge=1, le=1024, description="file operations in boxes at a time")
     transfers_per_sandbox: int = Field(default=8, ge=1, le=1024)
     transfer_max_bytes: int = Field(default=16 << 30, ge=1, description="of one file, or one archive, in or out")
     transfer_stall_seconds: float = Field(
-        default=30.0, gt=0, le=3600.0, description="a client that takes or sends nothing for so long is cut off"
+        default=30.0, gt=0, le=3600.0, description="an upload whose client sends nothing for so long is ended"
     )
     port_connections: int = Field(default=512, ge=1, le=65536, description="forwarded to ports of boxes at a time")
     port_connections_per_sandbox: int = Field(default=128, ge=1, le=65536)
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("host_roots")
+    @classmethod
+    def _nothing_of_the_hosts_own(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
+        for each in value:
+            if system_folder(each.path):
+                raise ValueError(f"{each.path} is, or holds, the host's own {system_folder(each.path)}: name another")
+        return value
 
     @field_validator("network_range")
     @classmethod
@@ -157,6 +202,22 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Variables win over the file, whose values come in as arguments."""
         return env_settings, init_settings
+
+    def exec_rules(self) -> ExecRules:
+        """What commands may take."""
+        return ExecRules(
+            self.exec_timeout_seconds, self.exec_per_sandbox, self.exec_output_bytes, self.exec_max_seconds
+        )
+
+    def transfer_limits(self) -> TransferLimits:
+        """What file operations may take."""
+        return TransferLimits(
+            self.transfers, self.transfers_per_sandbox, self.transfer_max_bytes, self.transfer_stall_seconds
+        )
+
+    def port_limits(self) -> PortLimits:
+        """How many connections to ports there may be."""
+        return PortLimits(self.port_connections, self.port_connections_per_sandbox)
 
     def database(self) -> str:
         """The SQLAlchemy URL in force."""

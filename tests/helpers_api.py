@@ -1,5 +1,6 @@
 """A whole API over a real store, for tests of the doors: SQLite in a folder, no engine, a clock moved by hand."""
 
+import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from controller.api.app import create_app
 from controller.api.server import ApiServer
 from controller.kinds.base import Model
 from controller.kinds.labels import container_name
+from controller.kinds.left_exec import ExecRef
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
@@ -90,15 +92,21 @@ class Endless(Iterator[Chunk]):
 class Scripted(Iterator[Chunk]):
     """A test's chunks; closing is left to those that can be closed from any thread, which a generator can not."""
 
+    ref = ExecRef("exec-1", "c-quickstart", 100, "mark", 1)
+
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
+
+    def let_go(self) -> None:
+        self.close()
 
     def __next__(self) -> Chunk:
         return next(self._chunks)
 
     def close(self) -> None:
-        if isinstance(self._chunks, Endless):
-            self._chunks.close()
+        close = None if inspect.isgenerator(self._chunks) else getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
 
 
 class ScriptedStreams:
@@ -109,6 +117,7 @@ class ScriptedStreams:
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.log: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("stdout", b"hello\n"),))
         self.run: Callable[..., Iterator[Chunk]] = lambda **_: iter((Chunk("exit", b"0"),))
+        self.again = self.run
 
     def endless(self, **_: Any) -> Iterator[Chunk]:
         """A stream that ends only by being closed; `closed` is set then."""
@@ -121,6 +130,11 @@ class ScriptedStreams:
     def exec(self, container_id: str, command: Sequence[str], **options: Any) -> Iterator[Chunk]:
         self.asked.append((container_id, {"command": tuple(command), **options}))
         return Scripted(self.run(command=command, **options))
+
+    def follow(self, ref: ExecRef, **options: Any) -> Iterator[Chunk]:
+        """As an engine's left commands are found again; `again` is called for each."""
+        self.asked.append((ref.exec_id, options))
+        return Scripted(self.again(**options))
 
 
 @dataclass
@@ -148,8 +162,9 @@ class World:
     def socket(self) -> Path:
         return self.folder / "p.sock"
 
-    def server(self) -> ApiServer:
-        return ApiServer(self.app, self.socket, grace_seconds=1)
+    def server(self, stall_seconds: float = 60.0) -> ApiServer:
+        """Patient by default: a test's client is kept waiting by whatever else this machine does."""
+        return ApiServer(self.app, self.socket, grace_seconds=1, stall_seconds=stall_seconds)
 
     def sandbox(self, name: str = "quickstart", namespace: str = "default") -> StoredObject:
         found = self.store.get("Sandbox", namespace, name)
@@ -210,6 +225,8 @@ def make_world(
         connections=connections,
         admit=admit,
         transfers=transfers,
+        exec_folder=folder / "execs",
+        left=engine.left if engine else streams,
         clock=clock,
         wake=lambda: woken.append(1),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, WebSocket
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from controller.api import errors, models
 from controller.api.exec_socket import ExecRequest, serve
@@ -106,7 +107,7 @@ async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) ->
     if failure is not None:
         pump.stop()
         raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
-    return StreamingResponse(_text(pump), media_type="text/plain; charset=utf-8", headers=headers)
+    return _LogResponse(pump, headers)
 
 
 def _warning(note: str) -> dict[str, str]:
@@ -114,13 +115,24 @@ def _warning(note: str) -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(note)}"} if note else {}
 
 
+class _LogResponse(StreamingResponse):
+    """The output of a stream as text; the stream is let go of when the client is gone, whatever it waited for."""
+
+    def __init__(self, pump: Pump, headers: Mapping[str, str] | None) -> None:
+        super().__init__(_text(pump), media_type="text/plain; charset=utf-8", headers=headers)
+        self._pump = pump
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pump.stop()
+
+
 async def _text(pump: Pump) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in pump:
-            if _is_output(chunk):
-                yield chunk.data
-    finally:
-        pump.stop()
+    async for chunk in pump:
+        if _is_output(chunk):
+            yield chunk.data
 
 
 def _is_output(chunk: Chunk) -> bool:

@@ -15,7 +15,7 @@ from controller.api.paths import PREFIX
 from controller.kinds.registry import Kind
 from controller.ports import StreamError
 from controller.service import errors, wire
-from controller.service.detached import DetachedExec, ExecState
+from controller.service.exec_records import DetachedExec, ExecState
 from controller.service.services import Services
 from controller.version import API_VERSION
 
@@ -53,7 +53,7 @@ class Exec(models.Shape):
 
 
 class ExecList(models.Shape):
-    """The detached commands of a sandbox that this daemon knows of, oldest first."""
+    """The detached commands of a sandbox that are known, oldest first."""
 
     apiVersion: models.Version
     kind: Literal["ExecList"]
@@ -71,8 +71,8 @@ def router(kind: Kind, services: Services) -> APIRouter:
     async def start(namespace: str, name: str, asked: DetachRequest) -> JSONResponse:
         """Start a command that goes on without its client, and answer once it has begun.
 
-        It ends with its time, with its box, or with the daemon, and is use of the box while it runs. Head and tail of
-        its output are kept. A daemon that restarts knows none of those before.
+        It ends with its time or with its box, and is use of the box while it runs. Head and tail of its output are
+        kept. It outlives a daemon that restarts: only what it writes from then on is not kept.
         """
         begun = await run_in_threadpool(
             detached.start,

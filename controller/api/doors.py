@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from controller.api.authenticate import Who, by
 from controller.api.peer import HOST_NAMES
 from controller.api.server import ApiServer
+from controller.api.stalls import STALL_SECONDS
 from controller.api.tcp import TcpServer
 from controller.kinds.access import PeerGrant, Role
 from controller.ports import Clock, Tokens
@@ -29,6 +30,7 @@ class DoorRules:
     port: int = 0
     cert: Path | None = None
     key: Path | None = None
+    stall_seconds: float = STALL_SECONDS
 
 
 class Doors:
@@ -48,10 +50,12 @@ class Doors:
             grants=rules.grants,
         )
         app = make(by(identify))
-        self._socket = ApiServer(app, rules.socket, group=rules.group)
+        stall = rules.stall_seconds
+        self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall)
         self._tcp: TcpServer | None = None
         if rules.host:
-            self._tcp = TcpServer(app, rules.host, rules.port, cert=rules.cert, key=rules.key)
+            cert, key = rules.cert, rules.key
+            self._tcp = TcpServer(app, rules.host, rules.port, cert=cert, key=key, stall_seconds=stall)
 
     @property
     def url(self) -> str:

@@ -77,7 +77,6 @@ def router(kind: Kind, services: Services) -> APIRouter:
             threads,
             media_type=_BYTES if ask.op == "read" else _TAR,
             headers={"x-paddock-mode": info["mode"], "x-paddock-type": info["type"], **sized},
-            stall_seconds=files.limits.stall_seconds,
         )
 
     async def into(request: Request, namespace: str, name: str, ask: FileAsk) -> JSONResponse:

@@ -1,6 +1,7 @@
-"""For how long a connection is waited for: one that sends or takes nothing any more must not be kept for ever.
+"""For how long a connection is waited for: one that sends nothing any more must not be kept for ever.
 
-Only what goes over HTTP itself is timed: WebSockets, and the transfers of files, have rules of their own.
+Only what goes over HTTP itself is timed: WebSockets, and the transfers of files, have rules of their own. One that
+takes nothing any more is cut off by stalls.py.
 """
 
 import asyncio
@@ -19,7 +20,6 @@ from controller.service import wire
 HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to the end of its head
 BODY_SECONDS = 300.0  # for a whole body
 STALL_SECONDS = 30.0  # for the next piece of a body
-UNREAD_SECONDS = 300.0  # an answer that the client does not take; `logs -f | less` takes its time
 MOST_CONNECTIONS = 1000  # of one door, of which 500 may be watches
 
 
@@ -37,7 +37,6 @@ class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with time limits, and a bound on connections that is told as a Status."""
 
     _waiting: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
     _body_until = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -47,14 +46,16 @@ class PatientProtocol(H11Protocol):
         self._wait(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
+        self._wait(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         super().data_received(data)
+        if self.transport.get_protocol() is not self:  # it is a WebSocket's by now
+            return
         if self.transport.is_closing():
-            self._stop()
+            self._wait(None)
         elif self.cycle is None or self.cycle.response_complete:
             if self._waiting is None:
                 self._wait(HEAD_SECONDS)
@@ -66,34 +67,17 @@ class PatientProtocol(H11Protocol):
             self._wait(None)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._stop()
+        self._wait(None)
         if self.app is not _crowded:
             super().handle_websocket_upgrade(event)
             return
         self._tell(429, _CROWDED, [("retry-after", "1")])
         self.transport.close()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._unread is None and not (self.scope and STREAMED.fullmatch(self.scope["path"])):
-            self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
     def _wait(self, seconds: float | None) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = None if seconds is None else self.loop.call_later(max(0.0, seconds), self._late)
-
-    def _stop(self) -> None:
-        self._wait(None)
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     def _late(self) -> None:
         """What was waited for has not come."""

@@ -1,28 +1,49 @@
 """Who is at the other end of a Unix socket, by the kernel's word, for each connection."""
 
 import asyncio
+import contextlib
 import grp
 import os
 import pwd
 import socket
 import struct
-from typing import Any
+from typing import Any, cast
 
 from controller.api.patience import PatientProtocol
+from controller.api.stalls import Stalls
 from controller.service.identify import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it
 _SO_PEERGROUPS = 59
 _MOST_GROUPS = 256  # what Python reads at once; whoever has more is looked up by name
 _UCRED = struct.Struct("3i")
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
 class PeerProtocol(PatientProtocol):
-    """uvicorn's protocol, which also puts the peer into each request's (and WebSocket's) state."""
+    """uvicorn's protocol, which also puts the peer into each request's (and WebSocket's) state.
+
+    Its connections are looked after by `stalls`.
+    """
+
+    def __init__(self, *arguments: Any, stalls: Stalls, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._stalls = stalls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, STATE: peer_of(transport.get_extra_info("socket"))}
+        connection = transport.get_extra_info("socket")
+        super().connection_made(cast(asyncio.Transport, self._stalls.watch(transport)))
+        self.app_state = {**self.app_state, STATE: peer_of(connection)}
+        _notice_loss(connection)
+
+
+def _notice_loss(connection: Any) -> None:
+    """Over a network a client may go without a word: then the kernel asks for it, and ends the connection."""
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE.items():
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def peer_of(connection: Any) -> Peer | None:

@@ -12,6 +12,7 @@ import socket
 import stat
 import struct
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from controller.api.peer import PeerProtocol
+from controller.api.stalls import STALL_SECONDS, Stalls
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -67,11 +69,16 @@ class Serving:
             thread.join(self._grace_seconds + 5)
 
 
-def configured(app: ASGIApp, *, grace_seconds: int, **more: Any) -> uvicorn.Config:
-    """How every door of the API is served. What a client says about its own address is not believed."""
+def configured(
+    app: ASGIApp, *, grace_seconds: int, stall_seconds: float = STALL_SECONDS, **more: Any
+) -> uvicorn.Config:
+    """How every door of the API is served. What a client says about its own address is not believed.
+
+    One that takes nothing for `stall_seconds` of what waits for it is cut off.
+    """
     return uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=partial(PeerProtocol, stalls=Stalls(stall_seconds)),  # type: ignore[arg-type] # it makes them, as a class
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -92,9 +99,18 @@ class ApiServer:
     number; None while it was not bound.
     """
 
-    def __init__(self, app: ASGIApp, path: Path, *, grace_seconds: int = 5, group: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        path: Path,
+        *,
+        grace_seconds: int = 5,
+        group: str = "",
+        stall_seconds: float = STALL_SECONDS,
+    ) -> None:
         self._path, self._group = path, group
-        self._serving = Serving(configured(app, grace_seconds=grace_seconds), grace_seconds=grace_seconds)
+        config = configured(app, grace_seconds=grace_seconds, stall_seconds=stall_seconds)
+        self._serving = Serving(config, grace_seconds=grace_seconds)
         self._inode = 0
         self.group_id: int | None = None
 

@@ -6,19 +6,29 @@ import socket
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp
 
 from controller.api.server import Serving, SocketTaken, configured
+from controller.api.stalls import STALL_SECONDS
 
 
 class TcpServer:
     """`start` binds and serves, and sets `url`; `stop` ends it. Nothing is read or bound before `start`."""
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, *, cert: Path | None, key: Path | None, grace_seconds: int = 5
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        cert: Path | None,
+        key: Path | None,
+        grace_seconds: int = 5,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
-        self._app, self._host, self._port = app, host, port
+        self._app, self._host, self._port, self._stall_seconds = app, host, port, stall_seconds
         self._cert, self._key, self._grace_seconds = cert, key, grace_seconds
         self._serving: Serving | None = None
         self.url = ""
@@ -32,8 +42,9 @@ class TcpServer:
                 f"the API is not served at {self._host} without TLS: tokens would be read on the way; set tls_cert_file"
                 " and tls_key_file, or api_host to 127.0.0.1"
             )
-        options = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
-        config = configured(self._app, grace_seconds=self._grace_seconds, **options)
+        options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
+        stall = self._stall_seconds
+        config = configured(self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, **options)
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:

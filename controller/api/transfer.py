@@ -1,7 +1,7 @@
 """Carries a file operation's data between a request and the thread-blocking work, in constant memory.
 
 Each call into the work runs in a thread of a limiter of its own, so that transfers which wait keep nobody else
-waiting. A client that leaves, or takes or sends nothing for too long, ends the work.
+waiting. A client that leaves, or sends nothing for too long, ends the work; so does one that takes nothing (stalls.py).
 """
 
 import asyncio
@@ -65,13 +65,11 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
 class WorkResponse(Response):
     """The work's output as the body. Closes the work."""
 
-    def __init__(
-        self, work: Work, threads: Threads, *, media_type: str, headers: Mapping[str, str], stall_seconds: float
-    ) -> None:
+    def __init__(self, work: Work, threads: Threads, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(media_type=media_type, headers=headers)
         if "content-length" not in headers:
             del self.headers["content-length"]  # that of an empty body
-        self._work, self._threads, self._stall_seconds = work, threads, stall_seconds
+        self._work, self._threads = work, threads
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send))
@@ -89,12 +87,11 @@ class WorkResponse(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             while piece := await self._threads.run(self._work.receive):
-                message = {"type": "http.response.body", "body": piece, "more_body": True}
-                await asyncio.wait_for(send(message), self._stall_seconds)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
             await self._threads.run(self._work.result)
-        except (ServiceError, TimeoutError, OSError) as error:
+        except (ServiceError, OSError) as error:
             # The answer has begun: that it is never finished is how the client learns of it.
-            _log.info("a transfer broke off", error=str(error) or "the client took nothing any more")
+            _log.info("a transfer broke off", error=str(error))
             return
         await send({"type": "http.response.body", "body": b""})
 

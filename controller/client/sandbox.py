@@ -106,7 +106,7 @@ class Sandbox:
     ) -> DetachedExec:
         """Start a command that goes on without this program; without `timeout_seconds` the daemon's own limit holds.
 
-        It ends with its box, and with the daemon, which knows none of them after a restart.
+        It ends with its box. It outlives a daemon that restarts: only what it writes from then on is not kept.
         """
         return detached.start(
             self.connection,

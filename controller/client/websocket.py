@@ -18,6 +18,9 @@ from controller.client.errors import refusal
 from controller.client.server import Server, dial, unreachable
 
 _CLOSE_SECONDS = 2.0
+# What is read ahead of a slow reader. Little at a time: the daemon cuts off who seems to read nothing any more.
+_READ_BYTES = 1 << 16
+_AHEAD = (2, 1)  # frames: more are not read; fewer, and reading goes on
 _T = TypeVar("_T")
 
 
@@ -95,7 +98,8 @@ def open_websocket(
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
-    options["additional_headers"] = authorization()
+    options["additional_headers"] = authorization(server)
+    options["max_queue"] = _AHEAD
     if url.startswith("wss"):
         options["ssl"] = trusted()
     # No pings: a side that waits for its slow reader answers none, and is not dead.
@@ -109,7 +113,9 @@ def open_websocket(
 
 
 async def _opened(url: str, **options: Any) -> ClientConnection:
-    return await connect(url, **options)
+    made = await connect(url, **options)
+    made.transport.max_size = _READ_BYTES  # type: ignore[attr-defined] # how much is read at once
+    return made
 
 
 def json_or_none(body: bytes | bytearray | None) -> Any:

@@ -13,6 +13,7 @@ from controller.engine.client import Client
 from controller.engine.errors import FOREIGN, Fault
 from controller.engine.killing import MARK, Killer, Target, signal_group, ticks_now
 from controller.engine.wire import Wire
+from controller.kinds.left_exec import ExecRef
 from controller.ports import Chunk, StreamError
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,19 @@ class Exec:
         self._exec_id, self._wire = exec_id, wire
         self._ended = threading.Event()
         self._killed = threading.Event()
-        self._timed_out = False
+        self._timed_out = self._left = False
         self._timer: threading.Timer | None = None
+
+    @property
+    def ref(self) -> ExecRef:
+        """What it is found again by."""
+        asked = self._request
+        return ExecRef(self._exec_id, asked.container_id, asked.init_pid, asked.mark, asked.since_ticks)
+
+    def let_go(self) -> None:
+        """Whatever becomes of its stream, it is not killed."""
+        self._left = True
+        self._end()
 
     def expire_after(self, seconds: float | None, escaped: Escaped | None) -> None:
         """Kill it after so long; `escaped` is called if processes are left then."""
@@ -90,7 +102,7 @@ class Exec:
 
     def abandon(self) -> None:
         """Its reader has left: a command that nobody hears would use up the box's processes, one call after another."""
-        if not self._timed_out:
+        if not self._timed_out and not self._left:
             self._kill(self._leader())
         self._end()
 

@@ -73,6 +73,13 @@ class Killer:
             time.sleep(_PAUSE_SECONDS)
         return False
 
+    def alive(self, target: Target) -> bool:
+        """Whether any of the command's processes is still there, as far as the box can be looked into."""
+        try:
+            return any(self._is_its_own(each, target) for each in self._processes(target))
+        except Unreadable:
+            return False
+
     def doubtful(self, target: Target) -> int:
         """How many processes may be the command's, though nothing tells: they began after it, on nobody's behalf.
 

@@ -2,7 +2,8 @@
 
 A client of an exec that stops reading makes the engine's kill, rm and even inspect of that box hang
 (moby #41827). So a thread drains the connection into a queue bounded in bytes; a reader that lets the queue stand
-full for too long loses its stream, and so does any that stands full when the box is to be killed.
+full for too long loses its stream, and so does any that stands full when the box is to be killed. (A client that takes
+nothing is cut off by its door, long before; a slow one is waited for.)
 """
 
 import struct
@@ -18,12 +19,14 @@ from controller.engine.errors import FOREIGN, Fault
 from controller.engine.exec import Escaped, Exec, Request, feed, stream_error
 from controller.engine.inspect import belongs_to, labels_of
 from controller.engine.killing import Killer
+from controller.engine.left import DockerLeftExecs
 from controller.engine.wire import Wire
+from controller.kinds.left_exec import ExecRef
 from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
-_STALL_SECONDS = 10.0
+_STALL_SECONDS = 30.0
 
 
 class _Stream(Iterator[Chunk]):
@@ -57,6 +60,17 @@ class _ExecStream(_Stream):
     def __init__(self, container_id: str, wire: Wire, running: Exec) -> None:
         super().__init__(container_id, wire)
         self.resize, self.signal = running.resize, running.signal
+        self._running = running
+
+    @property
+    def ref(self) -> ExecRef:
+        """See kinds.Leavable."""
+        return self._running.ref
+
+    def let_go(self) -> None:
+        """See kinds.Leavable."""
+        self._running.let_go()
+        self.lose("the command was left to itself")
 
 
 class DockerStreams:
@@ -66,6 +80,7 @@ class DockerStreams:
         self._instance_id = instance_id
         self._client = client
         self._killer = Killer(cgroups)
+        self.left = DockerLeftExecs(client, self._killer)
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata
+from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
 from controller.kinds.model_fields import closest
 from controller.kinds.problem import Path, Problem
 from controller.kinds.registry import Kind, Registry
@@ -203,6 +203,10 @@ class _Check:
             return ""
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
+            return None
+        why = no_namespace(self._namespace or DEFAULT_NAMESPACE)
+        if why:
+            self._say(path, why)
             return None
         return metadata.namespace or self._namespace or DEFAULT_NAMESPACE
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.disk import DiskRules
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
@@ -67,6 +69,20 @@ class TmpfsMount(Model):
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
 
 
+class WorkspaceMount(Model):
+    """Where the sandbox's workspace is, and how large it is in memory where the sandbox names no folder for it."""
+
+    mount_path: AbsolutePath = "/workspace"
+    size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = 64 << 20
+
+
+class WorkspaceSource(Model):
+    """A folder of the host, below one of the operator's roots. What the box writes there is its owner's."""
+
+    host_path: AbsolutePath
+    read_only: Flag = False
+
+
 class ResourceLimits(Model):
     """Upper bounds, changed in place, but for `gpus`: another number of them makes a new container.
 
@@ -82,13 +98,15 @@ class ResourceLimits(Model):
 
 class Resources(Model):
     limits: ResourceLimits = ResourceLimits()
+    disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 
 class Template(Model):
     """What a running container cannot change: a new value makes a new container.
 
-    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's.
+    But for what is marked LIVE: `resources` are defaults for the sandbox's own, changed in place; probes are Paddock's,
+    and so is the time that a command may take.
     """
 
     image: ImageName
@@ -97,11 +115,16 @@ class Template(Model):
     working_dir: AbsolutePath | None = None
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
+    workspace: WorkspaceMount | None = None
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    runtime: RuntimeName | None = None
+    app_armor_profile: ProfileName | None = None
+    se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None
     liveness: Annotated[OneSuccessProbe | None, LIVE] = None
+    exec_deadline_seconds: Annotated[Whole | None, LIVE, Field(ge=1, le=LONGEST_SECONDS)] = None
 
 
 class TemplateRef(Model):
@@ -141,6 +164,7 @@ class SandboxSpec(Model):
 
     template: Template | None = None
     template_ref: TemplateRef | None = None
+    workspace: WorkspaceSource | None = None
     resources: Resources = Resources()
     pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"

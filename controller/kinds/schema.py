@@ -37,7 +37,7 @@ def takes_effect(kind: str, path: Path) -> Effect:
         return "live" if _is_live(path) else "at next start"
     if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
         return "live"
-    return "recreate" if path[:1] in (("template",), ("templateRef",)) else "live"
+    return "recreate" if path[:1] in (("template",), ("templateRef",), ("workspace",)) else "live"
 
 
 def _is_live(path: Path) -> bool:

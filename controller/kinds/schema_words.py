@@ -87,6 +87,10 @@ WORDS: Mapping[str, str] = {
     "ResourceLimits.cpu": "Processor time.",
     "ResourceLimits.memory": "Memory, with what is written to tmpfs.",
     "ResourceLimits.disk": "Disk to be reserved for it in the quotas, from its admission until it is gone.",
+    "DiskRules.enforcement": (
+        "Required: refused where this host can't hold it to its disk limit. BestEffort: measured there, and stopped "
+        "beyond it."
+    ),
     "ResourceLimits.gpus": "GPUs, as `docker run --gpus` gives them; another number makes a new container.",
     "ResourceLimits.pids": "Processes and threads.",
     "image": "The image. It is pinned to its digest at each change of the spec: a tag that moves recreates nothing.",
@@ -99,9 +103,17 @@ WORDS: Mapping[str, str] = {
     "tmpfs": "Folders in memory, writable by its user, gone with the container; they count as memory.",
     "TmpfsMount.mountPath": "Where it appears in the sandbox.",
     "TmpfsMount.size": "How much it holds.",
+    "workspace": "Its folder to work in.",
+    "WorkspaceMount.mountPath": "Where it appears in the sandbox.",
+    "WorkspaceMount.size": "How much it holds in memory, where the sandbox names no folder for it.",
+    "WorkspaceSource.hostPath": "A folder of the host, below a root that the operator names for that. Its owner's "
+    "files are the sandbox's own in there; those of others are nobody's.",
+    "WorkspaceSource.readOnly": "Nothing can be written there; full-isolation asks for that.",
     "startup": "Asked first; the other two wait until it has passed. What fails it too often is stopped.",
     "readiness": "Until it has passed the sandbox is not Ready; then it is asked no more until the next start.",
     "liveness": "Asked for as long as it runs. What fails it too often is stopped, and restarted by restartPolicy.",
+    "execDeadlineSeconds": "Seconds that a command (exec, shell, run) may take if it asks for none, and the most "
+    "that it may ask for; changed at once. Left out: the daemon's own limit, and as many as are asked for.",
     "exec": "A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails.",
     "ExecAction.command": "The command and its arguments, without a shell.",
     "httpGet": "A GET request to 127.0.0.1 in the sandbox; a status from 200 to 399 passes; no redirect is followed.",

@@ -17,6 +17,7 @@ from controller.kinds.probe import Probed
 from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.usage import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class Snapshot:
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
     what the probes of a run came to, for objects that are probed.
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
-    `pressure` is of what the machine is short. `guarded` is what the canary found.
+    `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
+    as it was measured. `guarded` is what the canary found.
     """
 
     now: float
@@ -100,6 +102,7 @@ class Snapshot:
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
     guarded: Guarded = UNWATCHED
+    layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self) -> list[Container]:
         """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.

@@ -12,6 +12,7 @@ from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
 from controller.loop.canary import CanaryWatch
 from controller.loop.desired import Desired
@@ -22,6 +23,7 @@ from controller.loop.prober import Prober
 from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
@@ -48,11 +50,13 @@ class Turn:
         leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
         `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything; without `canary` nobody tries whether the guard holds.
+        the host is never short of anything; without `canary` nobody tries whether the guard holds. `layers` is what
+        boxes were measured to have written to disk.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
@@ -61,6 +65,7 @@ class Turn:
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
+        self._layers = layers
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
         self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
@@ -109,6 +114,8 @@ class Turn:
         if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
+        if not observed.facts.cpus and not observed.blind:
+            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
@@ -124,6 +131,7 @@ class Turn:
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.look(observed.facts.root_dir),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,
+            layers=self._layers(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:
@@ -134,9 +142,7 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        cpus = snapshot.observed.facts.cpus
-        if cpus and cpus != self._policy.host_cpus:
-            self._policy = replace(self._policy, host_cpus=cpus)
+        self._policy = fitted(self._policy, snapshot.observed.facts)
         return self._policy
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:

@@ -16,7 +16,18 @@ from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
-from controller.plan import bridge, egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
+from controller.plan import (
+    bridge,
+    disk,
+    egress,
+    preload,
+    pressure,
+    probes,
+    refill,
+    room_for_others,
+    stray_networks,
+    warm,
+)
 from controller.plan import pool as pools
 from controller.plan.altered import altered
 from controller.plan.audited import starts as audited_starts
@@ -124,6 +135,7 @@ def _unsettled(
     observed = snapshot.observed
     unguarded = observed.unguarded or snapshot.guarded.words
     blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
+    overfull = disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -141,6 +153,7 @@ def _unsettled(
             and known[5] is used
             and known[6] is beside
             and uid not in results
+            and uid not in overfull
         ):
             timer = timers.get(uid)
             if timer is None:

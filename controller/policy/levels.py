@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.mount import HostRoot
 from controller.policy import seccomp as profiles
+from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
 from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
@@ -34,6 +36,7 @@ class Level:
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
     `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `host_folders` is how folders of the host may be bound.
     `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
     """
 
@@ -52,6 +55,7 @@ class Level:
     most: Limits = _UNBOUNDED
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
     home: str = "/workspace"
+    host_folders: Literal["read-only", "read-write"] = "read-only"
     audits_starts: bool = False
 
 
@@ -71,6 +75,7 @@ def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
         home="",
+        host_folders="read-write",
     )
 
 
@@ -97,6 +102,9 @@ class Policy:
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `host_roots` are where the folders of the host are that may be bound.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
+    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
     `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
     """
@@ -107,11 +115,18 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    host_roots: tuple[HostRoot, ...] = ()
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
+    exec_max_seconds: float = 0.0
     local_network: bool = False
     packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
+        known += [self.host, self.confinements]
+        known.append(self.exec_max_seconds)
         known.append(self.local_network)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

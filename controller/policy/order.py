@@ -48,8 +48,14 @@ def _resources(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
     for name in ("shm_bytes", "nofile", "log_max_bytes", "log_files"):
         if getattr(found, name) > getattr(bound, name):
             yield name
+    if _writes_to_the_host(found) and not _writes_to_the_host(bound):
+        yield "mounts"
     if found.oom_score_adjust < bound.oom_score_adjust:
         yield "oom_score_adjust"
+
+
+def _writes_to_the_host(config: ContainerConfig) -> bool:
+    return any(each.kind == "host" and not each.read_only for each in config.mounts)
 
 
 def _within(found: Limits, bound: Limits) -> bool:

@@ -20,6 +20,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan import pool as pools
 from controller.plan import quota, warm
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.policy.sandbox import effective_limits
 from controller.ports import Clock, Meter, Transaction
@@ -81,7 +82,7 @@ class Claims:
     ) -> tuple[Instance, Limits] | None:
         """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
         facts = self._facts()
-        policy = replace(self._policy, host_cpus=facts.cpus)
+        policy = fitted(self._policy, facts)
         if quota.is_behind(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):

@@ -1,50 +1,46 @@
 """Commands that outlive whoever asked for them: the daemon reads their output, keeps some of it, and how they ended.
 
-They are this daemon's: one that stops ends them, and the records go with it. They count as use of their box, have its
-places and time as every command, and end with it.
+They outlive the daemon, too. Their records and logs are files; one that starts finds again what ran, waits for its end
+and heeds its time. What a command wrote while no daemon read it is lost, and its log says so. They count as use of
+their box, have its places and time as every command, and end with it.
 """
 
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
-from controller.kinds.registry import Kind
+from controller.kinds.registry import Kind, Registry
 from controller.ports import Chunk, Clock, StreamError
 from controller.service import errors
-from controller.service.collected import Capped
+from controller.service.exec_log import ExecLog
+from controller.service.exec_records import DetachedExec, ExecRecords, ExecState, Record
 from controller.service.objects import Objects
 from controller.service.streams import IntoBox
+from controller.service.use import UsedStream
 
-ExecState = Literal["Running", "Exited", "TimedOut", "Killed", "Lost"]
 # Records on the whole host, of all boxes: each holds up to exec_output_bytes.
 MOST = 128
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedExec:
-    """A command as it is now. Times are Unix seconds; `Lost`: nobody can tell how it ended, `message` says why."""
-
-    id: str
-    command: Sequence[str]
-    started_at: float
-    state: ExecState = "Running"
-    finished_at: float = 0.0
-    exit_code: int | None = None
-    message: str = ""
-    omitted_bytes: int = 0
+_GAP = b"\n[... the daemon was started again: what the command wrote from then on is not kept ...]\n"
+_STOPPING = "the daemon is stopping; ask again when it is back"
 
 
 @dataclass(slots=True)
 class _Entry:
-    uid: str
-    shown: DetachedExec
-    log: Capped
-    close: Callable[[], None] = lambda: None
+    record: Record
+    log: ExecLog
+    stream: UsedStream | None = None
     killed: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    resumed: bool = False
+
+    @property
+    def shown(self) -> DetachedExec:
+        return self.record.shown
+
+    @property
+    def runs(self) -> bool:
+        return self.record.shown.state == "Running"
 
 
 class Detached:
@@ -53,10 +49,21 @@ class Detached:
     Where there is no room, the oldest that has ended is forgotten: first of the box itself, else of the box with most.
     """
 
-    def __init__(self, *, objects: Objects, into_box: IntoBox, clock: Clock, most: int = MOST) -> None:
-        self._objects, self._into_box, self._clock, self._most = objects, into_box, clock, most
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        into_box: IntoBox,
+        clock: Clock,
+        records: ExecRecords,
+        registry: Registry,
+        most: int = MOST,
+    ) -> None:
+        self._objects, self._into_box, self._clock = objects, into_box, clock
+        self._records, self._registry, self._most = records, registry, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their beginning
+        self._closing = False
 
     def start(
         self,
@@ -73,24 +80,72 @@ class Detached:
 
         Raises what speaks against it; the result may raise StreamError or ServiceError.
         """
-        uid = self._objects.get(kind, namespace, name).uid
+        obj = self._objects.get(kind, namespace, name)
         opener = self._into_box.exec(
             kind, namespace, name, command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds
         )
-        shown = DetachedExec(secrets.token_hex(6), tuple(command), self._clock.now())
-        entry = _Entry(uid, shown, Capped(self._into_box.rules.output_bytes))
+        now = self._clock.now()
+        limit = self._into_box.time_limit(obj, timeout_seconds, tty=False)
+        shown = DetachedExec(secrets.token_hex(6), tuple(command), now)
+        record = Record(shown, kind.name, namespace, name, obj.uid, now + limit if limit else 0.0)
         with self._lock:
-            self._make_room(uid, name)
-            self._entries[shown.id] = entry
+            if self._closing:
+                raise errors.ServiceUnavailable(_STOPPING)
+            self._make_room(obj.uid, name)
+            entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
         begun: Future[DetachedExec] = Future()
         threading.Thread(target=self._run, args=(entry, opener, begun), name="detached", daemon=True).start()
         return begun
+
+    def resume(self) -> Callable[[], None]:
+        """Read the records of the daemon before; gives `close`.
+
+        What ran then is waited for, and is use of its box from now on.
+        """
+        for record in self._records.load():
+            kind = self._kind_of(record)
+            if kind is None:
+                self._records.forget(record.shown.id)
+                continue
+            entry = _Entry(record, self._records.log(record.shown.id), resumed=record.shown.state == "Running")
+            entry.record = replace(record, shown=replace(record.shown, omitted_bytes=entry.log.omitted_bytes))
+            self._entries[record.shown.id] = entry
+            if entry.runs:
+                self._follow(entry, kind)
+        return self.close
+
+    def _follow(self, entry: _Entry, kind: Kind) -> None:
+        record = entry.record
+        if record.ref is None:
+            self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it began"))
+            return
+        left = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
+        entry.stream = self._into_box.follow(kind, record.namespace, record.name, record.ref, left)
+        threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
+
+    def _kind_of(self, record: Record) -> Kind | None:
+        """The kind of whose it is; None if that is gone."""
+        kind = self._registry.by_word(record.kind)
+        try:
+            same = kind and self._objects.get(kind, record.namespace, record.name).uid == record.uid
+        except errors.NotFound:
+            return None
+        return kind if same else None
+
+    def close(self) -> None:
+        """Let go of those that run: they go on without this daemon. The records stay."""
+        with self._lock:
+            self._closing = True
+            running = [each for each in self._entries.values() if each.runs]
+        for each in running:
+            if each.stream is not None:
+                each.stream.let_go()
 
     def list(self, kind: Kind, namespace: str, name: str) -> Sequence[DetachedExec]:
         """Those of a sandbox, oldest first."""
         uid = self._objects.get(kind, namespace, name).uid
         with self._lock:
-            return [each.shown for each in self._entries.values() if each.uid == uid]
+            return [each.shown for each in self._entries.values() if each.record.uid == uid]
 
     def get(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
         """One of them. NotFound."""
@@ -99,72 +154,90 @@ class Detached:
     def log(self, kind: Kind, namespace: str, name: str, id_: str) -> bytes:
         """What it has written so far, both streams as they came; of much the head and the tail. NotFound."""
         entry = self._entry(kind, namespace, name, id_)
-        with entry.lock:
-            return entry.log.whole()
+        return entry.log.whole() + (_GAP if entry.resumed else b"")
 
     def kill(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
         """Kill all its processes; one that has ended is let be. Its record and its log stay. NotFound."""
         entry = self._entry(kind, namespace, name, id_)
-        if entry.shown.state == "Running":
+        if entry.runs:
             entry.killed = True
-            entry.close()
+            if entry.stream is not None:
+                entry.stream.close()
         return entry.shown
 
     def _entry(self, kind: Kind, namespace: str, name: str, id_: str) -> _Entry:
         uid = self._objects.get(kind, namespace, name).uid
         with self._lock:
             entry = self._entries.get(id_)
-        if entry is None or entry.uid != uid:
+        if entry is None or entry.record.uid != uid:
             raise errors.NotFound(
-                f"sandbox `{name}` has no detached command `{id_}`: a daemon forgets them when it restarts, or when "
-                f"there are too many; `paddock execs {name}` shows those that are known"
+                f"sandbox `{name}` has no detached command `{id_}`: those that have ended are forgotten when there are "
+                f"too many; `paddock execs {name}` shows those that are known"
             )
         return entry
 
     def _make_room(self, uid: str, name: str) -> None:
         """Forget what has ended, where there is no room for one more. Raises TooManyRequests."""
-        own = [each for each in self._entries.values() if each.uid == uid]
+        own = [each for each in self._entries.values() if each.record.uid == uid]
         if len(own) >= self._into_box.rules.per_sandbox:
             self._forget_one_of(own, f"sandbox `{name}`")
         elif len(self._entries) >= self._most:
             counts: dict[str, int] = {}
-            ended = [each for each in self._entries.values() if each.shown.state != "Running"]
+            ended = [each for each in self._entries.values() if not each.runs]
             for each in self._entries.values():
-                counts[each.uid] = counts.get(each.uid, 0) + 1
-            ended.sort(key=lambda each: -counts[each.uid])  # stable: the oldest of a box come first
+                counts[each.record.uid] = counts.get(each.record.uid, 0) + 1
+            ended.sort(key=lambda each: -counts[each.record.uid])  # stable: the oldest of a box come first
             self._forget_one_of(ended, "this host")
 
     def _forget_one_of(self, entries: Sequence[_Entry], where: str) -> None:
-        found = next((each for each in entries if each.shown.state != "Running"), None)
+        found = next((each for each in entries if not each.runs), None)
         if found is None:
             raise errors.TooManyRequests(
                 f"{where} runs as many detached commands as it may at a time; wait until one ends, or kill one "
                 "(`paddock execs NAME --kill ID`)"
             )
         del self._entries[found.shown.id]
+        self._records.forget(found.shown.id)
 
-    def _run(self, entry: _Entry, opener: Callable[[], Iterator[Chunk]], begun: "Future[DetachedExec]") -> None:
-        """Read all of it, and write down how it ended."""
+    def _run(self, entry: _Entry, opener: Callable[[], UsedStream], begun: "Future[DetachedExec]") -> None:
+        """Begin it, and read all of it."""
         try:
-            chunks = opener()
+            stream = opener()
         except Exception as error:  # whatever it is, whoever waits must hear of it
             with self._lock:
                 self._entries.pop(entry.shown.id, None)
+            self._records.forget(entry.shown.id)
             begun.set_exception(error)
             return
-        entry.close = getattr(chunks, "close", entry.close)
+        entry.record = replace(entry.record, ref=stream.ref)
+        self._records.save(entry.record)
+        entry.stream = stream
         begun.set_result(entry.shown)
         if entry.killed:
-            entry.close()
+            stream.close()
+        if self._closing:
+            stream.let_go()
+        self._read_all(entry, stream)
+
+    def _read_all(self, entry: _Entry, stream: UsedStream) -> None:
+        """Read it, and write down how it ended; of one that was let go of, a later daemon will."""
         ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
         try:
-            ended = self._read(entry, chunks)
+            ended = self._read(entry, stream)
         except StreamError as error:
             ended = replace(ended, message=str(error))
         finally:
-            if entry.killed and ended.state == "Lost":
-                ended = replace(ended, state="Killed", message="it was killed on request")
-            entry.shown = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
+            entry.log.close()
+            if not self._closing or ended.state != "Lost":
+                self._note_end(entry, ended)
+
+    def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
+        if entry.killed and ended.state == "Lost":
+            ended = replace(ended, state="Killed", message="it was killed on request")
+        ended = replace(ended, message=ended.message or entry.log.trouble)
+        ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
+        entry.record = replace(entry.record, shown=ended)
+        self._records.save(entry.record)
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
         ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
@@ -175,6 +248,5 @@ class Detached:
             elif chunk.stream == "exit":
                 ended = replace(entry.shown, state=state, exit_code=int(chunk.data))
             else:
-                with entry.lock:
-                    entry.log.add(chunk.data)
+                entry.log.add(chunk.data)
         return ended

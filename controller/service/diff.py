@@ -23,6 +23,7 @@ from controller.plan.preview import Forecast as Forecast  # for the doors
 from controller.plan.preview import foresee
 from controller.plan.quota import Movement as Movement  # for the doors
 from controller.plan.quota import movements
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.ports import Clock, Store
 from controller.service import errors
@@ -123,7 +124,7 @@ class Diff:
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
         pools = {each.obj.uid: each for each in self._pools(last, found)}
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        policy = replace(self._policy, host_cpus=last.observed.facts.cpus)
+        policy = fitted(self._policy, last.observed.facts)
         created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
         world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
         wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}

@@ -10,16 +10,15 @@ from controller.service import errors
 
 @dataclass(frozen=True, slots=True)
 class ExecRules:
-    """The host's settings for commands. `timeout_seconds` holds where a request names none; 0: no limit."""
+    """The host's settings for commands. `timeout_seconds` holds where neither request nor template names one.
+
+    `most_seconds` is the longest that any may run. 0: no limit.
+    """
 
     timeout_seconds: float = 300.0
     per_sandbox: int = 32
     output_bytes: int = 1 << 20
-
-    def timeout(self, asked: float | None, *, tty: bool) -> float | None:
-        """How long a command may run; None: as long as it likes, as a person at a terminal may unless told."""
-        seconds = asked if asked is not None else 0.0 if tty else self.timeout_seconds
-        return seconds or None
+    most_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -45,7 +44,15 @@ class Places:
                 self.check(uid, word)
             except errors.TooManyRequests as error:
                 raise StreamError(str(error)) from error
-            self._taken[uid] = self._taken.get(uid, 0) + 1
+            return self._enter(uid)
+
+    def hold(self, uid: str) -> Callable[[], None]:
+        """Take a place for a command that runs already, free or not; gives how to leave it."""
+        with self._lock:
+            return self._enter(uid)
+
+    def _enter(self, uid: str) -> Callable[[], None]:
+        self._taken[uid] = self._taken.get(uid, 0) + 1
         return lambda: self._leave(uid)
 
     def _leave(self, uid: str) -> None:

@@ -29,7 +29,7 @@ _ERRORS: dict[str, type[errors.ServiceError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransferLimits:
-    """How many operations at a time, how large one may be, and how long one whose client does nothing is kept."""
+    """How many operations at a time, how large one may be, and how long one whose client sends nothing is kept."""
 
     total: int = 32
     per_sandbox: int = 8

@@ -65,7 +65,10 @@ class Patch:
             current = transaction.get(kind.name, namespace, name)
             if current is None:
                 raise not_found(kind, namespace, name)
-            wanted = self._patched(transaction, kind, current, body, type_)
+            try:
+                wanted = self._patched(transaction, kind, current, body, type_)
+            except RecursionError as error:
+                raise errors.BadRequest("the patch is nested deeper than any object is") from error
             unfitting = list(Fitting(transaction, [wanted], self._facts()).refusals(wanted))
             if unfitting:
                 raise errors.invalid([Problem("", 0, 0, field, message) for field, message in unfitting])

@@ -3,7 +3,9 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from controller.kinds.left_exec import LeftExecs
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.policy.levels import Policy
@@ -19,6 +21,8 @@ from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
 from controller.service.egress_log import EgressLogs
 from controller.service.escapes import Escapes
+from controller.service.exec_deadline import ExecDeadlines
+from controller.service.exec_records import ExecRecords
 from controller.service.exec_rules import ExecRules
 from controller.service.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.forward import Forward, NoPorts, PortLimits
@@ -32,7 +36,7 @@ from controller.service.streams import IntoBox
 from controller.service.tokens import TokenAdmin
 from controller.service.trace import Traces, traced
 from controller.service.usage import LastSamples, Usages
-from controller.service.use import NoLoop, Used
+from controller.service.use import NoLeft, NoLoop, Used
 from controller.service.watch import Watches
 from controller.service.why import Why
 from controller.service.write import Write
@@ -88,6 +92,8 @@ def make_services(
     connections: PortLimits | None = None,
     samples: LastSamples | None = None,
     traces: Traces | None = None,
+    left: LeftExecs | None = None,
+    exec_folder: Path | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -96,6 +102,7 @@ def make_services(
     `policy` is the operator's, to which the host's facts are added.
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
+    `exec_folder` is where detached commands are recorded (without it there are none), and `left` finds them again.
     `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
@@ -120,15 +127,19 @@ def make_services(
     lifetimes = Lifetimes(clock)
     sources = make_sources(store, engine, snapshot, policy)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
+    exec_rules = exec_rules or ExecRules()
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
     into_box = IntoBox(
         objects=objects,
         engine=engine,
         streams=streams,
         used=used,
-        rules=exec_rules or ExecRules(),
+        rules=exec_rules,
         escapes=Escapes(store=store, engine=engine, clock=clock),
+        left=left or NoLeft(),
+        deadlines=ExecDeadlines(store, exec_rules),
     )
+    records = ExecRecords(exec_folder, into_box.rules.output_bytes)
     return Services(
         registry=registry,
         apply=apply,
@@ -138,7 +149,7 @@ def make_services(
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
-        detached=Detached(objects=objects, into_box=into_box, clock=clock),
+        detached=Detached(objects=objects, into_box=into_box, clock=clock, records=records, registry=registry),
         files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
         patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),

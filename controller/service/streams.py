@@ -5,12 +5,14 @@ from functools import partial
 from typing import TypeVar
 
 from controller.kinds.labels import container_name
+from controller.kinds.left_exec import ExecRef, LeftExecs
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.kinds.registry import Kind
 from controller.ports import Chunk, Engine, StreamError, Streams
 from controller.service import errors
 from controller.service.escapes import Escapes
+from controller.service.exec_deadline import ExecDeadlines
 from controller.service.exec_rules import ExecRules, Places
 from controller.service.objects import Objects
 from controller.service.use import WAIT_SECONDS, Used, UsedStream, is_coming, words
@@ -34,8 +36,11 @@ class IntoBox:
         used: Used,
         rules: ExecRules,
         escapes: Escapes,
+        left: LeftExecs,
+        deadlines: ExecDeadlines,
     ) -> None:
         self._objects, self._engine, self._streams, self._used = objects, engine, streams, used
+        self._left, self._deadlines = left, deadlines
         self._places, self._escapes = Places(rules.per_sandbox), escapes
         self.rules = rules
 
@@ -71,10 +76,10 @@ class IntoBox:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
-    ) -> Opener:
+    ) -> Callable[[], UsedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it.
 
-        Without `timeout_seconds` the rules' own holds; 0 is none. The stream is an ExecStream.
+        Without `timeout_seconds` its template's or the host's limit holds; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
@@ -84,7 +89,7 @@ class IntoBox:
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
         self._places.check(obj.uid, _word(obj))
-        limit = self.rules.timeout(timeout_seconds, tty=tty)
+        limit = self.time_limit(obj, timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
             command=command,
@@ -107,6 +112,23 @@ class IntoBox:
                 raise
 
         return partial(self._used.stream, obj.uid, open_, asks=True)
+
+    def time_limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
+        """How long a command in this sandbox may run, in seconds; None: as long as it likes. BadRequest."""
+        return self._deadlines.limit(obj, asked, tty=tty)
+
+    def follow(self, kind: Kind, namespace: str, name: str, ref: ExecRef, timeout_seconds: float | None) -> UsedStream:
+        """The stream of a command that a daemon before this one began: see kinds.LeftExecs. It wakes no box."""
+        obj = self._objects.get(kind, namespace, name)
+
+        def escaped(words: str) -> None:
+            self._escapes.handler(obj, self._container(obj))(words)
+
+        def open_() -> Iterator[Chunk]:
+            chunks = self._left.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
+            return UsedStream(chunks, self._places.hold(obj.uid))
+
+        return self._used.stream(obj.uid, open_, asks=False)
 
     def enter(
         self, kind: Kind, namespace: str, name: str, do: Callable[[Container], T], *, frozen: bool = False

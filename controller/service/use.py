@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from controller.kinds.activity import Run
+from controller.kinds.left_exec import ExecRef, Leavable
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.ports import Chunk, Engine, ExecStream, InUse, StreamError, Wake
@@ -27,6 +29,14 @@ class NoLoop:
 
     def wait(self, _turns: int, _seconds: float) -> bool:
         return False
+
+
+class NoLeft:
+    """LeftExecs where no engine's commands are at hand: how they ended, nobody can tell."""
+
+    def follow(self, ref: ExecRef, **_: Any) -> Iterator[Chunk]:  # noqa: ARG002 - the port's signature
+        """Nothing comes."""
+        return iter(())
 
 
 class UsedStream(Iterator[Chunk]):
@@ -52,6 +62,16 @@ class UsedStream(Iterator[Chunk]):
         """Send a signal to a command's process group."""
         if isinstance(self._chunks, ExecStream):
             self._chunks.signal(name)
+
+    @property
+    def ref(self) -> ExecRef | None:
+        """See kinds.Leavable."""
+        return self._chunks.ref if isinstance(self._chunks, Leavable) else None
+
+    def let_go(self) -> None:
+        """See kinds.Leavable."""
+        if isinstance(self._chunks, Leavable):
+            self._chunks.let_go()
 
     def close(self) -> None:
         try:

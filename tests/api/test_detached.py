@@ -14,6 +14,7 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StreamError
 from controller.service import errors
 from controller.service.detached import Detached
+from controller.service.exec_records import ExecRecords
 from controller.service.exec_rules import ExecRules
 from tests.helpers_api import World
 
@@ -126,7 +127,15 @@ def test_their_number_is_bounded_in_each_box_and_on_the_host(world: World) -> No
         world.view.show(world.sandbox(name))
     into = world.services.into_box
     into.rules = ExecRules(per_sandbox=2)
-    detached = Detached(objects=world.services.objects, into_box=into, clock=world.clock, most=3)
+    records = ExecRecords(world.folder / "few", 1000)
+    detached = Detached(
+        objects=world.services.objects,
+        into_box=into,
+        clock=world.clock,
+        records=records,
+        registry=discover(),
+        most=3,
+    )
 
     def ids(name: str) -> list[str]:
         return [each.id for each in detached.list(kind(), "default", name)]
@@ -178,3 +187,94 @@ def test_a_hundred_open_streams_leave_the_api_to_everybody_else(sandbox: Sandbox
             running_.close()
             log.close()
     holds(lambda: all(each.state == "Lost" for each in sandbox.execs()))
+
+
+def restarted(world: World) -> tuple[Detached, Callable[[], None]]:
+    """The use-cases of a daemon that finds what the one before left, and how it is let go of again."""
+    services = world.services
+    detached = Detached(
+        objects=services.objects,
+        into_box=services.into_box,
+        clock=world.clock,
+        records=ExecRecords(world.folder / "execs", ExecRules().output_bytes),
+        registry=discover(),
+    )
+    return detached, detached.resume()
+
+
+def shown(detached: Detached) -> Any:
+    (found,) = detached.list(kind(), "default", "quickstart")
+    return found
+
+
+def test_a_daemon_that_starts_again_knows_what_has_ended(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"out\n"), Chunk("exit", b"3")))
+    sandbox.detach(["a", "b"])
+    holds(lambda: sandbox.execs()[0].state == "Exited")
+    (before,) = box.services.detached.list(kind(), "default", "quickstart")
+    again, _ = restarted(box)
+    assert shown(again) == before
+    assert again.log(kind(), "default", "quickstart", before.id) == b"out\n"
+    assert box.services.into_box._places._taken == {}
+
+
+def test_what_ran_is_found_again_with_its_time_and_its_end(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = box.streams.endless
+    begun = sandbox.detach(["a"], timeout_seconds=100)
+    holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
+    box.services.detached.close()
+    assert box.streams.closed.wait(30)
+    holds(lambda: box.services.into_box._places._taken == {})
+    assert sandbox.execs()[0].state == "Running", "it was let go of, not ended"
+    with pytest.raises(Refused, match="the daemon is stopping"):
+        sandbox.detach(["a"])
+    box.clock.advance(40)
+    go_on = threading.Event()
+
+    def ends(**_: Any) -> Iterator[Chunk]:
+        go_on.wait(30)
+        yield Chunk("exit", b"7")
+
+    box.streams.again = ends
+    again, _ = restarted(box)
+    assert (shown(again).state, shown(again).id) == ("Running", begun.id)
+    assert len(box.services.into_box._places._taken) == 1, "it has its place"
+    (ref, asked) = box.streams.asked[-1]
+    assert (ref, asked["timeout_seconds"]) == ("exec-1", 60)
+    assert b"first\n\n[... the daemon was started again" in again.log(kind(), "default", "quickstart", begun.id)
+    go_on.set()
+    holds(lambda: shown(again).state == "Exited")
+    assert (shown(again).exit_code, box.services.into_box._places._taken) == (7, {})
+
+
+def test_what_ran_can_be_killed_by_the_next_daemon(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = box.streams.again = box.streams.endless
+    begun = sandbox.detach(["a"], timeout_seconds=0)
+    box.services.detached.close()
+    assert box.streams.closed.wait(30)
+    box.streams.closed.clear()
+    again, _ = restarted(box)
+    assert box.streams.asked[-1][1]["timeout_seconds"] is None
+    again.kill(kind(), "default", "quickstart", begun.id)
+    assert box.streams.closed.wait(30)
+    holds(lambda: shown(again).state == "Killed")
+
+
+def test_records_of_what_is_gone_or_broken_are_forgotten(sandbox: Sandbox, box: World) -> None:
+    sandbox.detach(["a"])
+    holds(lambda: sandbox.execs()[0].state == "Exited")
+    folder = box.folder / "execs"
+    (folder / "broken").mkdir()
+    (folder / "broken" / "record.json").write_text("{")
+    box.finish_deletion()
+    box.apply()
+    again, _ = restarted(box)
+    assert again.list(kind(), "default", "quickstart") == []
+    assert list(folder.iterdir()) == []
+
+
+def test_what_can_not_be_recorded_does_not_begin(sandbox: Sandbox, box: World) -> None:
+    (box.folder / "execs").write_text("no folder")
+    with pytest.raises(Refused, match="can't be recorded"):
+        sandbox.detach(["a"])
+    assert box.streams.asked == []

@@ -19,7 +19,6 @@ from controller.api.budget import BodyBudget
 from controller.api.doors import DoorRules, Doors
 from controller.api.load import LoadLimits
 from controller.api.middleware import BodyLimit
-from controller.ports import Chunk
 from tests.api.doors import API, client, token
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
@@ -142,29 +141,6 @@ def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.Mon
         for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: p\r\n", b"Connection: close\r\n\r\n"):
             link.sendall(each)
         assert b" 200 " in to_the_end(link)
-
-
-def test_a_client_that_reads_nothing_is_let_go(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "UNREAD_SECONDS", 0.3)
-    served.apply()
-    served.view.show(served.sandbox())
-    ended = threading.Event()
-
-    class Much(Iterator[Chunk]):
-        def __next__(self) -> Chunk:
-            return Chunk("stdout", b"x" * 65536)
-
-        def close(self) -> None:
-            ended.set()
-
-    class Streams:
-        def logs(self, *_: Any, **__: Any) -> Iterator[Chunk]:
-            return Much()
-
-    served.services.into_box._streams = Streams()  # type: ignore[assignment]
-    with raw(served) as link:
-        link.sendall(f"GET {BOX}/logs?follow=true HTTP/1.1\r\nHost: p\r\n\r\n".encode())
-        assert ended.wait(60)
 
 
 def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,10 +77,15 @@ OTHER: dict[str, Any] = {
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
+    "workspace": {"mountPath": "/work"},
+    "runtime": "runsc",
+    "appArmorProfile": "docker-default",
+    "seLinuxOptions": {"level": "s0:c1"},
     "resources": {"limits": {"pids": 3}},
     "startup": {"exec": {"command": ["true"]}},
     "readiness": {"tcpSocket": {"port": 80}},
     "liveness": {"httpGet": {"port": 80}},
+    "execDeadlineSeconds": 5,
 }
 
 

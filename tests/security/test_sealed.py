@@ -231,6 +231,21 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
     assert set(refused) <= {"400", "403", "404"}, refused
 
 
+def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, box: Box) -> None:
+    assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["200"]
+    assert box.tries(["get", box.proxy, "http://refused-tag.example.org/"]) == ["403"]
+    said = daemon.paddock("logs", box.name, "--egress").stdout
+    assert " allowed GET git.example.org:80 " in said
+    assert " refused GET refused-tag.example.org:80 " in said
+
+    def audited() -> bool:
+        items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
+        told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
+        return any("refused-tag.example.org" in each.get("refused", {}) for each in told)
+
+    wait_for("it is in the audit log", audited, 90)
+
+
 def test_one_boxs_list_is_not_anothers(box: Box, sibling: Box) -> None:
     assert sibling.tries(["get", sibling.proxy, "http://other.example.org/"]) == ["200"]
     assert box.tries(["get", box.proxy, "http://other.example.org/"]) == ["403"]

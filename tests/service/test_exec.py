@@ -9,7 +9,7 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StreamError
 from controller.service import errors
 from controller.service.collected import Capped, Collector
-from controller.service.exec_rules import ExecRules, Places
+from controller.service.exec_rules import Places
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World
 
@@ -51,13 +51,6 @@ def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
         capped.add(b"x" * 1000)
     assert len(capped.whole()) < 1100
     assert capped.omitted_bytes == 10_000_000 - 1000
-
-
-def test_a_command_has_the_time_that_was_asked_for_or_the_hosts() -> None:
-    rules = ExecRules(timeout_seconds=300)
-    assert (rules.timeout(None, tty=False), rules.timeout(None, tty=True)) == (300, None)
-    assert (rules.timeout(5, tty=True), rules.timeout(0, tty=False)) == (5, None)
-    assert ExecRules(timeout_seconds=0).timeout(None, tty=False) is None
 
 
 def test_places_are_left_again_and_then_forgotten() -> None:

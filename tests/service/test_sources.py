@@ -149,6 +149,7 @@ def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: 
     assert conditions(host) == {
         "EngineReachable": "True Answered",
         "StoreWritable": "True Answered",
+        "DiskQuotaEnforceable": "False Soft",
         "NetworkGuard": "True InForce",
         **NOT_READ,
     }

@@ -7,6 +7,7 @@ import click
 from controller.cli.client import connect
 from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.output import note
 
 
 def sandbox_name(text: str) -> str:
@@ -59,7 +60,7 @@ def logs_(
     options["egress"] = egress
 
     def warn(text: str) -> None:
-        click.echo(f"warning: {text}", err=True)
+        note(f"warning: {text}")
 
     with box.logs(**options, warn=warn) as pieces:  # type: ignore[arg-type]
         for piece in pieces:

@@ -44,12 +44,9 @@ class HostSource:
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
         with suppress(StoreError):  # a store that can't be read is told as a condition
             status["instances"] = len(self._store.instances())
-        checked = [
-            engine_reachable(observed),
-            store_writable(self._store.ping()),
-            network_guard(observed, self._guarded()),
-        ]
-        checked += pressures(self._pressure())
+        checked = [engine_reachable(observed), store_writable(self._store.ping())]
+        checked.append(network_guard(observed, self._guarded()))
+        checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]
         status["conditions"] = [
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
             for each in checked
@@ -100,6 +97,15 @@ def network_guard(observed: Observation, guarded: Guarded = UNWATCHED) -> Condit
         return Condition("NetworkGuard", "Unknown", "Untried", guarded.words)
     tried = "; tried from inside a network: nothing local answers" if guarded.state == "Holds" else ""
     return Condition("NetworkGuard", "True", "InForce", f"the table is loaded{tried}" if tried else "")
+
+
+def disk_quota_enforceable(observed: Observation) -> Condition:
+    """Whether the engine holds a sandbox's writable layer to limits.disk; found by trying."""
+    found = observed.facts.disk
+    if found is None:
+        return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
+    status, reason = ("True", "Tried") if found.enforced else ("False", "Soft")
+    return Condition("DiskQuotaEnforceable", status, reason, found.words)  # type: ignore[arg-type]
 
 
 def pressures(found: Pressure) -> Iterator[Condition]:

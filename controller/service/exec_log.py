@@ -1,0 +1,96 @@
+"""Head and tail of what a command writes, in files: a daemon that starts again finds them as they were left."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_NAME = "log."
+_MARK = b"\n[... %d bytes left out ...]\n"
+
+
+class ExecLog:
+    """In the folder, files named by the offset of their first byte: the head, and two at most for the tail.
+
+    Head and tail are the first and the last half of so many bytes. Nothing is forced to the disk: what a power cut
+    takes, it takes with the command. A disk that is full ends the log, not the command: `trouble` says why.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._head_bytes, self._tail_bytes = limit_bytes - limit_bytes // 2, limit_bytes // 2
+        self._lock = threading.Lock()
+        self._open: BinaryIO | None = None
+        self._room = 0  # in the open file
+        self._offsets: list[int] = []
+        self._total = 0
+        self.trouble = ""
+
+    def add(self, data: bytes) -> None:
+        """Keep it for now; the oldest of the tail goes. Never raises."""
+        with self._lock:
+            if self.trouble:
+                return
+            try:
+                self._add(data)
+            except OSError as error:
+                self.trouble = f"the rest of its output could not be kept: {(error.strerror or str(error)).lower()}"
+
+    def close(self) -> None:
+        """There is no more."""
+        with self._lock:
+            self._shut()
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How much of what was written is not kept."""
+        with self._lock:
+            return self._read()[1]
+
+    def whole(self) -> bytes:
+        """What was kept, with a line between head and tail that says how much is missing."""
+        with self._lock:
+            head_and_tail, omitted = self._read()
+        return (_MARK % omitted if omitted else b"").join(head_and_tail)
+
+    def _add(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            if not self._room or self._open is None:
+                self._begin_a_file()
+            assert self._open is not None
+            count = self._open.write(rest[: self._room])
+            self._room -= count
+            self._total += count
+            rest = rest[count:]
+
+    def _begin_a_file(self) -> None:
+        self._shut()
+        if len(self._offsets) > 2:
+            self._path(self._offsets.pop(1)).unlink(missing_ok=True)
+        self._room = self._tail_bytes if self._offsets else self._head_bytes
+        self._open = self._path(self._total).open("wb", buffering=0)
+        self._offsets.append(self._total)
+
+    def _shut(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _read(self) -> tuple[Sequence[bytes], int]:
+        """The head and the tail, and how much is missing between them."""
+        found: dict[int, bytes] = {}
+        for path in self._folder.glob(f"{_NAME}*"):
+            with suppress(OSError, ValueError):
+                found[int(path.name.removeprefix(_NAME))] = path.read_bytes()
+        head = found.pop(0, b"")
+        if not found:
+            return (head, b""), 0
+        last = max(found)
+        end = last + len(found[last])
+        tail = b"".join(found[each] for each in sorted(found))[-self._tail_bytes :]
+        return (head, tail), end - len(head) - len(tail)
+
+    def _path(self, offset: int) -> Path:
+        return self._folder / f"{_NAME}{offset}"

@@ -1,0 +1,231 @@
+"""A client that stops reading, or goes unnoticed, frees all it held, whatever it streams; a slow one is let be."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.stalls import Stalls
+from controller.api.unread import unread
+from controller.ports import Chunk
+from tests.api.test_ports import listening
+from tests.daemon import wait_for
+from tests.helpers_api import World, make_world
+
+SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
+BOX = f"{SANDBOXES}/quickstart"
+STALL_SECONDS = 0.4
+
+
+class Flood(Iterator[Chunk]):
+    """Output without an end, until it is closed."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed = closed
+
+    def __next__(self) -> Chunk:
+        if self._closed.is_set():
+            raise StopIteration
+        return Chunk("stdout", b"x" * 65536)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@pytest.fixture
+def box(tmp_path: Path, quiet: None) -> Iterator[World]:
+    """A served world with a running box whose streams never end, and little patience."""
+    world = make_world(tmp_path)
+    server = world.server(stall_seconds=STALL_SECONDS)
+    server.start()
+    world.apply()
+    root = world.files.root(world.view.show(world.sandbox()).id)
+    (root / "tmp/much").write_bytes(b"x" * (8 << 20))
+    world.streams.log = world.streams.run = lambda **_: Flood(world.streams.closed)
+    try:
+        yield world
+    finally:
+        server.stop()
+        world.files.close()
+        world.store.close()
+
+
+def ask(world: World, path: str) -> socket.socket:
+    """A request (that to become a WebSocket, too) whose answer nobody reads, but for its first bytes."""
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(str(world.socket))
+    key = base64.b64encode(os.urandom(16)).decode()
+    upgrade = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+    socketed = "/exec" in path or "/portforward" in path
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\n{upgrade if socketed else ''}\r\n".encode())
+    assert b" 101 " in (head := made.recv(100)) or b" 200 " in head
+    return made
+
+
+def pour(sock: socket.socket) -> None:
+    while True:
+        sock.sendall(b"x" * 65536)
+
+
+def commands(world: World) -> bool:
+    return bool(world.services.into_box._places._taken)
+
+
+HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
+    "logs": (f"{BOX}/logs?follow=true", lambda world: not world.streams.closed.is_set()),
+    "exec": (f"{BOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
+    "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.taken or world.files.open),
+    "archive": (f"{BOX}/files/archive?path=/tmp", lambda world: world.services.files.slots.taken or world.files.open),
+    "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.taken),
+    "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_a_client_that_stops_reading_frees_all_it_held(box: World, what: str) -> None:
+    path, held = HELD[what]
+    with listening(box, pour), ask(box, path):
+        wait_for("it is open", lambda: held(box))
+        if what == "watch":
+            for number in range(12):  # fewer than would make it fall behind
+                box.change(annotations={"big": "x" * 60_000, "number": str(number)})
+        wait_for("all is freed", lambda: not held(box))
+
+
+def frame(data: bytes) -> bytes:
+    """What a client sends: a binary frame with a mask of zeros."""
+    return struct.pack(">BBH4x", 0x82, 0x80 | 126, len(data)) + data
+
+
+@pytest.mark.parametrize("what", ["exec", "port"])
+def test_a_client_that_goes_while_nothing_is_read_from_it_is_noticed(box: World, what: str) -> None:
+    never = threading.Event()
+    box.streams.run = box.streams.endless
+    path, held = HELD[what]
+    with listening(box, lambda sock: _wait_for_the_end(sock, never)), ask(box, f"{path}&stdin=true") as link:
+        link.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(10_000):
+                link.sendall(frame(b"x" * 60_000))
+        link.close()
+        wait_for("all is freed", lambda: not held(box))
+        never.set()
+
+
+def _wait_for_the_end(_sock: socket.socket, over: threading.Event) -> None:
+    over.wait(60)
+
+
+class Transport:
+    """What asyncio's does, over a socket and without a loop: what the socket does not take at once waits."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._waiting, self.aborted = sock, b"", False
+        sock.setblocking(False)
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return self._sock
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._waiting)
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def write(self, data: bytes) -> None:
+        self._waiting += data
+        with contextlib.suppress(BlockingIOError):
+            while self._waiting:
+                self._waiting = self._waiting[self._sock.send(self._waiting) :]
+
+    def pause_reading(self) -> None: ...
+
+    def abort(self) -> None:
+        self._waiting, self.aborted = b"", True
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Transport, socket.socket, Stalls, Any]]:
+    ours, theirs = socket.socketpair()
+    transport, stalls = Transport(ours), Stalls(2.0)
+    stalls._look_later = lambda _loop: None  # type: ignore[method-assign] # by hand
+    with ours, theirs:
+        yield transport, theirs, stalls, _watched(stalls, transport)
+
+
+def _watched(stalls: Stalls, transport: Any) -> Any:
+    async def watch() -> Any:
+        return stalls.watch(transport)
+
+    return asyncio.run(watch())
+
+
+def test_a_slow_reader_is_let_be_until_it_stops(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
+    transport, reader, stalls, link = pair
+    link.write(b"x" * (4 << 20))
+    for second in range(50):
+        stalls.look(second)
+        assert len(reader.recv(10)) == 10, "far less than what makes the socket writable again"
+        link.write(b"more")
+    assert not transport.aborted
+    stalls.look(51.0)
+    link.write(b"what is written is no progress")
+    stalls.look(52.9)
+    assert not transport.aborted
+    stalls.look(53.1)
+    assert transport.aborted
+
+
+def test_nothing_waits_for_a_reader_that_has_time(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
+    transport, _, stalls, link = pair
+    link.write(b"x" * 1000)  # the socket has taken all of it
+    for second in range(50):
+        stalls.look(second)
+    assert not transport.aborted
+
+
+def test_one_that_has_gone_is_cut_only_while_nothing_is_read(
+    pair: tuple[Transport, socket.socket, Stalls, Any],
+) -> None:
+    transport, reader, stalls, link = pair
+    link.pause_reading()
+    for second in range(10):
+        stalls.look(second)
+    assert not transport.aborted, "it is still there"
+    reader.close()
+    stalls.look(10.0)
+    stalls.look(12.5)
+    assert transport.aborted
+
+
+def test_what_was_not_read_is_known_to_the_byte() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert unread(ours) == 0
+        ours.sendall(b"x" * 5000)
+        assert unread(ours) == 5000
+        theirs.recv(1)
+        assert unread(ours) == 4999
+    assert unread(ours) == 0, "closed"
+
+
+def test_over_tcp_it_is_what_was_not_acknowledged() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as ours:
+        theirs, _ = listener.accept()
+        with theirs:
+            ours.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    ours.send(b"x" * 65536)
+            full = unread(ours)
+            assert full > 0
+            while unread(ours) >= full:
+                assert theirs.recv(65536)

@@ -1,0 +1,67 @@
+"""Commands that outlive the daemon that began them, on the fake and on a real Docker Engine."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.left_exec import ExecRef, Leavable, LeftExecs
+from controller.ports import StreamError
+from tests.contract.engine_worlds import World, docker_world, fake_world, read_all
+from tests.daemon import wait_for
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with (fake_world if request.param == "fake" else docker_world)() as made:
+        yield made.settled()
+
+
+def left(world: World) -> LeftExecs:
+    engine: Any = world.engine
+    found: LeftExecs = engine.left
+    return found
+
+
+def let_go_of(world: World, *command: str) -> ExecRef:
+    """What a command is found by that was begun, and left to itself."""
+    stream = world.streams.exec(world.running(world.new_uid()).id, command)
+    assert isinstance(stream, Leavable)
+    ref = stream.ref
+    assert ref is not None
+    stream.let_go()
+    return ref
+
+
+def ended(world: World, ref: ExecRef) -> bytes:
+    return read_all(left(world).follow(ref, timeout_seconds=30))[2]
+
+
+def test_how_one_ended_is_told(world: World) -> None:
+    assert ended(world, let_go_of(world, "sh", "-c", "exit 3")) == b"3"
+
+
+def test_one_that_goes_on_is_killed_when_its_time_is_over(world: World) -> None:
+    ref = let_go_of(world, "sleep", "1000")
+    chunks = list(left(world).follow(ref, timeout_seconds=0.2))
+    assert [each.stream for each in chunks] == ["timeout", "exit"]
+    assert chunks[-1].data == b"124"
+    wait_for("its end", lambda: ended(world, ref) == b"137")
+
+
+def test_one_is_killed_on_request_and_not_by_letting_go_again(world: World) -> None:
+    ref = let_go_of(world, "sleep", "1000")
+    again: Any = left(world).follow(ref, timeout_seconds=None)
+    assert again.ref == ref
+    again.let_go()
+    assert list(again) == []
+    killing: Any = left(world).follow(ref, timeout_seconds=None)
+    killing.close()
+    assert list(killing) == []
+    wait_for("its end", lambda: ended(world, ref) == b"137")
+
+
+def test_one_that_nobody_knows_is_told_of(world: World) -> None:
+    ref = let_go_of(world, "true")
+    with pytest.raises(StreamError, match="how is not known"):
+        list(left(world).follow(ExecRef("0" * 64, ref.container_id, 1, "no mark", 1), timeout_seconds=30))

@@ -1,0 +1,68 @@
+"""FakeLeftExecs: kinds.LeftExecs over commands that the fake engine began."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+from controller.kinds.left_exec import ExecRef
+from controller.ports import Chunk, StreamError
+
+
+class FakeLeftExecs:
+    """`begin` notes a command with the exit code it has, or None: it runs until somebody ends it."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int | None] = {}
+
+    def begin(self, container_id: str, exit_code: int | None) -> ExecRef:
+        id_ = f"exec-{len(self.codes) + 1}"
+        self.codes[id_] = exit_code
+        return ExecRef(id_, container_id, 100, f"mark-{id_}", 1)
+
+    def end(self, ref: ExecRef) -> None:
+        """Kill it."""
+        if self.codes.get(ref.exec_id) is None:
+            self.codes[ref.exec_id] = 137
+
+    def forget(self) -> None:
+        """As the engine does when it is started again."""
+        self.codes.clear()
+
+    def follow(
+        self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
+    ) -> "FakeLeft":
+        return FakeLeft(self, ref, timeout_seconds)
+
+
+class FakeLeft(Iterator[Chunk]):
+    def __init__(self, left: FakeLeftExecs, ref: ExecRef, timeout_seconds: float | None) -> None:
+        self._left, self.ref, self._timeout_seconds = left, ref, timeout_seconds
+        self._closed = threading.Event()
+        self._last: list[Chunk] | None = None
+
+    def __next__(self) -> Chunk:
+        if self._last is None:
+            self._last = self._end()
+        if not self._last:
+            raise StopIteration
+        return self._last.pop(0)
+
+    def _end(self) -> list[Chunk]:
+        codes = self._left.codes
+        if self.ref.exec_id not in codes:
+            raise StreamError("it has ended, and how is not known")
+        if self._closed.is_set():
+            return []
+        code = codes[self.ref.exec_id]
+        if code is not None:
+            return [Chunk("exit", str(code).encode())]
+        if self._closed.wait(self._timeout_seconds):
+            return []
+        self._left.end(self.ref)
+        return [Chunk("timeout", b""), Chunk("exit", b"124")]
+
+    def close(self) -> None:
+        self._left.end(self.ref)
+        self._closed.set()
+
+    def let_go(self) -> None:
+        self._closed.set()

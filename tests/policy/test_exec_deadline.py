@@ -1,0 +1,54 @@
+"""How long a command may run: who is asked, who bounds, and what is said to more."""
+
+import pytest
+
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.exec_deadline import time_limit
+from controller.policy.levels import Policy
+from controller.policy.sandbox import admit
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "most", "tty", "limit"),
+    [
+        (None, None, 0, False, 300),  # the daemon's own, where nobody says anything
+        (None, None, 0, True, 0),  # but not for a person at a terminal
+        (5, None, 0, True, 5),
+        (0, None, 0, False, 0),
+        (None, 3600, 0, False, 3600),
+        (None, 60, 0, True, 60),
+        (30, 60, 0, False, 30),
+        (60, 60, 0, False, 60),
+        (None, None, 100, False, 100),
+        (None, None, 1000, False, 300),
+        (None, None, 1000, True, 1000),
+        (None, 2000, 1000, False, 1000),  # stored before the operator said so
+        (1000, None, 1000, False, 1000),
+    ],
+)
+def test_the_limit(asked: float | None, own: float | None, most: float, tty: bool, limit: float) -> None:
+    assert time_limit(asked, own, most, 300, tty=tty) == limit
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "most", "words"),
+    [
+        (61, 60, 0, r"for 60 s at most \(execDeadlineSeconds of its template\), not 61 s"),
+        (0, 60, 0, "not no limit"),
+        (200, 300, 100, r"for 100 s at most \(exec_max_seconds of the daemon's settings\), not 200 s"),
+        (0, None, 100, "exec_max_seconds"),
+    ],
+)
+def test_more_is_refused(asked: float, own: float | None, most: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        time_limit(asked, own, most, 300, tty=False)
+
+
+def test_a_template_that_asks_for_more_than_the_host_gives_is_refused() -> None:
+    template = {"image": "paddock/python:1", "execDeadlineSeconds": 301}
+    spec = SandboxSpec.model_validate({"template": template})
+    assert admit(spec, Policy()) == ()
+    assert admit(spec, Policy(exec_max_seconds=301)) == ()
+    (refusal,) = admit(spec, Policy(exec_max_seconds=300))
+    assert refusal.field == "spec.template.execDeadlineSeconds"
+    assert "for 300 s at most on this host (exec_max_seconds)" in refusal.message

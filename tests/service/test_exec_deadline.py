@@ -1,0 +1,55 @@
+"""The time of a command in one sandbox, by its own template or the one that it names."""
+
+import pytest
+
+from controller.kinds.registry import Kind, discover
+from controller.service import errors
+from tests.helpers_api import World
+
+INLINE = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: quickstart}
+spec: {template: {image: paddock/python:1, execDeadlineSeconds: 60}}
+"""
+NAMED = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: python}
+spec: {image: paddock/python:1, execDeadlineSeconds: %d}
+---
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: quickstart}
+spec: {templateRef: {name: python}}
+"""
+
+
+@pytest.fixture
+def kind() -> Kind:
+    found = discover().by_word("sandbox")
+    assert found is not None
+    return found
+
+
+def given(world: World, kind: Kind, asked: float | None) -> float | None:
+    """The time that a command is begun with."""
+    list(world.services.into_box.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
+    found: float | None = world.streams.asked[-1][1]["timeout_seconds"]
+    return found
+
+
+def test_a_template_bounds_the_commands_of_its_sandbox(world: World, kind: Kind) -> None:
+    world.apply(INLINE)
+    world.view.show(world.sandbox())
+    assert (given(world, kind, None), given(world, kind, 5)) == (60, 5)
+    for more in (61, 0):
+        with pytest.raises(errors.BadRequest, match="a command in sandbox `quickstart` may run for 60 s at most"):
+            given(world, kind, more)
+
+
+def test_a_named_template_holds_as_it_is_now(world: World, kind: Kind) -> None:
+    for seconds in (60, 90):
+        world.apply(NAMED % seconds)
+        world.view.show(world.sandbox())
+        assert given(world, kind, None) == seconds

@@ -1,0 +1,43 @@
+"""The log of a detached command: head and tail as a gathered result has them, in files that another daemon reads."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.service.collected import Capped
+from controller.service.exec_log import ExecLog
+
+
+@given(st.lists(st.binary(max_size=700), max_size=12), st.integers(min_value=2, max_value=600))
+def test_it_keeps_what_a_gathered_result_keeps_and_is_found_again(pieces: list[bytes], limit: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        capped, log = Capped(limit), ExecLog(Path(folder), limit)
+        for each in pieces:
+            capped.add(each)
+            log.add(each)
+            held = sum(path.stat().st_size for path in Path(folder).iterdir())
+            assert held <= limit - limit // 2 + 2 * (limit // 2)
+        again = ExecLog(Path(folder), limit)
+        for found in (log, again):
+            assert (found.whole(), found.omitted_bytes) == (capped.whole(), capped.omitted_bytes)
+        log.close()
+
+
+def test_a_disk_that_takes_no_more_ends_the_log_and_says_so(tmp_path: Path) -> None:
+    log = ExecLog(tmp_path / "gone", 100)
+    log.add(b"x")
+    log.add(b"y")
+    assert "could not be kept: no such file or directory" in log.trouble
+    assert (log.whole(), log.omitted_bytes) == (b"", 0)
+
+
+@pytest.mark.parametrize("name", ["log.x", "record.json"])
+def test_other_files_are_passed_over(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"other")
+    log = ExecLog(tmp_path, 100)
+    log.add(b"x")
+    log.close()
+    assert log.whole() == b"x"
