@@ -32,6 +32,7 @@ from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
 from controller.loop.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.clock import SystemClock
 from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
@@ -75,13 +76,6 @@ class CannotStart(Exception):
 
 class StoppedWaiting(Exception):
     """Told to stop before it was this daemon's turn to act."""
-
-
-class SystemClock:
-    """ports.Clock over the machine's own."""
-
-    def now(self) -> float:
-        return time.time()
 
 
 class Daemon:
@@ -164,15 +158,8 @@ class Daemon:
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
         bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
-        canary = CanaryWatch(
-            bird,
-            range_=policy.network_range,
-            period=settings.canary_seconds,
-            store=announced,
-            clock=clock,
-            wake=alarm.wake,
-            host=host,
-        )
+        period, range_ = settings.canary_seconds, policy.network_range
+        canary = CanaryWatch(bird, announced, clock, alarm.wake, host, range_=range_, period=period)
         undo.callback(canary.stop)
         turn = Turn(
             store=announced,

@@ -35,13 +35,13 @@ class CanaryWatch:
     def __init__(
         self,
         bird: Canary | None,
-        *,
-        range_: str,
-        period: float,
         store: Store,
         clock: Clock,
         wake: Wake,
         host: ObjectRef,
+        *,
+        range_: str,
+        period: float,
     ) -> None:
         self._bird, self._range, self._period, self._store = bird, range_, period, store
         self._clock, self._wake, self._host = clock, wake, host

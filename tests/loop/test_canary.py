@@ -38,15 +38,8 @@ class Watched:
 
     def __init__(self, house: House) -> None:
         self.house, self.bird = house, Bird()
-        self.watch = CanaryWatch(
-            self.bird,
-            range_=Policy().network_range,
-            period=PERIOD,
-            store=house.store,
-            clock=house.clock,
-            wake=lambda: None,
-            host=HOST,
-        )
+        range_ = Policy().network_range
+        self.watch = CanaryWatch(self.bird, house.store, house.clock, lambda: None, HOST, range_=range_, period=PERIOD)
         house.turn._canary = self.watch
 
     def settle(self) -> None:
