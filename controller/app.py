@@ -25,8 +25,7 @@ from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
 from controller.engine.usage import CgroupUsage
-from controller.kinds.base import Model
-from controller.kinds.registry import Kind, discover
+from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
 from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
@@ -54,12 +53,11 @@ from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.plan.images import PruneRules
 from controller.policy.abilities import Confinements
-from controller.policy.admission import admit as admit_by
-from controller.policy.host import fitted
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
+from controller.service.admission import admitting
 from controller.service.announce import announcing
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
@@ -145,6 +143,7 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            grants=settings.profile_grants,
             host_roots=settings.host_roots,
             confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
             exec_max_seconds=settings.exec_max_seconds,
@@ -228,12 +227,6 @@ class Daemon:
         detail, labels = settings.metrics_detail, settings.metrics_labels
         collect(registry, lambda: turn.last, usage, layers=layers.now, detail=detail, labels=labels)
 
-        def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            seen = engine.observe()
-            unguarded = "" if seen.blind else seen.unguarded or canary.now.broken
-            now = replace(fitted(policy, seen.facts), unguarded=unguarded)
-            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
-
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
 
@@ -242,7 +235,7 @@ class Daemon:
             store=store,
             engine=engine,
             streams=engine.streams,
-            admit=admit,
+            admit=admitting(policy, engine.observe, lambda: canary.now),
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,

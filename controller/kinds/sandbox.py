@@ -12,6 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
+from controller.kinds.security import Security
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
@@ -117,6 +118,7 @@ class Template(Model):
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     workspace: WorkspaceMount | None = None
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    security: Security | None = None
     runtime: RuntimeName | None = None
     app_armor_profile: ProfileName | None = None
     se_linux_options: SELinuxOptions | None = None

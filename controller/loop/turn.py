@@ -23,8 +23,8 @@ from controller.loop.prober import Prober
 from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
-from controller.policy.host import fitted
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
@@ -70,6 +70,7 @@ class Turn:
         self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
+        self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
@@ -126,6 +127,7 @@ class Turn:
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
+            profiles=self._desired.profiles.now,
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
@@ -142,7 +144,9 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        self._policy = fitted(self._policy, snapshot.observed.facts)
+        key = (snapshot.observed.facts, snapshot.profiles)
+        if self._fitted != key:
+            self._fitted, self._policy = key, as_seen(self._policy, snapshot)
         return self._policy
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:

@@ -106,7 +106,7 @@ def make_services(
     `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
-    watches, admit = watches or Watches(store, clock), bounding(admit)
+    watches, admit = watches or Watches(store, clock), bounding(admit, lambda: policy or Policy())
     store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock, meter)
 
     def facts() -> HostFacts:
