@@ -31,6 +31,9 @@ from controller.kinds.snapshot import SweepRules
 from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
+from controller.loop.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.clock import SystemClock
+from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.images import IMAGES_SECONDS, ImageKeeper
@@ -72,13 +75,6 @@ class CannotStart(Exception):
 
 class StoppedWaiting(Exception):
     """Told to stop before it was this daemon's turn to act."""
-
-
-class SystemClock:
-    """ports.Clock over the machine's own."""
-
-    def now(self) -> float:
-        return time.time()
 
 
 class Daemon:
@@ -163,6 +159,10 @@ class Daemon:
         files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
+        bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
+        period, range_ = settings.canary_seconds, policy.network_range
+        canary = CanaryWatch(bird, announced, clock, alarm.wake, host, range_=range_, period=period)
+        undo.callback(canary.stop)
         turn = Turn(
             store=announced,
             engine=engine,
@@ -177,6 +177,7 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            canary=canary,
             layers=lambda: layers.now(),
         )
         undo.callback(files.close)
@@ -189,10 +190,11 @@ class Daemon:
             samples=samples.now,
             store=announced,
             clock=clock,
-            host=host_ref(store.instance_id),
+            host=host,
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
+        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
         images = ImageKeeper(
             engine.image_store,
             snapshot=lambda: turn.last,
@@ -200,7 +202,7 @@ class Daemon:
             registry=discover(),
             clock=clock,
             meter=meter,
-            host=host_ref(store.instance_id),
+            host=host,
             rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
         )
         heart = Heartbeat(
@@ -214,6 +216,8 @@ class Daemon:
             meter=meter,
             resync_seconds=settings.resync_seconds,
             periodic=(
+                Periodic("canary", CANARY_SECONDS, canary.tick),
+                Periodic("egress", EGRESS_SECONDS, egress.look),
                 Periodic("health", HEALTH_SECONDS, health.look),
                 Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
@@ -234,8 +238,7 @@ class Daemon:
             store=store,
             engine=engine,
             streams=engine.streams,
-            secrets=secrets,
-            admit=admitting(policy, engine.observe),
+            admit=admitting(policy, engine.observe, lambda: canary.now),
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
@@ -246,6 +249,7 @@ class Daemon:
             exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
+            secrets=secrets,
             files=engine.files,
             left=engine.left,
             exec_folder=settings.state_dir / "execs",

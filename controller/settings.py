@@ -129,6 +129,12 @@ class Settings(BaseSettings):
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
     )
+    canary_seconds: float = Field(
+        default=300.0,
+        ge=5.0,
+        le=86400.0,
+        description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+    )
     host_roots: tuple[HostRoot, ...] = Field(
         default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.engine.act import Actor
 from controller.engine.binding import Binder
+from controller.engine.canary import DockerCanary
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.disk_trial import DiskTrial
@@ -83,6 +84,7 @@ class DockerEngine:
         ]
         self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
+        self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles()
         self._ports = DockerPorts()
         self._actor = Actor(

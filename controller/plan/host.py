@@ -135,7 +135,8 @@ def _unsettled(
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     observed = snapshot.observed
-    blind = (observed.blind, observed.lost, snapshot.pressure.critical, observed.unguarded, observed.networks)
+    unguarded = observed.unguarded or snapshot.guarded.words
+    blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
     overfull = disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():

@@ -20,6 +20,7 @@ from controller.service.backup import Backup
 from controller.service.claims import Claims
 from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.egress_log import EgressLogs
 from controller.service.escapes import Escapes
 from controller.service.exec_deadline import ExecDeadlines
 from controller.service.exec_records import ExecRecords
@@ -51,6 +52,7 @@ class Services:
     objects: Objects
     into_box: IntoBox
     previous: PreviousLogs
+    egress_logs: EgressLogs
     detached: Detached
     inspections: Inspections
     files: BoxFiles
@@ -146,6 +148,7 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
