@@ -24,6 +24,7 @@ from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
+from controller.engine.secrets import SecretFolder
 from controller.engine.usage import CgroupUsage
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
@@ -121,6 +122,7 @@ class Daemon:
         _open(store)
         _watch_connections(meter, store)
         meter.watch("paddock_leader", lambda: float(lease.held()))
+        secrets = SecretFolder(settings.secrets_dir)
         engine = DockerEngine(
             store.instance_id,
             base_url=settings.docker_host,
@@ -129,6 +131,7 @@ class Daemon:
             call_timeout_seconds=settings.engine_timeout_seconds,
             host_roots=settings.host_roots,
             mounts_dir=settings.mounts_dir,
+            secrets=secrets,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -246,6 +249,7 @@ class Daemon:
             exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
+            secrets=secrets,
             files=engine.files,
             left=engine.left,
             exec_folder=settings.state_dir / "execs",

@@ -138,6 +138,9 @@ class Settings(BaseSettings):
     host_roots: tuple[HostRoot, ...] = Field(
         default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
     )
+    secrets_dir: Path = Field(
+        default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
+    )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
     )

@@ -21,6 +21,7 @@ from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
+from controller.engine.secrets import SecretFolder
 from controller.engine.streams import DockerStreams
 from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.left_exec import LeftExecs
@@ -54,13 +55,14 @@ class DockerEngine:
         firewall: Firewall | None = None,
         host_roots: Sequence[HostRoot] = (),
         mounts_dir: Path = DEFAULT_FOLDER,
+        secrets: SecretFolder | None = None,
     ) -> None:
         meter = meter or NullMeter()
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         networks = Networks(instance_id, self._client, self._view)
-        self._mounts = HostMounts(instance_id, self._client, folder=mounts_dir, roots=host_roots)
+        self._mounts = HostMounts(instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets)
         self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter, self._mounts)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.

@@ -77,6 +77,13 @@ class WorkspaceMount(Model):
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = 64 << 20
 
 
+class SecretMount(Model):
+    """A secret of the operator's for this namespace, as a file in memory that the sandbox's user may read."""
+
+    name: Name
+    mount_path: AbsolutePath
+
+
 class WorkspaceSource(Model):
     """A folder of the host, below one of the operator's roots. What the box writes there is its owner's."""
 
@@ -117,6 +124,7 @@ class Template(Model):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     workspace: WorkspaceMount | None = None
+    secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     security: Security | None = None
     runtime: RuntimeName | None = None

@@ -106,6 +106,9 @@ WORDS: Mapping[str, str] = {
     "workspace": "Its folder to work in.",
     "WorkspaceMount.mountPath": "Where it appears in the sandbox.",
     "WorkspaceMount.size": "How much it holds in memory, where the sandbox names no folder for it.",
+    "secrets": "Files of the operator's secrets folder, as files in memory. Renewed at each start.",
+    "SecretMount.name": "Which one, among those for this namespace.",
+    "SecretMount.mountPath": "The file that holds it in the sandbox.",
     "WorkspaceSource.hostPath": "A folder of the host, below a root that the operator names for that. Its owner's "
     "files are the sandbox's own in there; those of others are nobody's.",
     "WorkspaceSource.readOnly": "Nothing can be written there; full-isolation asks for that.",

@@ -82,6 +82,7 @@ OTHER: dict[str, Any] = {
     "tmpfs": [],
     "security": {"runAsNonRoot": True},
     "workspace": {"mountPath": "/work"},
+    "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},
