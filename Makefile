@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills soak test-newer test-compose audit lock images schema fmt
+.PHONY: help up down clean test check bench drills dashboards soak test-newer test-compose audit lock images schema fmt
 
 ARGS ?=
 
@@ -35,6 +35,9 @@ bench: ## the figures: ratios within one run, on a real engine
 
 drills: ## break everything on an engine of its own; a table of faults and of the times to recover
 	@deploy/test.sh --drills $(ARGS)
+
+dashboards: ## draw the dashboards of a busy Paddock, to be looked at (ARGS='--minutes 2 folder'; .cache/dashboards)
+	@deploy/test.sh --dashboards $(ARGS)
 
 soak: ## half an hour of random operations, then nothing may have grown (SOAK_MINUTES=5 for less)
 	@deploy/test.sh --soak $(ARGS)

@@ -57,7 +57,7 @@ def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, 
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
-    covered = {each.path for each in config.tmpfs}
+    covered = {each.path for each in config.tmpfs} | {each.path for each in config.slots}
     paths = sorted(path for path in data.get("Volumes") or {} if path.rstrip("/") not in covered)
     if paths:
         folders = ", ".join(f"{{mountPath: {path}, size: 64Mi}}" for path in paths)

@@ -107,7 +107,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
     found: dict[str, Mounted] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
-        path, options = left.split(" ")[4:6]
+        device, root, path, options = left.split(" ")[2:6]
         kind, _, of_system = right.split(" ")[:3]
         flags, system = options.split(","), of_system.split(",")
         plain = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
@@ -120,6 +120,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
             nodev="nodev" in flags,
             noexec="noexec" in flags,
             size_bytes=_size(dict(each.partition("=")[::2] for each in system)) if kind == "tmpfs" else 0,
+            origin=f"{device} {root}",
         )
     yield from found.values()
 

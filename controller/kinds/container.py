@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from controller.kinds.mount import Mount, Slot
+
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
@@ -69,6 +71,8 @@ class ContainerConfig:
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
+    slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
+    mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
     storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
 
     def hash(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata
+from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
 from controller.kinds.model_fields import closest
 from controller.kinds.problem import Path, Problem
 from controller.kinds.registry import Kind, Registry
@@ -197,12 +197,18 @@ class _Check:
         path = ("metadata", "namespace")
         if kind.only_name and metadata.name != kind.only_name:
             self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+        if metadata.name in kind.built_in:
+            self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:
             if metadata.namespace is not None:
                 self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)
             return ""
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
+            return None
+        why = no_namespace(self._namespace or DEFAULT_NAMESPACE)
+        if why:
+            self._say(path, why)
             return None
         return metadata.namespace or self._namespace or DEFAULT_NAMESPACE
 

@@ -7,7 +7,10 @@ SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One mount as the box sees it. `size_bytes` is that of a tmpfs, 0: none is set."""
+    """One mount as the box sees it. `size_bytes` is that of a tmpfs, 0: none is set.
+
+    `origin` is where the kernel has it from: the device's numbers and the folder there.
+    """
 
     path: str
     kind: str
@@ -16,6 +19,7 @@ class Mounted:
     nodev: bool = False
     noexec: bool = False
     size_bytes: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from controller.kinds.container import Limits
 from controller.kinds.disk import DiskAbility
 from controller.kinds.inside import Inside
+from controller.kinds.mount import Bound
 from controller.kinds.network import Network
 
 
@@ -45,7 +46,8 @@ class Container:
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
     this run; None: not yet. `storage_bytes` is what its writable layer is held to (with its image, where the engine
-    counts that too); 0: nothing. `log_path` and `layer_path` are where the engine keeps its log and what it writes, on
+    counts that too); 0: nothing. `bound` is what this host bound into it.
+    `log_path` and `layer_path` are where the engine keeps its log and what it writes, on
     its own machine; "" where it does not say.
     """
 
@@ -73,6 +75,7 @@ class Container:
     by_hand: ByHand = ByHand()
     inside: Inside | None = None
     revision: int = 0
+    bound: tuple[Bound, ...] = ()
     storage_bytes: int = 0
     log_path: str = ""
     layer_path: str = ""

@@ -18,6 +18,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.mount import BindMounts
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.outcome import Ok
 from controller.kinds.snapshot import Result
@@ -36,6 +37,7 @@ REASONS: dict[type[Action], str] = {
     RemoveContainer: "Removed",
     EnsureNetwork: "NetworkMade",
     RemoveNetwork: "NetworkRemoved",
+    BindMounts: "Bound",
 }
 
 

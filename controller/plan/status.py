@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import attest, bridge, byhand, claim, disk, drift, egress, idle, probes
+from controller.plan import attest, bridge, byhand, claim, disk, drift, egress, idle, mounts, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -123,12 +123,18 @@ def _ready(case: Case, decision: Decision) -> Condition:
         return Condition("Ready", "Unknown", decision.reason, decision.message)
     asked = case.spec.run_state if case.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
-    pending, words = probes.unready(case, decision.memory) if up else ("", "")
+    pending, words = _pending(case, decision) if up else ("", "")
     if pending:
         return Condition("Ready", "False", pending, words)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
+
+
+def _pending(case: Case, decision: Decision) -> tuple[str, str]:
+    """The reason and the words why a box that runs is not ready yet."""
+    unbound = mounts.unready(case)
+    return unbound if unbound[0] else probes.unready(case, decision.memory)
 
 
 def _interrupts(decision: Decision) -> bool:

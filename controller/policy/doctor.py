@@ -119,10 +119,13 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
     driver = engine.facts.storage_driver
     by_project = engine.file_system == "xfs" and not {"prjquota", "pquota"}.isdisjoint(engine.mount_options)
     if driver in ("btrfs", "zfs") or (driver == "overlay2" and by_project):
-        yield _ok("disk-quota", f"{driver} could limit a writable layer here (limits.disk is only reserved)")
+        yield _ok(
+            "disk-quota",
+            f"{driver} can hold a writable layer to limits.disk; the daemon tries it (DiskQuotaEnforceable)",
+        )
         return
     found = "the engine can't limit a container's writable layer"
-    meaning = "limits.disk is reserved against the quotas, but no sandbox is held to it"
+    meaning = "limits.disk is soft: what is written is measured, and a sandbox stopped beyond it; Required is refused"
     action = "put the engine's data on xfs, mounted with the option pquota"
     if not facts.local:
         found, action = "whether a writable layer can be limited is not to be seen from here", "run this on its host"

@@ -47,6 +47,7 @@ from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.disk import DiskAbility
 from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.mount import BindMounts, Mount
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
@@ -55,7 +56,7 @@ from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
-from tests.fakes.inside import inside_of
+from tests.fakes.inside import bound_of, inside_of
 from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
@@ -107,6 +108,7 @@ class Box:
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
+    mounts: tuple[Mount, ...] = ()
     tampered: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, *, readable: bool) -> Container:
@@ -135,7 +137,8 @@ class Box:
             networks=self.networks,
             error=self.error,
             by_hand=self.by_hand,
-            inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
+            inside=inside_of(self.config, self.networks, self.tampered, self.mounts) if self.state in _LIVE else None,
+            bound=bound_of(self.mounts),
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
         )
@@ -215,6 +218,9 @@ class FakeEngine:
         self.unguarded = ""
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
+        self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
+        self.secrets: set[str] | None = None  # that are there; None: any
+        self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
         self._wake: Wake = lambda: None
@@ -233,6 +239,7 @@ class FakeEngine:
             RemoveContainer: self._remove,
             EnsureNetwork: self._make_network,
             RemoveNetwork: self._remove_network,
+            BindMounts: self._bind,
         }
 
     # ports.Engine
@@ -371,6 +378,13 @@ class FakeEngine:
     def take_subnet(self, subnet: str) -> None:
         """`docker network create --subnet`, by somebody else."""
         self._foreign_subnets.add(subnet)
+
+    def unmount(self, name: str, path: str) -> None:
+        """`umount` on the host, of what is bound at that path of a box."""
+        with self._by_hand():
+            box = self.box(name)
+            self.places[box.labels[own.UID]].pop(path, None)
+            box.mounts = tuple(each for each in box.mounts if each.path != path)
 
     def remove_network(self, name: str) -> None:
         """`docker network rm`: refused while a container that runs is on it."""
@@ -588,6 +602,8 @@ class FakeEngine:
         if image_id is None:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
+        if config.slots and action.uid not in self.places:
+            return Terminal("InvalidConfig", "the engine refuses this: bind source path does not exist")
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
@@ -635,6 +651,27 @@ class FakeEngine:
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
         del self.networks[action.name]
         return Ok()
+
+    def _bind(self, action: BindMounts) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if action.container_id and box is None:
+            return _gone(action.name)
+        if box is not None and not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        if not action.container_id:
+            self.places[action.uid] = {}
+        if action.uid not in self.places:
+            return Transient("MountFailed", f"{action.name}: no such file or directory")
+        for each in action.mounts:
+            if each.kind == "host" and self.folders is not None and each.source not in self.folders:
+                return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+            if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
+                return Transient("SecretMissing", f"there is no secret {each.source}")
+            self.places[action.uid][each.path] = each
+        for each_box in self._boxes.values():
+            if self._is_ours(each_box, action.uid):
+                each_box.mounts = tuple(self.places[action.uid].values())
+        return Ok(action.container_id)
 
     def _in_use(self, network: str) -> bool:
         return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())
@@ -739,6 +776,8 @@ class FakeEngine:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             self._drop(box)
+            if not any(self._is_ours(each, action.uid) for each in self._boxes.values()):
+                self.places.pop(action.uid, None)
         return Ok(action.container_id)
 
     # Inside
@@ -760,6 +799,7 @@ class FakeEngine:
         box = self._new_box(config.name, labels, image, image_id, limits)
         box.command, box.gpus = config.command, config.gpus
         box.networks, box.config = (config.network_mode,), config
+        box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
         return box
 
     def _new_box(self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits) -> Box:

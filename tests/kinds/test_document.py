@@ -109,6 +109,14 @@ def test_a_document_of_another_namespace_than_asked_for_is_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize("asked", ["UPPER", "a b", "team-/../../etc", "team-\x1b[2J", "team\n", "*", "-a", "a" * 64])
+def test_what_is_asked_for_beside_the_documents_must_be_a_namespace_too(asked: str) -> None:
+    documents, problems = parse("app.yaml", GOOD, discover(), namespace=asked)
+    assert not documents
+    assert [each.field for each in problems] == ["metadata.namespace"]
+    assert "is no namespace: write at most 63 lower-case letters" in problems[0].message
+
+
 class _Nothing(Model):
     note: str = ""
 

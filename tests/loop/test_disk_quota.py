@@ -9,12 +9,13 @@ import pytest
 
 from controller.kinds.disk import DiskAbility
 from controller.kinds.observed import HostFacts
+from controller.kinds.usage import Layer
 from controller.policy.egress import IMAGE
 from controller.service import errors
 from controller.service.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.house import House
+from tests.loop.house import TINY, House
 
 ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past a size was refused"))
 UNTRIED = replace(FACTS, disk=None)
@@ -139,6 +140,64 @@ def test_a_pools_box_of_another_size_is_not_handed_out(house: House) -> None:
     house.settle()
     assert [launch(house, each) for each in ("same", "other")] == ["Warm", "Cold"]
     assert storage(house, "other") == 2 << 30
+
+
+def writes(house: House, count: int, name: str = "a") -> None:
+    """The box is measured to have written so many bytes."""
+    made = house.engine.box(house.container_name(name))
+    house.layers[made.id] = Layer(count, house.clock.now())
+    house.settle()
+
+
+def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(house: House) -> None:
+    box(house)
+    writes(house, 1 << 30)
+    assert house.condition("a", "Ready") == "True Running"
+    writes(house, (1 << 30) + 4096)
+    assert house.condition("a", "Finished") == "True DiskLimitExceeded"
+    found = house.get("a")
+    assert found is not None
+    assert found.status["lastTermination"]["reason"] == "Evicted"
+    warned = [each.message for each in house.store.events() if each.reason == "DiskLimitExceeded"]
+    assert [each for each in warned if "limits.disk is 1Gi" in each] == warned != []
+    house.layers.clear()  # what does not run is not measured
+    house.daemon()
+    house.clock.advance(7200)
+    house.settle()
+    assert house.engine.box(house.container_name("a")).state == "exited"
+    box(house, disk="2Gi")
+    assert house.condition("a", "Ready") == "True Running"
+    writes(house, (1 << 30) + 4096)
+    assert house.condition("a", "Ready") == "True Running"
+
+
+def test_what_is_held_otherwise_is_not_stopped(house: House) -> None:
+    box(house, "memory", level="full-isolation")
+    writes(house, 2 << 30, "memory")
+    becomes(house, ENFORCES)
+    box(house, "engine")
+    writes(house, 2 << 30, "engine")
+    box(house, "free", disk="")
+    writes(house, 2 << 30, "free")
+    for name in ("memory", "engine", "free"):
+        assert house.condition(name, "Ready") == "True Running"
+
+
+def test_a_member_of_a_pool_that_is_claimed_is_measured_against_its_new_limit(house: House) -> None:
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "SandboxPool",
+        "metadata": {"name": "p"},
+        "spec": {"templateRef": {"name": "t"}, "warmReplicas": 1},
+    }
+    house.apply_template("t", image=TINY, securityLevel="development", resources={"limits": {"disk": "4Gi"}})
+    house.services.apply.apply([Source("test", json.dumps(document))])
+    house.settle()
+    house.refer("a", "t", resources={"limits": {"disk": "1Gi"}}, lifecycle=QUICK)
+    house.settle()
+    assert launch(house, "a") == "Warm"
+    writes(house, 2 << 30)
+    assert house.condition("a", "Finished") == "True DiskLimitExceeded"
 
 
 def launch(house: House, name: str) -> str:
