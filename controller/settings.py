@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from controller.kinds.access import PeerGrant, Role
 from controller.kinds.mount import HostRoot
 from controller.kinds.sandbox import HostName
+from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
@@ -94,6 +95,9 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    profile_grants: ProfileGrants = Field(
+        default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
+    )
     runtimes: tuple[str, ...] = Field(
         default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
     )
@@ -125,8 +129,17 @@ class Settings(BaseSettings):
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
     )
+    canary_seconds: float = Field(
+        default=300.0,
+        ge=5.0,
+        le=86400.0,
+        description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+    )
     host_roots: tuple[HostRoot, ...] = Field(
         default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
+    )
+    secrets_dir: Path = Field(
+        default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
     )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"

@@ -202,6 +202,8 @@ class _Check:
         path = ("metadata", "namespace")
         if kind.only_name and metadata.name != kind.only_name:
             self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+        if metadata.name in kind.built_in:
+            self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:
             if metadata.namespace is not None:
                 self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)

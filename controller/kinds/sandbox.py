@@ -12,6 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
+from controller.kinds.security import Security
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
@@ -76,6 +77,13 @@ class WorkspaceMount(Model):
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = 64 << 20
 
 
+class SecretMount(Model):
+    """A secret of the operator's for this namespace, as a file in memory that the sandbox's user may read."""
+
+    name: Name
+    mount_path: AbsolutePath
+
+
 class WorkspaceSource(Model):
     """A folder of the host, below one of the operator's roots. What the box writes there is its owner's."""
 
@@ -116,7 +124,9 @@ class Template(Model):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     workspace: WorkspaceMount | None = None
+    secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    security: Security | None = None
     runtime: RuntimeName | None = None
     app_armor_profile: ProfileName | None = None
     se_linux_options: SELinuxOptions | None = None

@@ -45,6 +45,7 @@ from controller.plan.pool_figures import ready_ones, retirements
 from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
+from controller.plan.securityprofile import tell as tell_profiles
 from controller.plan.status import status
 from controller.policy.levels import Policy
 
@@ -66,6 +67,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
+    tell_profiles(draft, snapshot, policy, memo)
     for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
@@ -133,7 +135,8 @@ def _unsettled(
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     observed = snapshot.observed
-    blind = (observed.blind, observed.lost, snapshot.pressure.critical, observed.unguarded, observed.networks)
+    unguarded = observed.unguarded or snapshot.guarded.words
+    blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
     overfull = disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():

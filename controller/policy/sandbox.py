@@ -18,8 +18,10 @@ from controller.policy.egress import Sealed
 from controller.policy.exec_deadline import exec_deadline_refused
 from controller.policy.hosts import network_refused, reachable
 from controller.policy.levels import Level, Policy
+from controller.policy.narrow import level_of, widened
 
 NO_LIMITS = Limits(0, 0, 0)
+_NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
 _SHM_BYTES = 16 << 20
 # What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
 # usual 8 MiB of stack, less a page for what the engine adds). Beyond that a box would die at each start without a word.
@@ -62,8 +64,8 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     """Every reason why this spec can't run with this template under this policy."""
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
-    network = network_refused(spec.network, template.security_level, policy)
-    level = policy.levels.get(template.security_level)
+    level = level_of(template, policy)
+    network = network_refused(spec.network, level, policy)
     bound = mounts.refused(spec, template, level, policy) if level else ()
     return (*judge(template, spec.resources, "spec.template.", policy, spec), *cores, *network, *bound)
 
@@ -72,13 +74,14 @@ def judge(
     template: Template, resources: Resources, at: str, policy: Policy, spec: SandboxSpec | None = None
 ) -> tuple[Refusal, ...]:
     """Every reason to refuse a template that stands at the path `at`, used with these resources, and by that spec."""
-    level = policy.levels.get(template.security_level)
-    if level is None:
+    named, level = policy.levels.get(template.security_level), level_of(template, policy)
+    if named is None or level is None:
         known = ", ".join(sorted(policy.levels))
         unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
         return (Refusal(f"{at}securityLevel", unknown),)
     found = [
         *_level(level, policy),
+        *widened(template, named),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
         *confinement.refused(template, policy),
         *_user(template, level),
@@ -207,7 +210,9 @@ def render(
 
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
-    level = policy.levels[template.security_level]
+    level = level_of(template, policy)
+    if level is None:
+        raise KeyError(template.security_level)
     limits = effective_limits(spec.resources, template, level.limits)
     places = mounts.slots(spec, template)
     config = ContainerConfig(
@@ -226,6 +231,7 @@ def render(
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
         gpus=limits.gpus,
+        security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )

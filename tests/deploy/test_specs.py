@@ -46,6 +46,7 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.network",
         "spec.workspace",
         "spec.template.workspace",
+        "spec.template.secrets",
         *probes,
     }
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))

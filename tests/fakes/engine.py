@@ -219,6 +219,7 @@ class FakeEngine:
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
         self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
+        self.secrets: set[str] | None = None  # that are there; None: any
         self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
@@ -664,6 +665,8 @@ class FakeEngine:
         for each in action.mounts:
             if each.kind == "host" and self.folders is not None and each.source not in self.folders:
                 return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+            if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
+                return Transient("SecretMissing", f"there is no secret {each.source}")
             self.places[action.uid][each.path] = each
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):

@@ -28,8 +28,10 @@ from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.host import fitted
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
 from controller.service.apply import Source
+from controller.service.profiles import Profiles
 from controller.service.services import Services, make_services
 from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore
@@ -137,9 +139,9 @@ class House:
             policy=self.policy,
         )
 
-    def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
+    def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
         policy = replace(fitted(self.policy, self.engine.observe().facts), host_cpus=0)
-        return [(each.field, each.message) for each in admit(kind, spec, policy)]
+        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles))]
 
     def _new_uid(self) -> str:
         self._uids += 1
