@@ -84,9 +84,7 @@ def configured(
         lifespan="off",
         ws="websockets-sansio",
         ws_max_size=1 << 20,
-        # No pings: whoever waits for its slow reader answers none, and is not dead. Over TCP the kernel asks (peer.py).
-        ws_ping_interval=None,
-        ws_ping_timeout=None,
+        ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_seconds,
