@@ -4,12 +4,12 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills soak lock images schema fmt
+.PHONY: help up down clean test check bench drills dashboards soak test-newer test-compose audit lock images schema fmt
 
 ARGS ?=
 
 help: ## list the targets (what plain `make` does)
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
 	@deploy/engine.sh start
@@ -36,8 +36,20 @@ bench: ## the figures: ratios within one run, on a real engine
 drills: ## break everything on an engine of its own; a table of faults and of the times to recover
 	@deploy/test.sh --drills $(ARGS)
 
+dashboards: ## draw the dashboards of a busy Paddock, to be looked at (ARGS='--minutes 2 folder'; .cache/dashboards)
+	@deploy/test.sh --dashboards $(ARGS)
+
 soak: ## half an hour of random operations, then nothing may have grown (SOAK_MINUTES=5 for less)
 	@deploy/test.sh --soak $(ARGS)
+
+test-newer: ## the engine's contract and the main job on a newer engine (Debian trixie's, from its packages)
+	@deploy/test.sh --newer $(ARGS)
+
+test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml does
+	@deploy/test.sh --compose $(ARGS)
+
+audit: ## what is known to be weak in the pinned packages and in the images (3: it could not be looked up)
+	@deploy/audit.sh
 
 lock: ## write the lock files anew from pyproject.toml (ARGS=--upgrade for the newest)
 	@deploy/lock.sh $(ARGS)

@@ -24,14 +24,19 @@ from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
+from controller.engine.secrets import SecretFolder
 from controller.engine.usage import CgroupUsage
-from controller.kinds.base import Model
-from controller.kinds.registry import Kind, discover
+from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
+from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
+from controller.loop.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.clock import SystemClock
+from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
+from controller.loop.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.leading import Leading, wait_to_lead
 from controller.loop.leap import Leap
 from controller.loop.lineage import Lineage, newest
@@ -47,11 +52,13 @@ from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.server import CannotListen, MetricsServer
-from controller.policy.admission import admit as admit_by
+from controller.plan.images import PruneRules
+from controller.policy.abilities import Confinements
 from controller.policy.images import ImageRules
 from controller.policy.levels import Policy
 from controller.policy.packages import with_packages
 from controller.ports import Lease, Meter, StoreError
+from controller.service.admission import admitting
 from controller.service.announce import announcing
 from controller.service.services import make_services
 from controller.service.sources.host import host_ref
@@ -68,13 +75,6 @@ class CannotStart(Exception):
 
 class StoppedWaiting(Exception):
     """Told to stop before it was this daemon's turn to act."""
-
-
-class SystemClock:
-    """ports.Clock over the machine's own."""
-
-    def now(self) -> float:
-        return time.time()
 
 
 class Daemon:
@@ -122,12 +122,16 @@ class Daemon:
         _open(store)
         _watch_connections(meter, store)
         meter.watch("paddock_leader", lambda: float(lease.held()))
+        secrets = SecretFolder(settings.secrets_dir)
         engine = DockerEngine(
             store.instance_id,
             base_url=settings.docker_host,
             clock=clock,
             meter=meter,
             call_timeout_seconds=settings.engine_timeout_seconds,
+            host_roots=settings.host_roots,
+            mounts_dir=settings.mounts_dir,
+            secrets=secrets,
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
         )
         undo.callback(engine.close)
@@ -142,6 +146,9 @@ class Daemon:
             report_only=settings.attestation == "report",
             network_range=str(settings.network_range),
             images=ImageRules(settings.allowed_images, settings.images_by_digest),
+            grants=settings.profile_grants,
+            host_roots=settings.host_roots,
+            confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
             exec_max_seconds=settings.exec_max_seconds,
             local_network=settings.local_network,
         )
@@ -152,6 +159,10 @@ class Daemon:
         files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
+        bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
+        period, range_ = settings.canary_seconds, policy.network_range
+        canary = CanaryWatch(bird, announced, clock, alarm.wake, host, range_=range_, period=period)
+        undo.callback(canary.stop)
         turn = Turn(
             store=announced,
             engine=engine,
@@ -166,6 +177,8 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            canary=canary,
+            layers=lambda: layers.now(),
         )
         undo.callback(files.close)
         usage = FallbackUsage(files, engine.stats)
@@ -177,9 +190,20 @@ class Daemon:
             samples=samples.now,
             store=announced,
             clock=clock,
-            host=host_ref(store.instance_id),
+            host=host,
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
+        )
+        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
+        images = ImageKeeper(
+            engine.image_store,
+            snapshot=lambda: turn.last,
+            store=announced,
+            registry=discover(),
+            clock=clock,
+            meter=meter,
+            host=host,
+            rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
         )
         heart = Heartbeat(
             turn=turn,
@@ -192,7 +216,10 @@ class Daemon:
             meter=meter,
             resync_seconds=settings.resync_seconds,
             periodic=(
+                Periodic("canary", CANARY_SECONDS, canary.tick),
+                Periodic("egress", EGRESS_SECONDS, egress.look),
                 Periodic("health", HEALTH_SECONDS, health.look),
+                Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
             ),
         )
@@ -203,11 +230,6 @@ class Daemon:
         detail, labels = settings.metrics_detail, settings.metrics_labels
         collect(registry, lambda: turn.last, usage, layers=layers.now, detail=detail, labels=labels)
 
-        def admit(kind: Kind, spec: Model, _namespace: str, _name: str) -> list[tuple[str, str]]:
-            seen = engine.observe()
-            now = replace(policy, host_cpus=seen.facts.cpus, unguarded="" if seen.blind else seen.unguarded)
-            return [(each.field, each.message) for each in admit_by(kind, spec, now)]
-
         def ready() -> list[tuple[str, str]]:
             return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
 
@@ -216,7 +238,7 @@ class Daemon:
             store=store,
             engine=engine,
             streams=engine.streams,
-            admit=admit,
+            admit=admitting(policy, engine.observe, lambda: canary.now),
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
@@ -227,6 +249,7 @@ class Daemon:
             exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
+            secrets=secrets,
             files=engine.files,
             left=engine.left,
             exec_folder=settings.state_dir / "execs",
@@ -343,7 +366,7 @@ def serve(settings: Settings) -> int:
 
     A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
     """
-    _configure_logs(settings)
+    configure_logs(settings)
     log = structlog.get_logger("paddock")
     stopping = threading.Event()
 
@@ -368,27 +391,3 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     log.info("stopped")
     return int(daemon.lost)
-
-
-def _configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("paddock").setLevel(level)

@@ -35,6 +35,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             socket_group=group,
             socket_group_exists=not group or group_exists(group),
             pressure_scale=settings.pressure_scale,
+            allowed_runtimes=settings.runtimes,
         )
     )
 

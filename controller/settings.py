@@ -13,7 +13,10 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from controller.kinds.access import PeerGrant, Role
+from controller.kinds.mount import HostRoot
 from controller.kinds.sandbox import HostName
+from controller.kinds.securityprofile import ProfileGrants
+from controller.policy.mounts import system_folder
 from controller.service.exec_rules import ExecRules
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
@@ -92,6 +95,26 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    profile_grants: ProfileGrants = Field(
+        default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
+    )
+    runtimes: tuple[str, ...] = Field(
+        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+    )
+    apparmor_profiles: tuple[str, ...] = Field(
+        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+    )
+    selinux_types: tuple[str, ...] = Field(
+        default=(), max_length=64, description="SELinux types that templates may ask for"
+    )
+    prune_images: Literal["superseded", "unused", "none"] = Field(
+        default="superseded",
+        description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "
+        "all that no sandbox and no template needs, or none; never another image",
+    )
+    image_grace_seconds: float = Field(
+        default=86400.0, ge=60.0, le=1e8, description="how long such an image is kept once nothing needs it"
+    )
     exec_timeout_seconds: float = Field(
         default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
     )
@@ -105,6 +128,21 @@ class Settings(BaseSettings):
     network_range: IPv4Network = Field(
         default=IPv4Network("10.213.0.0/16"),
         description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+    )
+    canary_seconds: float = Field(
+        default=300.0,
+        ge=5.0,
+        le=86400.0,
+        description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+    )
+    host_roots: tuple[HostRoot, ...] = Field(
+        default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
+    )
+    secrets_dir: Path = Field(
+        default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
+    )
+    mounts_dir: Path = Field(
+        default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
     )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
@@ -144,6 +182,14 @@ class Settings(BaseSettings):
     engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("host_roots")
+    @classmethod
+    def _nothing_of_the_hosts_own(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
+        for each in value:
+            if system_folder(each.path):
+                raise ValueError(f"{each.path} is, or holds, the host's own {system_folder(each.path)}: name another")
+        return value
 
     @field_validator("network_range")
     @classmethod

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench|--drills|--soak] [pytest's arguments]...
+#   deploy/test.sh [--bench|--drills|--soak|--newer|--compose] [pytest's arguments]...
+#   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
+how=(pytest)
+pictures=
 selection=(-n "${PADDOCK_TEST_WORKERS:-2}" --dist loadgroup)
 if [ "${1:-}" = --bench ]; then
     shift
@@ -14,6 +17,17 @@ elif [ "${1:-}" = --drills ]; then
     shift
     export PADDOCK_DRILLS=1
     selection=(-n 0 tests/drills) # times to recover, too; the table is printed at the end
+elif [ "${1:-}" = --dashboards ]; then
+    shift
+    pictures=yes
+elif [ "${1:-}" = --newer ]; then
+    shift
+    how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on Debian trixie's engine
+    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py)
+elif [ "${1:-}" = --compose ]; then
+    shift
+    export PADDOCK_TEST_COMPOSE=1
+    selection=(-n 0 -m compose)
 elif [ "${1:-}" = --soak ]; then
     shift
     export PADDOCK_SOAK=1
@@ -109,10 +123,18 @@ cd "$ROOT"
 if engine_answers; then engine_was_up=yes; fi
 deploy/engine.sh start
 deploy/venv.sh --dev
+if [ -n "$pictures" ]; then
+    have chromium || { is_root && on_debian && apt_install chromium; } || warn "no chromium: the pages stay HTML"
+    images/build.sh tiny
+    find_prometheus
+    step "Drawing the dashboards"
+    "$PADDOCK_VENV/bin/python" -m tests.pictures "$@"
+    exit
+fi
 install_witnesses
 images/build.sh tiny python egress
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 find_prometheus
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 step "Running the tests"
-"$PADDOCK_VENV/bin/python" -m pytest "${selection[@]}" "$@"
+"$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | egress | tiny | all]...    (default: python and egress, with the base that they stand on)
+#   images/build.sh [--force] [base | python | node | toolchain | egress | tiny | daemon | all]...
+#                                         (default: python and egress, with the base that they stand on)
+# `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
 # Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
 # the registry has to answer).
@@ -16,13 +18,12 @@ force=
 work=
 
 # recipe FOLDER...: one hash over the content and the relative names of the recipe's files (a base's recipe is part of those on top of it).
-recipe() { (cd "$ROOT/images" && find "$@" -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16); }
+recipe() { (cd "$ROOT/images" && find "$@" -type f ! -name "*.pyc" | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16); }
 recipe_of() {
     case $1 in
-        base) recipe base ;;
-        python) recipe base python ;;
-        egress) recipe base egress ;;
-        tiny) recipe tiny ;;
+        base | tiny) recipe "$1" ;;
+        daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
+        *) recipe base "$1" ;;
     esac
 }
 tag_of() { case $1 in tiny) printf 'paddock/test-tiny:1' ;; *) printf 'paddock/%s:1' "$1" ;; esac; }
@@ -95,21 +96,18 @@ build_base() {
     [ -z "$ours" ] || docker image rm "$ours" >/dev/null 2>&1 || true
 }
 
-build_python() {
+# build_on_base NAME WORDS: an image whose recipe installs Debian's packages on the base.
+build_on_base() {
     up_to_date base || build_base
-    step "Default image $(tag_of python)"
-    cp -R "$ROOT/images/python" "$work/python"
-    host_apt "$release" "$work/python/host-apt"
-    build python "$work/python"
+    step "$2 $(tag_of "$1")"
+    cp -R "$ROOT/images/$1" "$work/$1"
+    host_apt "$release" "$work/$1/host-apt"
+    build "$1" "$work/$1"
 }
-
-build_egress() {
-    up_to_date base || build_base
-    step "Egress image $(tag_of egress)"
-    cp -R "$ROOT/images/egress" "$work/egress"
-    host_apt "$release" "$work/egress/host-apt"
-    build egress "$work/egress"
-}
+build_python() { build_on_base python "Default image"; }
+build_node() { build_on_base node "Node image"; }
+build_toolchain() { build_on_base toolchain "Toolchain image"; }
+build_egress() { build_on_base egress "Egress image"; }
 
 build_tiny() {
     step "Test image $(tag_of tiny)"
@@ -118,13 +116,29 @@ build_tiny() {
     build tiny "$work/tiny"
 }
 
+# The packages of the lock file, for the image's Python and not for the host's, each checked by its hash.
+build_daemon() {
+    local pip=("$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$work/daemon/site") machine glibc platforms=()
+    up_to_date python || build_python
+    "$ROOT/deploy/venv.sh"
+    step "Paddock's own image $(tag_of daemon)"
+    cp -R "$ROOT/images/daemon" "$work/daemon"
+    host_apt "$release" "$work/daemon/host-apt"
+    machine=$(uname -m)
+    for glibc in 2_28 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
+    progress "packages" "${pip[@]}" --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" \
+        --require-hashes -r "$ROOT/requirements.lock" || die "the packages for $(tag_of daemon) could not be fetched." "The output above says why."
+    progress "Paddock" "${pip[@]}" --no-deps --no-build-isolation "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
+    build daemon "$work/daemon"
+}
+
 names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python egress tiny) ;;
-        base | python | egress | tiny) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | egress | tiny | all]..." ;;
+        all) names+=(base python node toolchain egress tiny) ;;
+        base | python | node | toolchain | egress | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | node | toolchain | egress | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

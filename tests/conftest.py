@@ -21,6 +21,7 @@ _NEEDS = {
     "bench": "PADDOCK_BENCH",
     "drill": "PADDOCK_DRILLS",
     "soak": "PADDOCK_SOAK",
+    "compose": "PADDOCK_TEST_COMPOSE",
 }
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.mounts import unmount_below
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -143,7 +145,9 @@ def running(folder: Path, **settings: str) -> Iterator[RunningDaemon]:
     finally:
         if daemon.process.poll() is None:
             daemon.stop()
-        remove_containers(daemon.instance_id())
+        instance_id = daemon.instance_id()
+        remove_containers(instance_id)
+        unmount_below(Path("/run/paddock/mounts") / instance_id)
 
 
 def docker(*arguments: str, check: bool = True) -> str:

@@ -20,6 +20,7 @@ from controller.ports import Chunk
 from controller.service.apply import Source
 from controller.service.files import TransferLimits
 from controller.service.forward import PortLimits
+from controller.service.profiles import Profiles
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
@@ -212,7 +213,7 @@ def make_world(
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     numbers, files, ports = itertools.count(1), FakeFiles(), FakePorts()
 
-    def admit(kind: Kind, spec: Model, namespace: str, name: str) -> Iterable[tuple[str, str]]:
+    def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
         return refusals
 
     services = make_services(

@@ -52,6 +52,8 @@ class PatientProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         super().data_received(data)
+        if self.transport.get_protocol() is not self:  # it is a WebSocket's by now
+            return
         if self.transport.is_closing():
             self._wait(None)
         elif self.cycle is None or self.cycle.response_complete:

@@ -228,7 +228,7 @@ def _get(address: str | None, path: str) -> Any:
             base_url=server.url,
             transport=transport,
             timeout=_TIMEOUT_SECONDS,
-            headers=authorization(),
+            headers=authorization(server),
             trust_env=False,
             verify=trusted() if server.url.startswith("https") else True,
         ) as client:

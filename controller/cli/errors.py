@@ -4,6 +4,7 @@ from typing import IO, Any
 
 import click
 
+from controller.cli.plain import plain
 from controller.client.errors import BadAddress, ClientError
 from controller.client.errors import Refused as Refused
 from controller.client.errors import refusal as refusal
@@ -13,7 +14,7 @@ class CliError(click.ClickException):
     """`error: ...` on stderr, exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.message}", file=file, err=file is None)
+        click.echo(plain(f"error: {self.message}"), file=file, err=file is None)
 
 
 class Misused(CliError):

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from controller.cli.plain import UNSAFE, in_a_line, plain
 from controller.version import API_VERSION
 
 _GAP = 3
@@ -13,6 +14,7 @@ _GAP = 3
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows aligned in columns, three spaces apart; the last column is not padded."""
+    rows = [[in_a_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
     lines = ["".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
@@ -38,10 +40,11 @@ def table(
 
 
 def json_text(value: Any) -> str:
-    """Indented JSON, as kubectl prints it."""
+    """Indented JSON, as kubectl prints it; what is not safe on a terminal is written as an escape."""
     import json
 
-    return json.dumps(value, indent=4, ensure_ascii=False)
+    text = json.dumps(value, indent=4, ensure_ascii=False)
+    return json.dumps(value, indent=4) if UNSAFE.search(text) else text
 
 
 def yaml_text(value: Any) -> str:
@@ -56,14 +59,15 @@ def many(items: Sequence[Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "List", "items": list(items)}
 
 
-def say(text: str) -> None:
-    """A result, on stdout."""
-    click.echo(text)
+def say(text: str, *, exact: bool = False) -> None:
+    """A result, on stdout. `exact`: as it is, unless a person reads it."""
+    exact = exact and not sys.stdout.isatty()
+    click.echo(text if exact else plain(text), color=exact or None)  # color: click takes nothing out either
 
 
 def note(text: str) -> None:
     """Anything else, on stderr."""
-    click.echo(text, err=True)
+    click.echo(plain(text), err=True)
 
 
 def on_terminal() -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 import yaml
 
+from controller.cli.plain import UNSAFE
 from controller.kinds.yaml_core import is_plain_text
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -25,5 +26,10 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(value: Any) -> str:
-    """The YAML text of plain JSON data, in the order in which it is."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
+    """The YAML text of plain JSON data, in the order in which it is. What is not safe on a terminal is escaped."""
+    text = _dumped(value, allow_unicode=True)
+    return _dumped(value, allow_unicode=False) if UNSAFE.search(text) else text
+
+
+def _dumped(value: Any, *, allow_unicode: bool) -> str:
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120))

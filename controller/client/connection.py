@@ -29,7 +29,7 @@ class Connection:
         transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False)
         # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
-        headers = {"User-Agent": _AGENT, **authorization()}
+        headers = {"User-Agent": _AGENT, **authorization(server)}
         self._http = httpx.Client(
             base_url=server.url,
             transport=Patient(transport),

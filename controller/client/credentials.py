@@ -6,17 +6,23 @@ import ssl
 from pathlib import Path
 
 from controller.client.errors import ClientError
+from controller.client.server import Server
 
 _MOST_BYTES = 4096
 
 
-def authorization() -> dict[str, str]:
-    """The header with the token of PADDOCK_TOKEN_FILE or PADDOCK_TOKEN; empty where neither is set."""
+def authorization(server: Server) -> dict[str, str]:
+    """The header with the token of PADDOCK_TOKEN_FILE or PADDOCK_TOKEN; empty where neither is set.
+
+    Raises ClientError rather than send a token where others could read it.
+    """
     token = _from_file() or os.environ.get("PADDOCK_TOKEN", "").strip()
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ClientError("the token is not one of Paddock's: it has spaces or odd characters; copy it again")
+    if server.in_clear:
+        raise ClientError(f"the token would be read on its way to {server}; write https://..., as the daemon serves it")
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -264,7 +264,7 @@ def _shake_hands(sock: socket.socket, server: Server, target: str) -> io.Buffere
     """Make it a WebSocket; gives the buffered side to read from."""
     key = base64.b64encode(os.urandom(16))
     host = urlsplit(server.url).netloc
-    own = "".join(f"{name}: {value}\r\n" for name, value in authorization().items())
+    own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
     try:
         sock.sendall(
             f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

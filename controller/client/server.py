@@ -1,5 +1,6 @@
 """Where the daemon is: the address that was given, or the socket that is there."""
 
+import ipaddress
 import os
 import socket
 from dataclasses import dataclass
@@ -17,6 +18,12 @@ class Server:
 
     url: str
     socket: str = ""
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether what is sent leaves this machine without TLS."""
+        parts = urlsplit(self.url)
+        return not self.socket and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
     def __str__(self) -> str:
         return f"unix://{self.socket}" if self.socket else self.url
@@ -51,6 +58,13 @@ def dial(server: Server) -> socket.socket:
 def unreachable(server: Server, why: str) -> Unreachable:
     """Why nobody answers, and what to do."""
     return Unreachable(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _parse(text: str) -> Server:

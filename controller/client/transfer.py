@@ -61,7 +61,7 @@ def exchange(
     try:
         try:
             link.putrequest(method, f"{full_path(path)}?{urlencode(query, errors='surrogateescape')}")
-            for name, value in authorization().items():
+            for name, value in authorization(server).items():
                 link.putheader(name, value)
             if body is not None:
                 link.putheader("Transfer-Encoding", "chunked")

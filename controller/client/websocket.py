@@ -98,7 +98,7 @@ def open_websocket(
     url = f"{server.url.replace('http', 'ws', 1)}{full_path(path)}?{urlencode(query)}"
     sock = dial(server) if server.socket else None
     options: dict[str, Any] = {"subprotocols": [Subprotocol(protocol)], "max_size": None, "compression": None}
-    options["additional_headers"] = authorization()
+    options["additional_headers"] = authorization(server)
     options["max_queue"] = _AHEAD
     if url.startswith("wss"):
         options["ssl"] = trusted()

@@ -5,7 +5,7 @@ is inspected, and if it is as the action wants it, the action is done.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ from controller.engine.errors import Fault, outcome_of
 from controller.engine.images import look_into
 from controller.engine.logtail import read_tail
 from controller.engine.look import BackgroundLook, Foreign, Looker
-from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.pull import pull
 from controller.engine.resize import differences, in_use, shrinks, still_by_hand, too_small
@@ -39,7 +38,6 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.logtail import GONE
-from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
@@ -68,7 +66,8 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `before_end` is called before a container is killed; `holding` keeps events from reading what is read here anyway.
+    `others` carry out what is no call for a container; `places` gives where this host binds into one. `before_end` is
+    called before a container is killed; `holding` keeps events from reading what is read here anyway.
     """
 
     def __init__(
@@ -80,7 +79,8 @@ class Actor:
         *,
         background: BackgroundLook,
         cgroups: Cgroups,
-        networks: Networks,
+        others: Mapping[type, Callable[[Any], Outcome]],
+        places: Callable[..., list[dict[str, Any]]],
         before_end: Callable[[str], None],
         holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
@@ -90,7 +90,7 @@ class Actor:
         self._looker = looker
         self._background = background
         self._cgroups = cgroups
-        self._before_end = before_end
+        self._before_end, self._places = before_end, places
         self._holding = holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -105,8 +105,7 @@ class Actor:
             ConnectNetwork: self._connect,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
-            EnsureNetwork: networks.ensure,
-            RemoveNetwork: networks.remove,
+            **others,
         }
 
     def act(self, action: Action) -> Outcome:
@@ -146,7 +145,8 @@ class Actor:
             looked = look_into(self._client, image, action.config)
             if looked.refusal:
                 return Transient("ImageRefused", looked.refusal)
-            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp)
+            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
+            body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
@@ -156,7 +156,7 @@ class Actor:
             if fault.status == 409:
                 return self._name_taken(action)
             raise
-        return Ok(self._looker.read(str(made["Id"])).container.id)
+        return Ok(self._looker.read(str(made["Id"])).container.id, notes=looked.notes)
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name

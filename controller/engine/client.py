@@ -182,4 +182,5 @@ def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: s
         security_options=tuple(info.get("SecurityOptions") or ()),
         live_restore=bool(info.get("LiveRestoreEnabled")),
         swap_limit=bool(info.get("SwapLimit")),
+        runtimes=tuple(sorted(info.get("Runtimes") or ())),
     )

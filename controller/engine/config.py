@@ -15,8 +15,13 @@ NANO_PER_MILLI = 1_000_000
 _SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
 
 
-def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "") -> dict[str, Any]:
-    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile."""
+def create_body(
+    config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "", counted: int = 0
+) -> dict[str, Any]:
+    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile.
+
+    `counted` is how many bytes of the image this engine counts as the container's.
+    """
     body: dict[str, Any] = {
         "Image": image,
         "Hostname": config.hostname,
@@ -26,7 +31,7 @@ def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, 
         "Labels": dict(labels),
         # An image's own health check would run what nobody asked for.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(config, seccomp),
+        "HostConfig": _host_config(config, seccomp, counted),
     }
     if config.command is not None:
         # Both, so that nothing of the image's entry point is left in front of the command.
@@ -34,7 +39,7 @@ def create_body(config: ContainerConfig, labels: Mapping[str, str], image: str, 
     return body
 
 
-def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
+def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
     return {
         "Init": True,
         "Privileged": False,
@@ -61,6 +66,7 @@ def _host_config(config: ContainerConfig, seccomp: str) -> dict[str, Any]:
         "AutoRemove": False,
         **limits_body(config.limits),
         **({"Runtime": config.runtime} if config.runtime else {}),
+        **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
         **({"DeviceRequests": [_gpus(config.gpus)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
     }
@@ -132,3 +138,9 @@ def tmpfs_options(mount: Tmpfs, user: str) -> str:
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:
     return {"Name": name, "Soft": value, "Hard": value}
+
+
+def storage_of_body(host_config: Mapping[str, Any]) -> int:
+    """What the writable layer is held to, in bytes; 0 for nothing, and for a size that is not in bytes (not ours)."""
+    size = str((host_config.get("StorageOpt") or {}).get("size") or "")
+    return int(size) if size.isdigit() else 0

@@ -1,24 +1,34 @@
 """DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
 
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from controller.engine.act import Actor
+from controller.engine.binding import Binder
+from controller.engine.canary import DockerCanary
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
+from controller.engine.disk_trial import DiskTrial
 from controller.engine.errors import Fault
 from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.files import DockerFiles
+from controller.engine.image_store import DockerImages
 from controller.engine.look import BackgroundLook, Foreign, Looker
+from controller.engine.mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.networks import Networks
 from controller.engine.observe import View
 from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
+from controller.engine.secrets import SecretFolder
 from controller.engine.streams import DockerStreams
-from controller.kinds.action import Action
+from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.left_exec import LeftExecs
+from controller.kinds.mount import BindMounts, HostRoot
+from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.observed import Observation
-from controller.kinds.outcome import Outcome
+from controller.kinds.outcome import Ok, Outcome
 from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
@@ -29,6 +39,7 @@ class DockerEngine:
 
     Making one does no work. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
     between attempts to reach an engine that does not answer. `firewall` is the host's; without one nothing is guarded.
+    `host_roots` are where folders of the host may be bound from, `mounts_dir` where they are bound first.
     ValueError for an address that is none.
     """
 
@@ -42,17 +53,22 @@ class DockerEngine:
         call_timeout_seconds: float = 30.0,
         pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
         firewall: Firewall | None = None,
+        host_roots: Sequence[HostRoot] = (),
+        mounts_dir: Path = DEFAULT_FOLDER,
+        secrets: SecretFolder | None = None,
     ) -> None:
         meter = meter or NullMeter()
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         networks = Networks(instance_id, self._client, self._view)
-        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter)
+        self._mounts = HostMounts(instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets)
+        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter, self._mounts)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
+        trial = DiskTrial(self._client)
         self._events = [
             EventStream(
                 filters,
@@ -62,11 +78,13 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
+                facts=lambda: trial.with_disk(self._client.probe()),
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
         self._streams = DockerStreams(instance_id, self._client, cgroups)
         self._probes = DockerProbes(self._streams)
+        self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles()
         self._ports = DockerPorts()
         self._actor = Actor(
@@ -76,11 +94,21 @@ class DockerEngine:
             self._looker,
             background=self._background,
             cgroups=cgroups,
-            networks=networks,
+            others={
+                EnsureNetwork: networks.ensure,
+                RemoveNetwork: networks.remove,
+                BindMounts: Binder(self._mounts, self._looker).bind,
+            },
+            places=self._mounts.sources,
             before_end=self._streams.cut_stalled,
             holding=self._inspector.holding,
         )
         self._closing = threading.Lock()
+
+    @property
+    def image_store(self) -> DockerImages:
+        """The images of ours on this engine."""
+        return DockerImages(self._client)
 
     @property
     def streams(self) -> Streams:
@@ -122,6 +150,7 @@ class DockerEngine:
             self._background.stop()
             self._streams.close()
             self._files.close()
+            self._mounts.close()
             self._client.close()
 
     def observe(self) -> Observation:
@@ -143,7 +172,15 @@ class DockerEngine:
         return ""
 
     def act(self, action: Action) -> Outcome:
-        return self._actor.act(action)
+        outcome = self._actor.act(action)
+        if isinstance(action, RemoveContainer) and isinstance(outcome, Ok):
+            self._release(action.uid)
+        return outcome
+
+    def _release(self, uid: str) -> None:
+        """Let go of what was bound for an object, unless it has another container."""
+        if not self._view.now.containers.get(uid):
+            self._mounts.release(uid)
 
     def stats(self, container_id: str) -> dict[str, Any]:
         """The engine's own figures of a container, at one instant. Raises Fault."""

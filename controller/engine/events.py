@@ -18,6 +18,7 @@ from controller.engine.look import BackgroundLook, Foreign, Looker, clock_drift_
 from controller.engine.observe import View
 from controller.engine.wire import Wire
 from controller.kinds import labels as own
+from controller.kinds.observed import HostFacts
 from controller.ports import Meter
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class EventStream:
     """The thread that reads one stream of the engine's events, and connects again for ever.
 
     Events of containers are picked by our label; those of networks bear no label of a container, so they make a
-    stream of their own, in which only containers that are known count.
+    stream of their own, in which only containers that are known count. `facts` asks the engine what it is.
     """
 
     def __init__(
@@ -132,7 +133,9 @@ class EventStream:
         inspector: Inspector,
         meter: Meter,
         pauses_seconds: tuple[float, float],
+        facts: Callable[[], HostFacts] | None = None,
     ) -> None:
+        self._ask = facts or client.probe
         self._filters = filters
         self._client = client
         self._view = view
@@ -175,7 +178,7 @@ class EventStream:
     def _watch(self) -> None:
         """Connect, ask for a full look, and read until the stream ends."""
         try:
-            facts = self._client.probe()
+            facts = self._ask()
             wire = self._connect()
         except Fault as fault:
             log.info("events of the engine can't be read: %s", fault.words)

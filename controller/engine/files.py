@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">I")
 _PIECE_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
-_WORDS_BYTES = 8 << 20
+_WORDS_BYTES = 16 << 20
+_LOGGED_BYTES = 2000
 _CLEAN_SECONDS = 0.5  # for a worker whose input broke off to remove what it had begun
 _ENDED = "the transfer was ended"
 
@@ -173,7 +174,7 @@ class Worker:
         try:
             words: dict[str, Any] = json.loads(line)
         except ValueError:
-            log.error("a worker of a box's files failed: %s", line.decode(errors="replace"))
+            log.error("a worker of a box's files failed: %s", line[:_LOGGED_BYTES].decode(errors="replace"))
             raise FileError("Failed", "Paddock failed on this; the daemon's log says why") from None
         if "error" in words:
             raise FileError(words["error"], words["message"])

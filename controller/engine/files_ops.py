@@ -19,6 +19,7 @@ from controller.archive.unpack import Replacing, Rules, unpack
 from controller.engine.box_root import NotAFile, clean, of_the_kernel, open_file, open_folder, open_path, split
 from controller.engine.files_words import TooLarge, Words
 
+_LIST_BYTES = 2 << 20  # of names and targets of links; as words they can be six times as long
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 
 
@@ -50,21 +51,24 @@ def stat_(job: Job) -> Words:
 
 
 def list_(job: Job) -> Words:
-    """The entries of a folder in order of name, at most `limit` of them."""
+    """The entries of a folder in order of name, at most `limit` of them, and as many as there is room for."""
     folder, limit = open_folder(job.root, job.path), int(job.ask["limit"])
     items: list[Words] = []
-    count = 0
+    count = size = 0
+    truncated = False
     try:
         with os.scandir(folder) as entries:
             for each in entries:
                 count += 1
-                if count > limit:
+                truncated = count > limit or size > _LIST_BYTES
+                if truncated:
                     break
                 with suppress(FileNotFoundError):
                     items.append(_entry(os.fsencode(each.name), folder))
+                    size += len(items[-1]["name"]) + len(items[-1].get("target", ""))
     finally:
         os.close(folder)
-    return {"items": sorted(items, key=lambda each: str(each["name"])), "truncated": count > limit}
+    return {"items": sorted(items, key=lambda each: str(each["name"])), "truncated": truncated}
 
 
 def mkdir(job: Job) -> Words:

@@ -68,7 +68,18 @@ def _read(folder: int, proc: Path) -> Inside:
         routes=tuple(sorted({line.split()[0] for line in read_at(folder, "net/route").splitlines()[1:]} - {"lo"})),
         ipv6=tuple(sorted(_ipv6(folder) - {"lo"})),
         shared=tuple(_shared(folder, proc)),
+        label=_label(folder),
     )
+
+
+def _label(folder: int) -> str:
+    """What AppArmor or SELinux calls PID 1; "" where the kernel has neither."""
+    try:
+        return read_at(folder, "attr/current").strip("\0\n ")
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return ""
+        raise
 
 
 def _or(masks: Iterator[int]) -> int:
@@ -96,7 +107,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
     found: dict[str, Mounted] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
-        path, options = left.split(" ")[4:6]
+        device, root, path, options = left.split(" ")[2:6]
         kind, _, of_system = right.split(" ")[:3]
         flags, system = options.split(","), of_system.split(",")
         plain = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
@@ -109,6 +120,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
             nodev="nodev" in flags,
             noexec="noexec" in flags,
             size_bytes=_size(dict(each.partition("=")[::2] for each in system)) if kind == "tmpfs" else 0,
+            origin=f"{device} {root}",
         )
     yield from found.values()
 

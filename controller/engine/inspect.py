@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.engine.config import by_hand_of_body, limits_of_body
+from controller.engine.config import by_hand_of_body, limits_of_body, storage_of_body
 from controller.kinds import labels as own
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container, State
@@ -46,6 +46,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         networks=tuple(sorted(networks)),
         error=str(state.get("Error", "")),
         by_hand=by_hand_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
+        storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )

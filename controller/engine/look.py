@@ -17,6 +17,7 @@ from controller.engine.inside import read_inside
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
 from controller.engine.lifetime import life_of
 from controller.engine.limits import in_force, read_limits
+from controller.engine.mounts import HostMounts
 from controller.engine.networks import Networks
 from controller.engine.observe import Seen, View, unknown
 from controller.kinds import labels as own
@@ -54,7 +55,9 @@ class Looker:
         networks: Networks,
         firewall: Firewall | None = None,
         meter: Meter | None = None,
+        mounts: HostMounts | None = None,
     ) -> None:
+        self._mounts = mounts
         self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
@@ -106,6 +109,8 @@ class Looker:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            if self._mounts:
+                self._mounts.sweep(self._view.now.containers.keys())
             self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
             return True
 
@@ -148,10 +153,12 @@ class Looker:
             return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
-        """A live container with what is true inside it."""
+        """A container with what was bound for it; a live one with what is true inside it."""
         if container.state not in _LIVE:
-            return container
-        return replace(container, inside=read_inside(container.pid, container.id, self._cgroups.proc))
+            return replace(container, bound=self._mounts.bound(container.uid) if self._mounts else ())
+        inside = read_inside(container.pid, container.id, self._cgroups.proc)
+        # In this order: what is bound while the inside is read is noted before it is there.
+        return replace(container, inside=inside, bound=self._mounts.bound(container.uid) if self._mounts else ())
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
         """A live container with the limits that are in force, None where the cgroups don't tell."""

@@ -61,7 +61,7 @@ class Grant(Model):
     @property
     def bounded(self) -> bool:
         """Whether it bounds what may be asked for."""
-        bounds = (self.levels, self.images, self.limits.cpu, self.limits.memory, self.limits.pids)
+        bounds = (self.levels, self.images, *(getattr(self.limits, name) for name in ResourceLimits.model_fields))
         return self.require_digest or any(each is not None for each in bounds)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.mount import BindMounts
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.quantity import format_bytes, format_cpu
 
@@ -183,4 +184,5 @@ Action = (
     | RemoveContainer
     | EnsureNetwork
     | RemoveNetwork
+    | BindMounts
 )

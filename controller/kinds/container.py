@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from controller.kinds.mount import Mount, Slot
+
 # Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
 HASH_SCHEMA = 1
 _MUTABLE = {"mutable": True}
@@ -21,7 +23,7 @@ _NEVER = object()
 class Limits:
     """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
 
-    `disk_bytes` and `gpus` are reserved for it; the engine is given no bound of disk, and `gpus` by its own field.
+    `disk_bytes` and `gpus` are reserved for it; the engine is given them by fields of their own.
     """
 
     cpu_millicores: int
@@ -69,6 +71,9 @@ class ContainerConfig:
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
+    slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
+    mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
+    storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
 
     def hash(self) -> str:
         """Hex digest over the immutable part."""

@@ -95,7 +95,10 @@ class DaemonFacts:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFacts:
-    """Everything that is judged together. `local`: the engine is this machine's. `socket_group` is the setting's."""
+    """Everything that is judged together. `local`: the engine is this machine's.
+
+    `socket_group` and `allowed_runtimes` are the settings'.
+    """
 
     local: bool
     engine: EngineFacts
@@ -107,3 +110,4 @@ class DoctorFacts:
     socket_group: str = ""
     socket_group_exists: bool = True
     pressure_scale: float = 1.0
+    allowed_runtimes: tuple[str, ...] = ()

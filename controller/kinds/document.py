@@ -10,13 +10,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata
+from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
 from controller.kinds.model_fields import closest
 from controller.kinds.problem import Path, Problem
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults, kind_of
 from controller.kinds.yaml_tree import Node, Tree, read
 from controller.version import API_VERSION
+
+MOST_PROBLEMS = 1000  # of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ def parse(
     trees, problems = read(file, text)
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
+        if len(problems) >= MOST_PROBLEMS:
+            problems.append(tree.problem((), "what is wrong from here on is not told; repair the problems above first"))
+            break
         found = _Check(tree, registry, namespace)
         document = found.run()
         problems += found.problems
@@ -197,12 +202,18 @@ class _Check:
         path = ("metadata", "namespace")
         if kind.only_name and metadata.name != kind.only_name:
             self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+        if metadata.name in kind.built_in:
+            self._say(("metadata", "name"), kind.is_built_in(metadata.name))
         if not kind.namespaced:
             if metadata.namespace is not None:
                 self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)
             return ""
         if self._namespace and metadata.namespace not in (None, self._namespace):
             self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
+            return None
+        why = no_namespace(self._namespace or DEFAULT_NAMESPACE)
+        if why:
+            self._say(path, why)
             return None
         return metadata.namespace or self._namespace or DEFAULT_NAMESPACE
 

@@ -1,5 +1,6 @@
 """What surrounds every spec: the top level of a document and its metadata, by Kubernetes' rules."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,13 +13,18 @@ _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 TOP_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 DEFAULT_NAMESPACE = "default"
 
+_NAMESPACE, _NAMESPACE_WORDS = (
+    r"[a-z0-9]([a-z0-9-]*[a-z0-9])?",
+    "lower-case letters, digits and `-`, starting and ending with a letter or digit",
+)
+_NAMESPACE_LETTERS = 63
 Namespace = Annotated[
     Text,
     Field(
         min_length=1,
-        max_length=63,
-        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-        description="lower-case letters, digits and `-`, starting and ending with a letter or digit",
+        max_length=_NAMESPACE_LETTERS,
+        pattern=rf"^{_NAMESPACE}$",
+        description=_NAMESPACE_WORDS,
     ),
 ]
 LabelKey = Annotated[
@@ -58,3 +64,10 @@ class Metadata(Model):
     deletion_timestamp: Any = None
     finalizers: Any = None
     owner_references: Annotated[tuple[OwnerReference, ...] | None, Field(max_length=MOST_OWNERS)] = None
+
+
+def no_namespace(text: str) -> str:
+    """Why this is no name of a namespace, for one that stands in no document; "" when it is."""
+    if len(text) <= _NAMESPACE_LETTERS and re.fullmatch(_NAMESPACE, text):
+        return ""
+    return f"`{text[:_NAMESPACE_LETTERS]}` is no namespace: write at most {_NAMESPACE_LETTERS} {_NAMESPACE_WORDS}"

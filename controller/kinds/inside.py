@@ -7,7 +7,10 @@ SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One mount as the box sees it. `size_bytes` is that of a tmpfs, 0: none is set."""
+    """One mount as the box sees it. `size_bytes` is that of a tmpfs, 0: none is set.
+
+    `origin` is where the kernel has it from: the device's numbers and the folder there.
+    """
 
     path: str
     kind: str
@@ -16,6 +19,7 @@ class Mounted:
     nodev: bool = False
     noexec: bool = False
     size_bytes: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Inside:
     `unread` is why the kernel did not tell ("" when it did): then nothing else here means anything. `capabilities` is
     all that PID 1 holds in any of its sets, `bounding` what a program it starts may ever get. `interfaces` are those
     but loopback, `routes` and `ipv6` the ones of them that have IPv4 routes or IPv6 addresses. `shared` are the
-    namespaces that are the host's own.
+    namespaces that are the host's own. `label` is AppArmor's or SELinux's of PID 1 ("": the kernel has neither).
     """
 
     unread: str = ""
@@ -41,3 +45,4 @@ class Inside:
     routes: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    label: str = ""

@@ -6,7 +6,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from controller.kinds.container import Limits
+from controller.kinds.disk import DiskAbility
 from controller.kinds.inside import Inside
+from controller.kinds.mount import Bound
 from controller.kinds.network import Network
 
 
@@ -43,8 +45,10 @@ class Container:
     `limits` are those in force: read from the cgroup while it runs, from the engine's configuration otherwise;
     None where neither could be read. `uid`, `namespace` and `object_name` are those of the object that its labels
     name. `pid` is the host's pid of PID 1, 0 when it does not run. `inside` was read in
-    this run; None: not yet. `log_path` and `layer_path` are where the engine keeps its log and what it writes, on its
-    own machine; "" where it does not say.
+    this run; None: not yet. `storage_bytes` is what its writable layer is held to (with its image, where the engine
+    counts that too); 0: nothing. `bound` is what this host bound into it.
+    `log_path` and `layer_path` are where the engine keeps its log and what it writes, on
+    its own machine; "" where it does not say.
     """
 
     id: str
@@ -71,6 +75,8 @@ class Container:
     by_hand: ByHand = ByHand()
     inside: Inside | None = None
     revision: int = 0
+    bound: tuple[Bound, ...] = ()
+    storage_bytes: int = 0
     log_path: str = ""
     layer_path: str = ""
 
@@ -87,7 +93,8 @@ class End:
 class HostFacts:
     """What the engine says of itself; empty until it has answered once.
 
-    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap.
+    `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap. `runtimes` are those
+    that it can start containers with. `disk` is whether it holds writable layers to a size (None: not tried).
     """
 
     engine_version: str = ""
@@ -102,6 +109,8 @@ class HostFacts:
     security_options: tuple[str, ...] = ()
     live_restore: bool = False
     swap_limit: bool = False
+    runtimes: tuple[str, ...] = ()
+    disk: DiskAbility | None = None
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

@@ -7,10 +7,14 @@ from controller.kinds.logtail import Tail
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """Done (or found done already). `observe()` shows the effect, or something later. `tail` is what was read."""
+    """Done (or found done already). `observe()` shows the effect, or something later. `tail` is what was read.
+
+    `notes` are what people should know of it.
+    """
 
     container_id: str = ""
     tail: Tail | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where objects of another kind name one of this kind, in the same namespace: the path in their spec."""
+    """Where objects of another kind name one of this kind: the path in their spec.
+
+    One that lives in a namespace is named in that namespace, one of the host in any.
+    """
 
     kind: str
     path: tuple[str, ...]
@@ -41,6 +44,7 @@ class Kind:
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
     seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
     `only_name` is the name of a kind of which there is one object at most.
+    `built_in` are names that belong to Paddock: such objects are shown, and nobody writes or deletes them.
     `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
 
     A kind with `read_only` words (what writes it, and what to do instead) is worked out at each reading by the
@@ -55,6 +59,7 @@ class Kind:
     short: tuple[str, ...] = ()
     namespaced: bool = True
     only_name: str = ""
+    built_in: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     finalizers: tuple[str, ...] = ()
     referenced_by: tuple[Reference, ...] = ()
@@ -68,6 +73,12 @@ class Kind:
     def words(self) -> tuple[str, ...]:
         """Every word a user may call it by, lower case."""
         return (self.plural, self.name.lower(), *self.short)
+
+    def is_built_in(self, name: str) -> str:
+        """Why nobody may write or delete the object of that name; empty: it is no built-in one."""
+        if name not in self.built_in:
+            return ""
+        return f"{self.name} `{name}` is built in, and can't be changed or deleted; write one of another name"
 
 
 class Registry:

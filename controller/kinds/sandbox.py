@@ -6,10 +6,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
+from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.disk import DiskRules
 from controller.kinds.meta import StoredObject
 from controller.kinds.probe import OneSuccessProbe, Probe
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
+from controller.kinds.security import Security
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
 MEMORY_MIN_BYTES = 6 << 20
@@ -67,6 +70,27 @@ class TmpfsMount(Model):
     size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)]
 
 
+class WorkspaceMount(Model):
+    """Where the sandbox's workspace is, and how large it is in memory where the sandbox names no folder for it."""
+
+    mount_path: AbsolutePath = "/workspace"
+    size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = 64 << 20
+
+
+class SecretMount(Model):
+    """A secret of the operator's for this namespace, as a file in memory that the sandbox's user may read."""
+
+    name: Name
+    mount_path: AbsolutePath
+
+
+class WorkspaceSource(Model):
+    """A folder of the host, below one of the operator's roots. What the box writes there is its owner's."""
+
+    host_path: AbsolutePath
+    read_only: Flag = False
+
+
 class ResourceLimits(Model):
     """Upper bounds, changed in place, but for `gpus`: another number of them makes a new container.
 
@@ -82,6 +106,7 @@ class ResourceLimits(Model):
 
 class Resources(Model):
     limits: ResourceLimits = ResourceLimits()
+    disk: DiskRules | None = None
     cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
 
 
@@ -98,7 +123,13 @@ class Template(Model):
     working_dir: AbsolutePath | None = None
     env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
+    workspace: WorkspaceMount | None = None
+    secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
+    security: Security | None = None
+    runtime: RuntimeName | None = None
+    app_armor_profile: ProfileName | None = None
+    se_linux_options: SELinuxOptions | None = None
     resources: Annotated[Resources, LIVE] = Resources()
     startup: Annotated[OneSuccessProbe | None, LIVE] = None
     readiness: Annotated[Probe | None, LIVE] = None
@@ -143,6 +174,7 @@ class SandboxSpec(Model):
 
     template: Template | None = None
     template_ref: TemplateRef | None = None
+    workspace: WorkspaceSource | None = None
     resources: Resources = Resources()
     pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
     run_state: Literal["Running", "Suspended", "Paused"] = "Running"

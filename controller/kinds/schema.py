@@ -30,14 +30,16 @@ _REF = "#/definitions/{model}"
 def takes_effect(kind: str, path: Path) -> Effect:
     """How a new value at that path (below `spec`) reaches a sandbox that runs.
 
-    What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template
-    recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
+    What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template, or a
+    profile, recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
     """
+    if kind == "SecurityProfile":
+        return "live" if path[:1] == ("defaultLimits",) else "at next start"
     if kind == "SandboxTemplate":
         return "live" if _is_live(path) else "at next start"
     if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
         return "live"
-    return "recreate" if path[:1] in (("template",), ("templateRef",)) else "live"
+    return "recreate" if path[:1] in (("template",), ("templateRef",), ("workspace",)) else "live"
 
 
 def _is_live(path: Path) -> bool:

@@ -1,44 +1,78 @@
-"""SecurityProfile: what a security level allows a sandbox. The profiles are built in, and read off the levels."""
+"""SecurityProfile: what a security level allows a sandbox. Some are built in; an operator's own derive from those.
 
-from typing import Annotated
+A changed profile recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
+"""
 
-from pydantic import Field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from controller.kinds.base import Flag, Model, Text, Whole
+from pydantic import Field, ValidationError
+
+from controller.kinds.base import Flag, Model, Name, Text, Whole
+from controller.kinds.host import HostCondition
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Column, Kind
+from controller.kinds.quantity import BytesQuantity, CpuQuantity
+from controller.kinds.registry import Column, Kind, Reference
+from controller.kinds.sandbox import CPU_MIN_MILLICORES, MEMORY_MIN_BYTES, HostName, TmpfsMount
+from controller.kinds.security import Capability, Narrowing, NetworkMode, NetworkReach, SeccompName
+
+BUILT_IN_NAMES = ("full-isolation", "development", "build", "production")
 
 
 class ProfileLimits(Model):
-    """Limits of a sandbox that asks for none itself."""
+    """CPU, memory and processes of one sandbox."""
 
-    cpu: Annotated[Text, Field(description="processor time")]
-    memory: Annotated[Text, Field(description="memory, with what is written to tmpfs; there is never any swap")]
-    pids: Annotated[Whole, Field(description="processes and threads")]
-
-
-class ProfileMost(Model):
-    """The highest limits that may be asked for; what is left out is bounded by the host and the quotas alone."""
-
-    cpu: Annotated[Text | None, Field(description="processor time")] = None
-    memory: Annotated[Text | None, Field(description="memory")] = None
-    pids: Annotated[Whole | None, Field(description="processes and threads")] = None
+    cpu: Annotated[CpuQuantity | None, Field(ge=CPU_MIN_MILLICORES, le=1_024_000)] = None
+    memory: Annotated[BytesQuantity | None, Field(ge=MEMORY_MIN_BYTES, le=1 << 46)] = None
+    pids: Annotated[Whole | None, Field(ge=1, le=1 << 22)] = None
 
 
-class ProfileTmpfs(Model):
-    """A folder in memory."""
+class ProfileTmpfs(TmpfsMount):
+    """A folder in memory that every sandbox of the profile has."""
 
-    mount_path: Annotated[Text, Field(description="where it appears in the sandbox")]
-    size: Annotated[Text, Field(description="how much it holds")]
-    noexec: Annotated[Flag, Field(description="whether nothing in it can be executed")]
+    noexec: Flag = True
 
 
-class ProfileNetwork(Model):
-    """What it can reach."""
+class ProfileNetwork(NetworkReach):
+    """What a sandbox of the profile can reach; with `allowedHosts`, those names, unasked, and no others."""
 
-    mode: Annotated[
-        Text, Field(description="none: only itself; sealed: listed names, by its own proxy; public: the Internet")
-    ]
+    allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=1024)] = None
+
+
+class SecurityProfileSpec(Narrowing):
+    """What a sandbox with this `securityLevel` may do. It may tighten all of `base`, and loosen what policy grants.
+
+    What is left out is as in `base`. A spec or a template may narrow its profile further, and never widen it.
+    """
+
+    base: Name
+    network: ProfileNetwork | None = None
+    default_user: Annotated[
+        Text | None,
+        Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$", description="uid:gid, or empty for the image's own"),
+    ] = None
+    lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
+    tmpfs: Annotated[tuple[ProfileTmpfs, ...] | None, Field(max_length=32)] = None
+    default_limits: ProfileLimits | None = None
+    max_limits: ProfileLimits | None = None
+
+
+class ProfileGrants(Model):
+    """What the operator lets profiles have beyond their base: a setting, and never part of an object."""
+
+    capabilities: Annotated[tuple[Capability, ...], Field(max_length=64)] = ()
+    seccomp_profile: SeccompName = "minimal"
+    network: NetworkMode = "none"
+    lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
+    writable_root: Flag = False
+    new_privileges: Flag = False
+    limits: ProfileLimits = ProfileLimits()
+
+
+class EffectiveNetwork(NetworkReach):
+    """What it can reach, and what the operator says of that."""
+
     allowed_hosts: Annotated[
         tuple[Text, ...] | None,
         Field(description="the names that it reaches unasked, and the only ones; left out: those that its spec lists"),
@@ -52,33 +86,77 @@ class ProfileNetwork(Model):
     ] = None
 
 
-class SecurityProfileSpec(Model):
-    """What a sandbox with this `securityLevel` is made with. A spec may narrow it, never widen it."""
+class Effective(Model):
+    """All that a sandbox of this profile is made with."""
 
     capabilities: Annotated[tuple[Text, ...], Field(description="those it has; all others are dropped")]
     no_new_privileges: Annotated[Flag, Field(description="whether setuid programs give it nothing")]
     read_only_root_filesystem: Annotated[Flag, Field(description="whether it can write in tmpfs folders only")]
     default_user: Annotated[Text, Field(description="uid:gid of a sandbox that names no user; empty: the image's")]
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID", description="the lowest uid and gid to be named")]
-    network: ProfileNetwork
-    seccomp: Annotated[Text, Field(description="the list of system calls that it may make (images/seccomp)")]
+    network: EffectiveNetwork
+    seccomp_profile: Annotated[Text, Field(description="the list of system calls it may make (images/seccomp)")]
     security_options: Annotated[tuple[Text, ...], Field(description="what the engine is told, word for word")]
-    sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")] = ()
-    tmpfs: tuple[ProfileTmpfs, ...]
+    sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")]
+    tmpfs: Annotated[tuple[ProfileTmpfs, ...], Field(description="its folders in memory")]
     shm_size: Annotated[Text, Field(description="shared memory (/dev/shm); it counts as memory")]
     open_files: Annotated[Whole, Field(description="files that a process may have open")]
     oom_score_adjust: Annotated[Whole, Field(description="above 0: killed before the host's own when memory ends")]
-    default_limits: ProfileLimits
-    max_limits: Annotated[ProfileMost, Field(description="the highest it may ask for")] = ProfileMost()
+    default_limits: Annotated[ProfileLimits, Field(description="limits of a sandbox that asks for none itself")]
+    max_limits: Annotated[ProfileLimits, Field(description="the highest it may ask for; the host bounds the others")]
+
+
+class ProfileCondition(HostCondition):
+    """Accepted: whether sandboxes may have this profile, by its spec, its base and the operator's grants."""
+
+    observed_generation: Annotated[Whole | None, Field(description="the generation it was found for")] = None
+    last_transition_time: Annotated[Text | None, Field(description="when its status changed last")] = None
+
+
+class SecurityProfileStatus(Model):
+    """What the profile comes to; `effective` is there while it is accepted."""
+
+    observed_generation: Annotated[Whole | None, Field(description="the generation that this is the status of")] = None
+    conditions: tuple[ProfileCondition, ...] = ()
+    effective: Effective | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProfile:
+    """A stored profile with its spec; None: this version can't read it."""
+
+    obj: StoredObject
+    spec: SecurityProfileSpec | None
+
+
+def stored_profile(obj: StoredObject) -> StoredProfile:
+    """The object with its spec parsed."""
+    try:
+        return StoredProfile(obj, SecurityProfileSpec.model_validate(obj.spec))
+    except ValidationError:
+        return StoredProfile(obj, None)
+
+
+def _effective(obj: StoredObject) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = obj.status.get("effective", {})
+    return found
 
 
 def _capabilities(obj: StoredObject, _now: float) -> str:
-    return ",".join(obj.spec["capabilities"]) or "none"
+    return ",".join(_effective(obj).get("capabilities", ())) or ("none" if _effective(obj) else "-")
 
 
 def _limits(obj: StoredObject, _now: float) -> str:
-    limits = obj.spec["defaultLimits"]
-    return ",".join(f"{name}={limits[name]}" for name in ("cpu", "memory", "pids"))
+    limits = _effective(obj).get("defaultLimits", {})
+    return ",".join(f"{name}={limits[name]}" for name in ("cpu", "memory", "pids") if name in limits) or "-"
+
+
+def _accepted(obj: StoredObject, _now: float) -> str:
+    return next((str(each["status"]) for each in obj.status.get("conditions", ())), "Unknown")
+
+
+def _user(obj: StoredObject, _now: float) -> str:
+    return str(_effective(obj).get("defaultUser", "-")) or "(image)"
 
 
 KIND = Kind(
@@ -87,14 +165,20 @@ KIND = Kind(
     short=("sp",),
     namespaced=False,
     spec=SecurityProfileSpec,
-    read_only="the profiles are built in, and this version takes none of an operator's own; "
-    "name one of `paddock get securityprofiles` in a template's securityLevel",
+    status=SecurityProfileStatus,
+    built_in=BUILT_IN_NAMES,
+    referenced_by=(
+        Reference("Sandbox", ("template", "securityLevel")),
+        Reference("SandboxTemplate", ("securityLevel",)),
+    ),
     columns=(
+        Column("BASE", lambda obj, _now: str(obj.spec.get("base", "-"))),
+        Column("ACCEPTED", _accepted),
         Column("CAPABILITIES", _capabilities),
-        Column("NETWORK", lambda obj, _now: str(obj.spec["network"]["mode"])),
-        Column("SECCOMP", lambda obj, _now: str(obj.spec["seccomp"])),
-        Column("READ-ONLY ROOT", lambda obj, _now: str(obj.spec["readOnlyRootFilesystem"]).lower()),
-        Column("DEFAULT USER", lambda obj, _now: str(obj.spec["defaultUser"]) or "(image)"),
+        Column("NETWORK", lambda obj, _now: str(_effective(obj).get("network", {}).get("mode", "-"))),
+        Column("SECCOMP", lambda obj, _now: str(_effective(obj).get("seccompProfile", "-"))),
+        Column("READ-ONLY ROOT", lambda obj, _now: str(_effective(obj).get("readOnlyRootFilesystem", "-")).lower()),
+        Column("DEFAULT USER", _user),
         Column("DEFAULT LIMITS", _limits),
     ),
 )

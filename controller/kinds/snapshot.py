@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from controller.kinds.action import Action
 from controller.kinds.activity import Activity
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, Observation, State
@@ -16,6 +17,8 @@ from controller.kinds.probe import Probed
 from controller.kinds.quota import StoredQuota
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.securityprofile import StoredProfile
+from controller.kinds.usage import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class SweepRules:
 
 _NONE: Mapping[str, Instance] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
+_NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
 _NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 
 
@@ -82,7 +86,9 @@ class Snapshot:
     last pass that was stored. `instance_id` is the store's: only containers that bear it are in `observed`. `probes` is
     what the probes of a run came to, for objects that are probed.
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
-    `pressure` is of what the machine is short.
+    `profiles` are the operator's own security profiles.
+    `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
+    as it was measured. `guarded` is what the canary found.
     """
 
     now: float
@@ -98,6 +104,9 @@ class Snapshot:
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
+    guarded: Guarded = UNWATCHED
+    profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
+    layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self) -> list[Container]:
         """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.

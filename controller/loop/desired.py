@@ -11,6 +11,7 @@ from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool, Sandbox
 from controller.loop.garbage import Garbage
+from controller.loop.profiles import Profiles
 from controller.loop.quotas import Quotas
 from controller.ports import Change, ChangesGone, Store
 
@@ -27,6 +28,7 @@ class Desired:
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
         self.quotas = Quotas()
+        self.profiles = Profiles()
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -46,6 +48,7 @@ class Desired:
         # Templates first, and their revision: what changes in between is read again as a change.
         templates, revision = self._store.list("SandboxTemplate")
         self.quotas.relist(self._store)
+        self.profiles.relist(self._store)
         pools, _ = self._store.list("SandboxPool")
         objects, _ = self._store.list("Sandbox")
         self._garbage.relist()
@@ -67,6 +70,7 @@ class Desired:
 
     def _take_in(self, changes: Sequence[Change]) -> None:
         self.quotas.take_in(changes)
+        self.profiles.take_in(changes)
         self._garbage.take_in(changes)
         touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
         self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)

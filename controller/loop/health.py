@@ -9,13 +9,13 @@ from controller.kinds.plan import Writes
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Layer, Sampled
-from controller.policy.health import CLEAR, NEAR, WELL, Crossing, Health, judge
+from controller.policy.health import WELL, Crossing, Health, judge, thresholds
 from controller.ports import Clock, Store, StoreError
 
 _log = structlog.get_logger("paddock.health")
 HEALTH_SECONDS = 15.0
-_WORDS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk"}
-_NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk"}
+_WORDS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk", "layer": "disk"}
+_NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk", "layer": "Disk"}
 
 
 class HealthWatch:
@@ -69,8 +69,8 @@ class HealthWatch:
                 run = (sample.container.id, sample.container.started_at)
                 written, instance = layers.get(sample.container.id), snapshot.instances.get(uid)
                 most = instance.reserves.disk_bytes if instance else 0  # counted, not enforced: it may be exceeded
-                shares = {**shares_of(sample), "disk": _share(written.used_bytes, most) if written else None}
-                limits = {**_limits(sample), "disk": f"its limit of {format_bytes(most)}"}
+                shares = {**shares_of(sample), "layer": _share(written.used_bytes, most) if written else None}
+                limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
 
@@ -100,8 +100,9 @@ def _limits(sample: Sampled) -> Mapping[str, str]:
 
 def _event(ref: ObjectRef, crossed: Crossing, limits: Mapping[str, str], now: float) -> Event:
     word, of = _WORDS[crossed.resource], limits.get(crossed.resource, "its limit")
+    near, clear = thresholds(crossed.resource)
     if crossed.near:
-        message = f"{word}: over {NEAR:.0%} of {of} is in use"
+        message = f"{word}: over {near:.0%} of {of} is in use"
         return Event(ref, "Warning", f"{_NAMES[crossed.resource]}NearLimit", message, at=now)
-    message = f"{word}: less than {CLEAR:.0%} of {of} is in use again"
+    message = f"{word}: less than {clear:.0%} of {of} is in use again"
     return Event(ref, "Normal", f"{_NAMES[crossed.resource]}BelowLimit", message, at=now)

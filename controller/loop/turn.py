@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import structlog
 
+from controller.kinds.canary import UNWATCHED
 from controller.kinds.instance import Instance
 from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
+from controller.loop.canary import CanaryWatch
 from controller.loop.desired import Desired
 from controller.loop.figures import Figures
 from controller.loop.garbage import Garbage
@@ -21,6 +24,7 @@ from controller.loop.sampling import sample
 from controller.loop.workers import Workers
 from controller.plan.host import Memo, plan
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
@@ -45,23 +49,28 @@ class Turn:
         usage: UsageReader | None = None,
         leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
+        canary: CanaryWatch | None = None,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
         `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything.
+        the host is never short of anything; without `canary` nobody tries whether the guard holds. `layers` is what
+        boxes were measured to have written to disk.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._usage = activity or ActivityLog(clock), usage
-        self._pressure = pressure or PressureWatch(None, clock)
+        self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
+        self._layers = layers
         self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
         self._figures = Figures(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
+        self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
@@ -78,6 +87,8 @@ class Turn:
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
+        if self._canary:
+            self._canary.heed(decided.deferrals)
         self._activity.turned()
         return decided
 
@@ -104,6 +115,8 @@ class Turn:
         if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
+        if not observed.facts.cpus and not observed.blind:
+            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
@@ -114,10 +127,13 @@ class Turn:
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
+            profiles=self._desired.profiles.now,
             probes=self._prober.view(),
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.look(observed.facts.root_dir),
+            guarded=self._canary.see(observed) if self._canary else UNWATCHED,
+            layers=self._layers(),
         )
 
     def _wanted(self) -> Mapping[str, Sandbox]:
@@ -128,9 +144,9 @@ class Turn:
         return wanted
 
     def _fitting_policy(self, snapshot: Snapshot) -> Policy:
-        cpus = snapshot.observed.facts.cpus
-        if cpus and cpus != self._policy.host_cpus:
-            self._policy = replace(self._policy, host_cpus=cpus)
+        key = (snapshot.observed.facts, snapshot.profiles)
+        if self._fitted != key:
+            self._fitted, self._policy = key, as_seen(self._policy, snapshot)
         return self._policy
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:

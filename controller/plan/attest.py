@@ -63,7 +63,7 @@ def verdict(case: Case) -> Verdict:
         return Verdict("Unknown", "NotAttested", words)
     # A network attached by hand is taken off in this same turn.
     attached = container.networks == (rendered.config.network_mode,)
-    compared = facts(rendered.config, inside, networks=attached)
+    compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
     words = differing(compared)
     if not words:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)

@@ -22,7 +22,8 @@ class Case:
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
     observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
-    lacks critically. `around` is its network.
+    lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
+    have written to disk (0: not measured).
     """
 
     now: float
@@ -41,6 +42,7 @@ class Case:
     activity: Activity | None = None
     short_of: tuple[str, ...] = ()
     around: Surroundings = NOTHING
+    written_bytes: int = 0
 
     @property
     def deleting(self) -> bool:

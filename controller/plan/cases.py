@@ -44,8 +44,14 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         ends=snapshot.observed.ends,
         activity=snapshot.activity.get(uid),
         short_of=snapshot.pressure.critical,
+        written_bytes=_written(snapshot, ranked),
         around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
     )
+
+
+def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
+    measured = snapshot.layers.get(ranked[0].id) if ranked else None
+    return measured.used_bytes if measured else 0
 
 
 def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:

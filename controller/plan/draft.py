@@ -31,6 +31,7 @@ class Memo:
     members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
     settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
     quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
+    profiles: tuple[object, ...] = ()  # the same of the security profiles
     orphans: Sightings = field(default_factory=Sightings)
     timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so

@@ -52,7 +52,7 @@ def needs_new_container(case: Case, container: Container, rendered: Rendered) ->
 
 def _field(name: str) -> str:
     """Where a part of what makes a container stands in the spec."""
-    return "spec.resources.limits.gpus" if name == "gpus" else f"spec.template.{name}"
+    return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{name}"
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:

@@ -18,6 +18,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.mount import BindMounts
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.outcome import Ok
 from controller.kinds.snapshot import Result
@@ -36,6 +37,7 @@ REASONS: dict[type[Action], str] = {
     RemoveContainer: "Removed",
     EnsureNetwork: "NetworkMade",
     RemoveNetwork: "NetworkRemoved",
+    BindMounts: "Bound",
 }
 
 
@@ -46,5 +48,6 @@ def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
             continue  # nothing was changed
         if isinstance(outcome, Ok):
             yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({action.why})", now)
+            yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
         else:
             yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)

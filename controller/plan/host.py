@@ -16,7 +16,18 @@ from controller.kinds.meta import Event
 from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
-from controller.plan import bridge, egress, preload, pressure, probes, refill, room_for_others, stray_networks, warm
+from controller.plan import (
+    bridge,
+    disk,
+    egress,
+    preload,
+    pressure,
+    probes,
+    refill,
+    room_for_others,
+    stray_networks,
+    warm,
+)
 from controller.plan import pool as pools
 from controller.plan.altered import altered
 from controller.plan.audited import starts as audited_starts
@@ -34,6 +45,7 @@ from controller.plan.pool_figures import ready_ones, retirements
 from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
 from controller.plan.quota import statuses as quota_statuses
 from controller.plan.sandbox import decide
+from controller.plan.securityprofile import tell as tell_profiles
 from controller.plan.status import status
 from controller.policy.levels import Policy
 
@@ -55,6 +67,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
+    tell_profiles(draft, snapshot, policy, memo)
     for each in room_for_others.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
@@ -122,7 +135,9 @@ def _unsettled(
     containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     observed = snapshot.observed
-    blind = (observed.blind, observed.lost, snapshot.pressure.critical, observed.unguarded, observed.networks)
+    unguarded = observed.unguarded or snapshot.guarded.words
+    blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
+    overfull = disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -140,6 +155,7 @@ def _unsettled(
             and known[5] is used
             and known[6] is beside
             and uid not in results
+            and uid not in overfull
         ):
             timer = timers.get(uid)
             if timer is None:

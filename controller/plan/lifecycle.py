@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.kinds.activity import Run
-from controller.plan import deadline, eviction, idle
+from controller.plan import deadline, disk, eviction, idle
 from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.deaths import was_asked_to_stop
@@ -21,6 +21,11 @@ def timed(case: Case, decide: Callable[[Case], Decision]) -> Decision:
     if deadline.expired(case):
         made = deadline.timed(case, decide(case))
         return made if was_expired else made.telling(case.event(deadline.REASON, _EXPIRED, warning=True))
+    was_overfull = disk.exceeded(case)
+    case = replace(case, memory=disk.notice(case))
+    if disk.exceeded(case):
+        made = deadline.timed(case, decide(case))
+        return made if was_overfull else made.telling(case.event(disk.REASON, disk.told(case), warning=True))
     found = idle.look(case)
     case = altered(case, memory=found.memory)
     if found.due:

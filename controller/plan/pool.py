@@ -72,7 +72,7 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
 
 
 def without_used(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with those members on their way out whose container bears another name: a claim gave it that one.
+    """The snapshot with those members on their way out whose container has what only a claim gives: a name, a folder.
 
     A store that was put back from a backup does not know of the claim, and must never hand the box out again.
     """
@@ -87,8 +87,8 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 
 
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
-    """Whether one of these is the member's, under a name that the member does not have."""
-    return any(each.id == member.memory.container and each.name != member.name for each in containers)
+    """Whether one of these is the member's, under a name that the member does not have, or with something bound."""
+    return any(each.id == member.memory.container and (each.name != member.name or each.bound) for each in containers)
 
 
 def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:

@@ -27,6 +27,7 @@ from controller.kinds.action import (
 )
 from controller.kinds.container import Limits
 from controller.kinds.meta import ObjectRef
+from controller.kinds.mount import BindMounts, Bound, Mount
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
@@ -198,7 +199,13 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case UpdateLimits():
             by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
             return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
+        case BindMounts():
+            return replace(container, bound=(*container.bound, *_bound(action.mounts)))
     return container
+
+
+def _bound(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
+    return tuple(Bound(each.path, str(each), "imagined", each.read_only) for each in mounts)
 
 
 def _in_force(asked: Limits, before: Limits | None) -> Limits:
@@ -222,4 +229,5 @@ def _created(action: CreateContainer, id_: str, now: float) -> Container:
         limits=action.config.limits,
         networks=(action.config.network_mode,),
         created_at=now,
+        bound=_bound(action.config.mounts),
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controller.plan import deadline, idle
+from controller.plan import deadline, disk, idle
 from controller.plan.case import Case
 from controller.plan.deaths import was_asked_to_stop
 from controller.plan.stopping import ALIVE
@@ -32,6 +32,8 @@ def rest(case: Case) -> Rest | None:
     if deadline.expired(case):
         words = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(deadline.REASON, words, "Stopping", deadline.REASON, finished=True)
+    if disk.exceeded(case):
+        return Rest(disk.REASON, disk.told(case), "Stopping", "Evicted", finished=True)
     if idle.asleep(case):
         reason, words = idle.told(case)
         return Rest(reason, f"{words}; the next `paddock exec` starts it", end=reason)

@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, probes
+from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, mounts, probes
 from controller.plan.altered import altered
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
@@ -167,7 +167,9 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     failure = memory.failure
     if failure and failure.reason == "ImageMissing" and held(failure, case.obj.generation, case.deleting):
         actions.append(PullImage(rendered.config.image, "not on this host"))
-    actions.append(CreateContainer(uid, rendered.config, labels, why, memory.image_id if same and same_image else ""))
+    image_id = memory.image_id if same and same_image else ""
+    actions += mounts.before_start(case, rendered, image_id or rendered.config.image, why)
+    actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
     actions.append(StartContainer(uid, name, why))
     if not (same and same_image):
         memory = replace(memory, image_id="")
@@ -182,7 +184,7 @@ def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
         until = case.now + _REMOVING_LOOK_SECONDS
         return Decision(case.memory, "Removing", "the engine is removing its container", until=until)
     resting = rest(case)
-    why = drift.needs_new_container(case, container, rendered)
+    why = drift.needs_new_container(case, container, rendered) or mounts.changed(case, container, rendered)
     if why and (resting is None or resting.half):
         return _replace(case, container, rendered, why)
     if container.state is State.DEAD and resting is None:
@@ -214,6 +216,10 @@ def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
         why = f"name found {container.name}, wanted {wanted.name}"
         actions.append(RenameContainer(uid, wanted.name, container.id, container.name, why))
         fields.append("name")
+    binds = tuple(mounts.repair(case, container, rendered))
+    if binds:
+        actions += binds
+        fields.append("mounts")
     resize, until, differing = _resize(case, container, rendered)
     memory = case.memory if differing else altered(case.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
@@ -306,7 +312,8 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:
-        actions: list[Action] = [StartContainer(case.obj.uid, container.name, why, container.id)]
+        actions: list[Action] = [*mounts.before_start(case, rendered, container.image_id, why)]
+        actions.append(StartContainer(case.obj.uid, container.name, why, container.id))
         if case.spec is not None and case.spec.run_state == "Paused":
             actions.append(PauseContainer(case.obj.uid, container.name, container.id, "runState is Paused"))
         made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))

@@ -10,15 +10,11 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import attest, bridge, byhand, claim, drift, egress, idle, probes
+from controller.plan import attest, bridge, byhand, claim, disk, drift, egress, idle, mounts, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
 _LAST_SIGNAL = 64
-_DISK_RESERVED = (
-    "its disk is counted in the quotas, but this version sets no bound to what it writes; what it can write to is in "
-    "memory, and bounded by that"
-)
 
 
 def status(case: Case, decision: Decision) -> dict[str, Any]:
@@ -102,7 +98,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _scheduled(decision)
     yield _provisioned(case, decision)
     yield _resized(case, decision)
-    yield _disk(case)
+    yield disk.condition(case)
     yield bridge.ready(case) or egress.ready(case)
     yield attest.condition(case)
     yield _outdated(case)
@@ -127,12 +123,18 @@ def _ready(case: Case, decision: Decision) -> Condition:
         return Condition("Ready", "Unknown", decision.reason, decision.message)
     asked = case.spec.run_state if case.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
-    pending, words = probes.unready(case, decision.memory) if up else ("", "")
+    pending, words = _pending(case, decision) if up else ("", "")
     if pending:
         return Condition("Ready", "False", pending, words)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
+
+
+def _pending(case: Case, decision: Decision) -> tuple[str, str]:
+    """The reason and the words why a box that runs is not ready yet."""
+    unbound = mounts.unready(case)
+    return unbound if unbound[0] else probes.unready(case, decision.memory)
 
 
 def _interrupts(decision: Decision) -> bool:
@@ -174,12 +176,6 @@ def _resized(case: Case, decision: Decision) -> Condition:
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
-
-
-def _disk(case: Case) -> Condition:
-    if case.rendered is not None and case.rendered.config.limits.disk_bytes:
-        return Condition("DiskQuotaEnforced", "False", "ReservedOnly", _DISK_RESERVED)
-    return Condition("DiskQuotaEnforced", "Unknown", "NotAsked", "its limits say nothing of disk")
 
 
 def _outdated(case: Case) -> Condition:

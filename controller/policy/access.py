@@ -156,6 +156,8 @@ def _limits(grant: Grant, resources: Resources, template: Template | None, polic
         ("cpu", bounds.cpu, asked[0], format_cpu),
         ("memory", bounds.memory, asked[1], format_bytes),
         ("pids", bounds.pids, asked[2], str),
+        ("disk", bounds.disk, asked[3], format_bytes),
+        ("gpus", bounds.gpus, asked[4], str),
     ):
         if most is None or (value is not None and value <= most):
             continue
@@ -163,9 +165,7 @@ def _limits(grant: Grant, resources: Resources, template: Template | None, polic
         yield Refusal(f"spec.resources.limits.{name}", f"{what}: at most {shown(most)} for each sandbox")
 
 
-def _effective(
-    own: ResourceLimits, template: Template | None, level: Limits | None
-) -> tuple[int | None, int | None, int | None]:
+def _effective(own: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:
     shared = template.resources.limits if template else ResourceLimits()
 
     def first(*values: int | None) -> int | None:
@@ -175,6 +175,8 @@ def _effective(
         first(own.cpu, shared.cpu, level.cpu_millicores if level else None),
         first(own.memory, shared.memory, level.memory_bytes if level else None),
         first(own.pids, shared.pids, level.pids if level else None),
+        first(own.disk, shared.disk, level.disk_bytes if level else None),
+        first(own.gpus, shared.gpus, level.gpus if level else None),
     )
 
 

@@ -5,11 +5,14 @@ judged here: they are changed in place, and put back by the planner when somebod
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from controller.kinds.container import ContainerConfig, Tmpfs
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.mount import Bound
 from controller.kinds.quantity import format_bytes
+from controller.policy import mounted
+from controller.policy.confinement import label_wanted
+from controller.policy.facts import Fact as Fact
 from controller.policy.levels import LOWEST_FREE_ID
 
 # In the order of the kernel's numbers (capabilities(7)).
@@ -28,24 +31,19 @@ _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 _HIDING = ("runsc", "kata")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One thing that was compared, in the words of a spec."""
-
-    name: str
-    found: str
-    wanted: str
-    holds: bool
-
-
 def hides(runtime: str) -> bool:
     """Whether the host's /proc tells nothing of a box of that runtime."""
     return any(each in runtime for each in _HIDING)
 
 
-def facts(config: ContainerConfig, inside: Inside, *, networks: bool = True) -> tuple[Fact, ...]:
-    """All that is compared. Without `networks` nothing is said of them: somebody is just changing them."""
-    return tuple(_facts(config, inside, networks))
+def facts(
+    config: ContainerConfig, inside: Inside, *, networks: bool = True, bound: Iterable[Bound] = ()
+) -> tuple[Fact, ...]:
+    """All that is compared. Without `networks` nothing is said of them: somebody is just changing them.
+
+    `bound` is what this host bound into the box.
+    """
+    return (*_facts(config, inside, networks), *mounted.facts(config, inside, bound))
 
 
 def differing(compared: Iterable[Fact]) -> str:
@@ -65,6 +63,10 @@ def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[
     modes = {0: "none", 1: "strict", SECCOMP_FILTER: "filter"}
     filtered = modes.get(inside.seccomp, str(inside.seccomp))
     yield Fact("seccomp", filtered, "filter", inside.seccomp == SECCOMP_FILTER)
+    labels = label_wanted(config)
+    if labels:
+        found_label = inside.label or "none"
+        yield Fact("mandatory access", found_label, " ".join(labels), all(each in found_label for each in labels))
     yield from _mounts(config, inside)
     shared = ", ".join(inside.shared) or "none"
     yield Fact("namespaces shared with the host", shared, "none", not inside.shared)
@@ -122,7 +124,7 @@ def _expected(mount: Mounted, config: ContainerConfig) -> bool:
     path = mount.path
     if path == "/" or _below(path, _KERNEL_SETTINGS):
         return True  # told apart
-    if path in {each.path for each in config.tmpfs} or path == _PROC:
+    if path in {*(each.path for each in config.tmpfs), *(each.path for each in config.slots)} or path == _PROC:
         return True
     masked = path.startswith(f"{_PROC}/") and mount.kind in ("tmpfs", "devtmpfs")
     return masked or _below(path, (_DEVICES,)) or (path in _ENGINES_FILES and not config.read_only_root)

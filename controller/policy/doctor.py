@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from controller.kinds.doctor import DoctorFacts, Finding, Grade, SocketFacts
-from controller.kinds.observed import HostFacts
 from controller.kinds.pressure import Supply
+from controller.policy.abilities import has_option
 from controller.policy.pressure import BANDS
 
 _NEEDED = ("cpu", "memory", "pids")
@@ -21,7 +21,17 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
     """Every finding, in the order in which to read them. What can't be known without the engine is left out."""
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
-        checks += [_cgroups, _swap, _storage, _disk_quota, _seccomp, _mandatory, _user_namespaces, _live_restore]
+        checks += [
+            _cgroups,
+            _swap,
+            _storage,
+            _disk_quota,
+            _seccomp,
+            _mandatory,
+            _runtimes,
+            _user_namespaces,
+            _live_restore,
+        ]
     checks += [_guard, _bridges] if facts.local else [_elsewhere]
     checks += [_clock, _memory, _room, _store, _engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
@@ -109,10 +119,13 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
     driver = engine.facts.storage_driver
     by_project = engine.file_system == "xfs" and not {"prjquota", "pquota"}.isdisjoint(engine.mount_options)
     if driver in ("btrfs", "zfs") or (driver == "overlay2" and by_project):
-        yield _ok("disk-quota", f"{driver} could limit a writable layer here (limits.disk is only reserved)")
+        yield _ok(
+            "disk-quota",
+            f"{driver} can hold a writable layer to limits.disk; the daemon tries it (DiskQuotaEnforceable)",
+        )
         return
     found = "the engine can't limit a container's writable layer"
-    meaning = "limits.disk is reserved against the quotas, but no sandbox is held to it"
+    meaning = "limits.disk is soft: what is written is measured, and a sandbox stopped beyond it; Required is refused"
     action = "put the engine's data on xfs, mounted with the option pquota"
     if not facts.local:
         found, action = "whether a writable layer can be limited is not to be seen from here", "run this on its host"
@@ -120,7 +133,7 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
 
 
 def _seccomp(facts: DoctorFacts) -> Findings:
-    if _option(facts.engine.facts, "seccomp"):
+    if has_option(facts.engine.facts, "seccomp"):
         yield _ok("seccomp", "the engine filters system calls")
         return
     meaning = "sandboxes can't have the filter that their level wants; they are stopped when that is seen"
@@ -128,7 +141,7 @@ def _seccomp(facts: DoctorFacts) -> Findings:
 
 
 def _mandatory(facts: DoctorFacts) -> Findings:
-    active = [each for each in ("apparmor", "selinux") if _option(facts.engine.facts, each)]
+    active = [each for each in ("apparmor", "selinux") if has_option(facts.engine.facts, each)]
     if active:
         yield _ok("mandatory-access", f"{' and '.join(active)} confine containers")
         return
@@ -137,12 +150,25 @@ def _mandatory(facts: DoctorFacts) -> Findings:
     yield _warning("mandatory-access", "neither AppArmor nor SELinux confine containers", meaning, action)
 
 
+def _runtimes(facts: DoctorFacts) -> Findings:
+    told, allowed = facts.engine.facts, facts.allowed_runtimes
+    missing = sorted(set(allowed) - set(told.runtimes))
+    found = f"{told.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    if not missing:
+        yield _ok("runtimes", found)
+        return
+    meaning = f"what asks for {', '.join(missing)} is refused: this engine lacks it"
+    yield _warning(
+        "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or take the setting back"
+    )
+
+
 def _user_namespaces(facts: DoctorFacts) -> Findings:
-    if _option(facts.engine.facts, "rootless"):
+    if has_option(facts.engine.facts, "rootless"):
         meaning = "limits may not reach the kernel, and sandboxes can't be looked at from outside"
         action = "use an engine that runs as root"
         yield _warning("user-namespaces", "the engine runs without root", meaning, action)
-    elif _option(facts.engine.facts, "userns"):
+    elif has_option(facts.engine.facts, "userns"):
         meaning = "ids in a sandbox are others on the host: attestation and shared folders were not tried with it"
         action = "leave `userns-remap` out of /etc/docker/daemon.json: sandboxes have ids of their own already"
         yield _warning("user-namespaces", "the engine maps users (userns-remap)", meaning, action)
@@ -277,8 +303,3 @@ def _permissions(check: str, socket: SocketFacts, meaning: str) -> Findings:
         open_ = socket.mode & _OTHERS
         action = f"`chmod o= {socket.path}`, and find out who opened it"
         yield _problem(check, found, meaning, action) if open_ else _ok(check, found)
-
-
-def _option(facts: HostFacts, name: str) -> bool:
-    """Whether the engine lists this ability, such as `name=seccomp,profile=default`."""
-    return any(each.split(",")[0] == f"name={name}" for each in facts.security_options)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 NEAR, CLEAR = 0.9, 0.8
+# What a box has written to disk is measured seldom, and more than its limit ends it: that is told earlier.
+LAYER_NEAR, LAYER_CLEAR = 0.8, 0.7
 # How many samples in a row have to be near. A processor may be busy for a while: that is what it is for.
-PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1})
+PATIENCE: Mapping[str, int] = MappingProxyType({"memory": 1, "cpu": 4, "pids": 1, "disk": 1, "layer": 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,19 @@ def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, t
     return Health(near, streaks), crossed
 
 
+def thresholds(resource: str) -> tuple[float, float]:
+    """From which share on it is near, and below which no longer."""
+    return (LAYER_NEAR, LAYER_CLEAR) if resource == "layer" else (NEAR, CLEAR)
+
+
 def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
     for name, patience in PATIENCE.items():
         share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
+        near, clear = thresholds(name)
         if share is None:
             yield name, (was, streak)
         elif was:
-            yield name, (share >= CLEAR, 0)
+            yield name, (share >= clear, 0)
         else:
-            streak = streak + 1 if share >= NEAR else 0
+            streak = streak + 1 if share >= near else 0
             yield name, (streak >= patience, 0 if streak >= patience else streak)

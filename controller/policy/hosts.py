@@ -9,9 +9,8 @@ from controller.policy.levels import Level, Policy
 _AT = "spec.network"
 
 
-def network_refused(network: NetworkSpec, level_name: str, policy: Policy) -> Iterator[Refusal]:
+def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -> Iterator[Refusal]:
     """Every reason why this can't be asked for at that level."""
-    level = policy.levels.get(level_name)
     if level is None:
         return
     yield from _hosts(network.allowed_hosts or (), level)

@@ -10,7 +10,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from controller.kinds.container import Limits, Tmpfs, stable_hash
+from controller.kinds.mount import HostRoot
+from controller.kinds.securityprofile import ProfileGrants
 from controller.policy import seccomp as profiles
+from controller.policy.abilities import NO_CONFINEMENTS, Abilities, Confinements
 from controller.policy.images import ANY_IMAGE, ImageRules
 
 _MIB = 1 << 20
@@ -22,7 +25,7 @@ _LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
 _UNBOUNDED = Limits(0, 0, 0)
 _FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the box
 # Without it the engine lets everybody in a box take the ports below 1024, and the capability would mean nothing.
-_PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
+PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
 _CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
 
 
@@ -34,6 +37,8 @@ class Level:
     may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
     `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
+    `host_folders` is how folders of the host may be bound.
     `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
     """
 
@@ -47,11 +52,14 @@ class Level:
     read_only_root: bool = True
     capabilities: tuple[str, ...] = ()
     seccomp: str = profiles.MINIMAL
-    sysctls: tuple[tuple[str, str], ...] = _PORTS
+    sysctls: tuple[tuple[str, str], ...] = PORTS
     limits: Limits = _LIMITS
     most: Limits = _UNBOUNDED
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
     home: str = "/workspace"
+    no_new_privileges: bool = True
+    base: str = ""
+    host_folders: Literal["read-only", "read-write"] = "read-only"
     audits_starts: bool = False
 
 
@@ -66,11 +74,12 @@ def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed
         read_only_root=False,
         capabilities=tuple(sorted(capabilities)),
         seccomp=profiles.STANDARD,
-        sysctls=() if "NET_BIND_SERVICE" in capabilities else _PORTS,
+        sysctls=() if "NET_BIND_SERVICE" in capabilities else PORTS,
         limits=_LARGER,
         most=Limits(0, 8 * _GIB, 0),
         tmpfs=(),
         home="",
+        host_folders="read-write",
     )
 
 
@@ -97,6 +106,10 @@ class Policy:
     `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
     `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
     is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `levels` are the built-in ones and the operator's profiles (policy/profiles.py adds those); `grants` is what
+    profiles may have beyond their base.
+    `host_roots` are where the folders of the host are that may be bound.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
     `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
     `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
@@ -108,6 +121,10 @@ class Policy:
     images: ImageRules = ANY_IMAGE
     network_range: str = "10.213.0.0/16"
     unguarded: str = ""
+    grants: ProfileGrants = field(default_factory=ProfileGrants)
+    host_roots: tuple[HostRoot, ...] = ()
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
     exec_max_seconds: float = 0.0
     local_network: bool = False
     packages_left_out: tuple[str, ...] = ()
@@ -115,6 +132,8 @@ class Policy:
     def version(self) -> str:
         """Moves when admission or a rendered config may come out differently."""
         known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
+        known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
         known.append(self.local_network)
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

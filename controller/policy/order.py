@@ -7,7 +7,7 @@ them, and a test holds the one against the other for all specs.
 from collections.abc import Iterator
 
 from controller.kinds.container import ContainerConfig, Limits
-from controller.policy.levels import LOWEST_FREE_ID
+from controller.policy.levels import LOWEST_FREE_ID, PORTS
 from controller.policy.seccomp import WIDTH
 
 
@@ -20,7 +20,7 @@ def wider(found: ContainerConfig, bound: ContainerConfig) -> tuple[str, ...]:
 
 
 def _wider(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
-    if found.network_mode not in (bound.network_mode, "none"):
+    if found.network_mode != bound.network_mode and _network(found) >= _network(bound):
         yield "network_mode"
     if bound.read_only_root and not found.read_only_root:
         yield "read_only_root"
@@ -32,7 +32,7 @@ def _wider(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
         yield "security_options"
     if _calls(found.seccomp) > _calls(bound.seccomp):
         yield "seccomp"
-    if not set(bound.sysctls) <= set(found.sysctls) or not set(found.sysctls) <= set(bound.sysctls):
+    if not set(bound.sysctls) <= set(found.sysctls) <= {*bound.sysctls, *PORTS}:
         yield "sysctls"
     if found.runtime != bound.runtime:
         yield "runtime"
@@ -48,8 +48,14 @@ def _resources(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
     for name in ("shm_bytes", "nofile", "log_max_bytes", "log_files"):
         if getattr(found, name) > getattr(bound, name):
             yield name
+    if _writes_to_the_host(found) and not _writes_to_the_host(bound):
+        yield "mounts"
     if found.oom_score_adjust < bound.oom_score_adjust:
         yield "oom_score_adjust"
+
+
+def _writes_to_the_host(config: ContainerConfig) -> bool:
+    return any(each.kind == "host" and not each.read_only for each in config.mounts)
 
 
 def _within(found: Limits, bound: Limits) -> bool:
@@ -62,6 +68,12 @@ def _reach(user: str) -> int:
     """0: ids that no user of the host has; 1: ids that one may have; 2: root, or whoever the image says."""
     ids = [int(each) if each.isdigit() else 0 for each in (user.partition(":")[0], user.partition(":")[2])]
     return 2 if min(ids) == 0 else int(min(ids) < LOWEST_FREE_ID)
+
+
+def _network(config: ContainerConfig) -> int:
+    """none; sealed; with the Internet; with the local network; any that is not of a sandbox's own."""
+    ways = ("none", "pdx", "pdp", "pdl")
+    return next((rank for rank, way in enumerate(ways) if config.network_mode.startswith(way)), len(ways))
 
 
 def _calls(seccomp: str) -> int:

@@ -1,24 +1,27 @@
 """What a Sandbox may ask for, and the container its spec stands for. Pure: (spec, policy) in, data out."""
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.kinds.base import live_fields
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
+from controller.kinds.disk import DiskAbility
 from controller.kinds.labels import container_name
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.sandbox import Resources, SandboxSpec, Template
-from controller.policy import bridge, egress, images
+from controller.policy import bridge, confinement, disk, egress, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.bridge import Open
 from controller.policy.egress import Sealed
 from controller.policy.exec_deadline import exec_deadline_refused
 from controller.policy.hosts import network_refused, reachable
 from controller.policy.levels import Level, Policy
+from controller.policy.narrow import level_of, widened
 
 NO_LIMITS = Limits(0, 0, 0)
+_NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
 _SHM_BYTES = 16 << 20
 # What execve(2) takes: of one string with its NUL, and of all of them with 8 bytes of pointer each (a quarter of the
 # usual 8 MiB of stack, less a page for what the engine adds). Beyond that a box would die at each start without a word.
@@ -34,7 +37,8 @@ class Rendered:
 
     `probes` are what the sandbox is asked while it runs. `report_only`: one that is found to be
     insecure inside is not stopped for it. `sealed` or `open` is the network it is put on (both None: it has none).
-    `audited`: each of its starts is in the audit log before it happens.
+    `audited`: each of its starts is in the audit log before it happens. `disk` is what this host's engine makes of a
+    size of the writable layer (None: not tried yet).
     """
 
     config: ContainerConfig
@@ -44,6 +48,7 @@ class Rendered:
     probes: ProbeSet = NO_PROBES
     report_only: bool = False
     sealed: Sealed | None = None
+    disk: DiskAbility | None = None
     open: Open | None = None
     audited: bool = False
 
@@ -59,25 +64,33 @@ def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[R
     """Every reason why this spec can't run with this template under this policy."""
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
-    network = network_refused(spec.network, template.security_level, policy)
-    return (*judge(template, spec.resources, "spec.template.", policy), *cores, *network)
+    level = level_of(template, policy)
+    network = network_refused(spec.network, level, policy)
+    bound = mounts.refused(spec, template, level, policy) if level else ()
+    return (*judge(template, spec.resources, "spec.template.", policy, spec), *cores, *network, *bound)
 
 
-def judge(template: Template, resources: Resources, at: str, policy: Policy) -> tuple[Refusal, ...]:
-    """Every reason to refuse a template that stands at the path `at`, used with these resources."""
-    level = policy.levels.get(template.security_level)
-    if level is None:
+def judge(
+    template: Template, resources: Resources, at: str, policy: Policy, spec: SandboxSpec | None = None
+) -> tuple[Refusal, ...]:
+    """Every reason to refuse a template that stands at the path `at`, used with these resources, and by that spec."""
+    named, level = policy.levels.get(template.security_level), level_of(template, policy)
+    if named is None or level is None:
         known = ", ".join(sorted(policy.levels))
         unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
         return (Refusal(f"{at}securityLevel", unknown),)
     found = [
         *_level(level, policy),
+        *widened(template, named),
         *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
+        *confinement.refused(template, policy),
         *_user(template, level),
         *_env(template),
         *_exec(template),
-        *_tmpfs(template, resources, level),
+        *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
+        *mounts.template_refused(template),
         *_most(template, resources, level),
+        *_disk(template, resources, level, policy),
         *exec_deadline_refused(template, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
@@ -136,7 +149,7 @@ def _exec(template: Template) -> Iterator[Refusal]:
         yield Refusal("env", "with the command it is more than the 2Mi the kernel takes; use a file")
 
 
-def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
+def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
     seen: set[str] = set()
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
@@ -147,14 +160,19 @@ def _tmpfs(template: Template, resources: Resources, level: Level) -> Iterator[R
         if path in seen:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")
         seen.add(path)
-    asked = sum(mount.size for mount in template.tmpfs) + _SHM_BYTES
+    asked = sum(mount.size for mount in template.tmpfs) + _SHM_BYTES + beside
     memory = effective_limits(resources, template, level.limits).memory_bytes
-    if template.tmpfs and asked > memory:
+    if (template.tmpfs or beside) and asked > memory:
         yield Refusal(
-            "tmpfs",
+            "tmpfs" if template.tmpfs else "workspace",
             f"{format_bytes(asked)} (with {format_bytes(_SHM_BYTES)} of shared memory) do not fit the memory limit of "
             f"{format_bytes(memory)}: what is written to a tmpfs counts as memory; shrink one or raise the other",
         )
+
+
+def _disk(template: Template, resources: Resources, level: Level, policy: Policy) -> Iterator[Refusal]:
+    if disk.required(resources, template):
+        yield from disk.refused(effective_limits(resources, template, level.limits), level, policy)
 
 
 def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
@@ -192,8 +210,11 @@ def render(
 
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
-    level = policy.levels[template.security_level]
+    level = level_of(template, policy)
+    if level is None:
+        raise KeyError(template.security_level)
     limits = effective_limits(spec.resources, template, level.limits)
+    places = mounts.slots(spec, template)
     config = ContainerConfig(
         image=template.image,
         name=container_name(name, uid),
@@ -203,11 +224,14 @@ def render(
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
         env=_environment(template, level),
-        tmpfs=_mounts(template, level),
+        tmpfs=_mounts(template, level, {each.path for each in places}),
+        slots=places,
+        mounts=mounts.mounts(spec, template),
         shm_bytes=_SHM_BYTES,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
         gpus=limits.gpus,
+        security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
     )
@@ -217,19 +241,25 @@ def render(
         config = egress.behind(config, way)
     if open_ is not None:
         config = bridge.behind(config, open_)
+    config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
+    # A place that the template has none of; and another source in it makes a new container, too (plan/mounts.py).
+    place = {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
+    if disk.required(spec.resources, template) and config.storage_bytes:
+        devices |= {"disk": config.storage_bytes}
     # A template of its own is part of the spec; one that is only named may change without a new generation.
-    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices}
+    own = {**(fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}), **devices, **place}
     return Rendered(
         config=config,
         config_hash=config.hash(),
         template_hash=stable_hash(own),
-        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices}.items()},
+        template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **devices, **place}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
         report_only=policy.report_only,
         sealed=way,
+        disk=disk.ability(policy),
         open=open_,
         audited=level.audits_starts,
     )
@@ -241,9 +271,9 @@ def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...
     return tuple(sorted({**({"HOME": level.home} if level.home else {}), **asked}.items()))
 
 
-def _mounts(template: Template, level: Level) -> tuple[Tmpfs, ...]:
-    """The level's folders, each replaced by the spec's own of the same path, and the spec's others."""
-    mounts = {each.path: each for each in level.tmpfs}
+def _mounts(template: Template, level: Level, places: Collection[str]) -> tuple[Tmpfs, ...]:
+    """The level's folders, each replaced by what the spec has at the same path, and the spec's others."""
+    mounts = {each.path: each for each in level.tmpfs if each.path not in places}
     for asked in template.tmpfs:
         standard = mounts.get(asked.mount_path)
         noexec = standard.noexec if standard else False

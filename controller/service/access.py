@@ -15,9 +15,11 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, refusals
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 from controller.service import errors
+from controller.service.profiles import Profiles
 
-Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
+Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
 Refused = list[tuple[Ask, str]]
 _REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)
@@ -99,11 +101,13 @@ def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
 def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
     """The same admission, and what the caller's own grants say of the spec."""
 
-    def admit_for_caller(kind: Kind, spec: Model, namespace: str, name: str) -> list[tuple[str, str]]:
-        found = list(admit(kind, spec, namespace, name))
+    def admit_for_caller(
+        kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles
+    ) -> list[tuple[str, str]]:
+        found = list(admit(kind, spec, namespace, name, profiles))
         asking = caller()
         if asking is not None:
-            beyond = refusals(asking, kind, spec, namespace, policy())
+            beyond = refusals(asking, kind, spec, namespace, with_profiles(policy(), profiles))
             if beyond:
                 fields = ", ".join(each.field for each in beyond)
                 _note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")

@@ -10,12 +10,13 @@ import structlog
 from pydantic import ValidationError
 
 from controller.kinds.base import Model
-from controller.kinds.document import Document, parse, repeated, without_nulls
+from controller.kinds.document import MOST_PROBLEMS, Document, parse, repeated, without_nulls
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
 from controller.kinds.owner import owner_uids
 from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
+from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.wording import faults
 from controller.ports import Clock, Meter, NullMeter, Store, Transaction, Wake
 from controller.service import errors
@@ -26,10 +27,11 @@ from controller.service.claims import Claims
 from controller.service.merge import merge
 from controller.service.normal import Normal, normalise, same
 from controller.service.owners import Owners, sent_references
+from controller.service.profiles import Profiles, profiles_in
 from controller.service.quota import Facts, Fitting
 
 # What policy says of a spec: (field path such as `spec.template.user`, message), for every reason to refuse it.
-Admit = Callable[[Kind, Model, str, str], Iterable[tuple[str, str]]]
+Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 Result = Literal["created", "configured", "unchanged", "pruned"]
 
 _log = structlog.get_logger("paddock.apply")
@@ -137,6 +139,8 @@ class Apply:
         documents: list[Document] = []
         problems: list[Problem] = []
         for each in sources:
+            if len(problems) > MOST_PROBLEMS:
+                break  # the last one says that there is more
             found, wrong = parse(each.file, each.text, self._registry, namespace=namespace)
             documents += found
             problems += wrong
@@ -162,6 +166,7 @@ class Apply:
         for place, count in Counter(each.key[:2] for each in documents).items():
             if count >= _MANY:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
+        profiles = profiles_in(transaction, self._profiles(transaction, documents))
         for each in documents:
             current = transaction.get(*each.key)
             document, refused = as_set.membership(each, current)
@@ -169,7 +174,7 @@ class Apply:
             conflicts += refused
             if refused:
                 continue
-            wanted, wrong = self._wanted(document, current)
+            wanted, wrong = self._wanted(document, current, profiles)
             problems += wrong
             if wanted is not None and not wrong:
                 fitting.append((document, current))
@@ -205,17 +210,25 @@ class Apply:
             for field, message in fitting.refusals(each.obj):
                 yield document.problem(field_path(field), message)
 
-    def _wanted(self, document: Document, current: StoredObject | None) -> tuple[Normal | None, list[Problem]]:
+    def _profiles(self, transaction: Transaction, documents: Sequence[Document]) -> Iterator[StoredObject]:
+        """The security profiles among the documents: the others are admitted by them as they will be."""
+        for each in documents:
+            if each.kind.name == PROFILE.name:
+                with suppress(ValidationError):  # told when it is its turn
+                    wanted = normalise(each.kind, _merged_spec(each, transaction.get(*each.key)))
+                    yield StoredObject(PROFILE.name, "", each.name, uid="", spec=wanted.stored)
+
+    def _wanted(
+        self, document: Document, current: StoredObject | None, profiles: Profiles
+    ) -> tuple[Normal | None, list[Problem]]:
         """The merged spec, checked and admitted, or all that speaks against it."""
-        last = _section(current.last_applied, "spec") if current else {}
-        spec = merge(last, document.spec, current.spec if current else {})
         kind = document.kind
         try:
-            wanted = normalise(kind, spec)
+            wanted = normalise(kind, _merged_spec(document, current))
         except ValidationError as error:
             found = faults(kind.spec, error, ("spec",), document.text)
             return None, [document.problem(each.path, each.message) for each in found]
-        refusals = self._admit(kind, wanted.model, document.namespace, document.name)
+        refusals = self._admit(kind, wanted.model, document.namespace, document.name, profiles)
         return wanted, [document.problem(field_path(field), message) for field, message in refusals]
 
     def _applied(
@@ -269,6 +282,11 @@ def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str
     for name in names:
         found = found.get(name, {})
     return found  # type: ignore[no-any-return]
+
+
+def _merged_spec(document: Document, current: StoredObject | None) -> dict[str, Any]:
+    last = _section(current.last_applied, "spec") if current else {}
+    return merge(last, document.spec, current.spec if current else {})
 
 
 def _merged(document: Document, current: StoredObject, wanted: Normal, sent: Mapping[str, Any]) -> StoredObject:

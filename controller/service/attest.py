@@ -7,6 +7,7 @@ from controller.kinds.registry import Kind
 from controller.plan.attest import Verdict, verdict
 from controller.plan.cases import case_of
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Engine
 from controller.service import errors
 from controller.service.diff import LastSnapshot
@@ -49,6 +50,6 @@ class Attest:
             if trouble:
                 raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
         now, observed = self._clock.now(), self._engine.observe()
-        policy = replace(self._policy, host_cpus=observed.facts.cpus)
-        case = case_of(replace(last, now=now, observed=observed), sandbox, policy)
+        seen = replace(last, now=now, observed=observed)
+        case = case_of(seen, sandbox, as_seen(self._policy, seen))
         return Attested(obj, now, verdict(case))

@@ -20,8 +20,9 @@ from controller.service.trace import current_trace
 
 _WINDOW_SECONDS = 60.0
 _MOST_REFUSALS = 60  # of one caller in a window: whoever knocks all night must not fill the disk
-_MOST_CALLERS = 1000
+_MOST_UNKNOWN = 600  # of all who are not known together: they can have any number of addresses and processes
 _MOST_WORDS = 500
+_MOST_LETTERS = 253  # of a name: what is longer is no object's
 _PARTS = ("spec", "labels", "annotations", "owner_references")
 _log = structlog.get_logger("paddock.audit")
 
@@ -138,7 +139,7 @@ class Recorder:
 
     def __init__(self, audit: Audit, clock: Clock, meter: Meter | None = None) -> None:
         self._audit, self._clock, self._meter = audit, clock, meter or NullMeter()
-        self._window = 0.0
+        self._window, self._unknown = 0.0, 0
         self._refusals: dict[str, int] = {}
 
     def used(self, ask: Ask, detail: Mapping[str, Any]) -> None:
@@ -157,10 +158,10 @@ class Recorder:
         self._refuse(made)
 
     def _refuse(self, made: AuditEntry) -> None:
-        count = self._counted(made)
-        if count > _MOST_REFUSALS:
+        left = self._left(made)
+        if left < 0:
             return
-        if count == _MOST_REFUSALS:
+        if left == 0:
             more = {"more": "further refusals within this minute are not recorded"}
             made = replace(made, detail=_traced(more))
         try:
@@ -176,14 +177,21 @@ class Recorder:
             raise
         self._meter.count("paddock_audit_events_total", category=category)
 
-    def _counted(self, made: AuditEntry) -> int:
-        if not 0 <= made.at - self._window < _WINDOW_SECONDS or len(self._refusals) > _MOST_CALLERS:
-            self._window, self._refusals = made.at, {}
-        key = made.actor if made.actor != "unknown" else made.source
-        self._refusals[key] = self._refusals.get(key, 0) + 1
-        return self._refusals[key]
+    def _left(self, made: AuditEntry) -> int:
+        """How many more like this one are recorded in this minute; below 0: not even this one."""
+        if not 0 <= made.at - self._window < _WINDOW_SECONDS:
+            self._window, self._unknown, self._refusals = made.at, 0, {}
+        unknown = made.actor == "unknown"
+        key = made.source if unknown else made.actor
+        count = self._refusals.get(key, 0) + 1
+        if count > _MOST_REFUSALS or (unknown and self._unknown >= _MOST_UNKNOWN):
+            return -1
+        self._refusals[key] = count
+        self._unknown += unknown
+        left = _MOST_REFUSALS - count
+        return min(left, _MOST_UNKNOWN - self._unknown) if unknown else left
 
     def _of(self, ask: Ask, verb: str, outcome: Outcome, detail: Mapping[str, Any]) -> AuditEntry:
         place = EVERYWHERE if ask.namespace is None else ask.namespace
-        named = {"kind": ask.kind, "namespace": place, "name": ask.name}
+        named = {"kind": ask.kind, "namespace": place[:_MOST_LETTERS], "name": ask.name[:_MOST_LETTERS]}
         return entry(self._clock, verb, outcome=outcome, detail=detail, **named)

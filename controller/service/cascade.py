@@ -89,9 +89,11 @@ class Cascade:
     def _in_use(self, obj: StoredObject, going: Collection[str]) -> Iterable[str]:
         kind = self._registry.by_name(obj.kind)
         for reference in kind.referenced_by if kind else ():
+            # What belongs to the host is named from every namespace.
+            place = obj.namespace or None
             users = [
-                each.name
-                for each in self._transaction.list(reference.kind, obj.namespace)
+                each.name if place else f"{each.namespace}/{each.name}"
+                for each in self._transaction.list(reference.kind, place)
                 if reference.names(each) == obj.name and each.deleted_at is None and each.uid not in going
             ]
             if users:

@@ -20,9 +20,12 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan import pool as pools
 from controller.plan import quota, warm
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 from controller.policy.sandbox import effective_limits
 from controller.ports import Clock, Meter, Transaction
+from controller.service.profiles import profiles_in
 from controller.service.quota import Facts, has_room, pool_has_room
 
 _IN_ONE_GO = 32
@@ -81,7 +84,7 @@ class Claims:
     ) -> tuple[Instance, Limits] | None:
         """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
         facts = self._facts()
-        policy = replace(self._policy, host_cpus=facts.cpus)
+        policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
         if quota.is_behind(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):

@@ -24,11 +24,13 @@ from controller.plan.preview import foresee
 from controller.plan.quota import Movement as Movement  # for the doors
 from controller.plan.quota import movements
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.apply import Applied, Apply, Source
 from controller.service.applyset import NO_SET, ApplySet
 from controller.service.diff_pools import claimed, pools_as_asked
+from controller.service.diff_profiles import boxes_of, changed_profiles, pools_of, profile_of, profiles_as_asked
 
 _TRIES = 3
 _NEW_UID = "xxxxxxxx"  # what a container's name shows of the uid that an object does not have yet
@@ -121,9 +123,11 @@ class Diff:
         wanted = self._wanted(last, found)
         boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in wanted} | wanted
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
-        pools = {each.obj.uid: each for each in self._pools(last, found)}
+        asked = [each.after for each in found if each.after is not None]
+        pools = {**pools_of(last, changed_profiles(asked)), **{each.obj.uid: each for each in self._pools(last, found)}}
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        policy = replace(self._policy, host_cpus=last.observed.facts.cpus)
+        before = replace(before, profiles=profiles_as_asked(last, asked))
+        policy = as_seen(self._policy, before)
         created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
         world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
         wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}
@@ -142,7 +146,7 @@ class Diff:
         return list(pools_as_asked(last, [each.after for each in found if each.after is not None], stored))
 
     def _wanted(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
-        """The sandboxes that would be stored, and those whose template would be another, by uid."""
+        """The sandboxes that would be stored, and those whose template or profile would be another, by uid."""
         templates = {
             (each.after.namespace, each.after.name): each.after
             for each in found
@@ -156,7 +160,7 @@ class Diff:
         for uid, box in last.sandboxes.items():
             if uid not in boxes and _refers(box) in templates:
                 boxes[uid] = self._sandbox(box.obj, templates)
-        return boxes
+        return {**boxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
 
     def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
         try:
@@ -263,6 +267,8 @@ def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[s
     if found.kind.name == "SandboxTemplate":
         name = (found.after.namespace, found.after.name)
         mine = [each for uid, each in forecasts.items() if _refers(boxes[uid]) == name]
+    elif found.kind.name == "SecurityProfile":
+        mine = [each for uid, each in forecasts.items() if profile_of(boxes[uid]) == found.after.name]
     else:
         mine = [forecasts[found.after.uid]] if found.after.uid in forecasts else []
     changes = tuple(_effective(found, each, mine) for each in found.changes)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from controller import ports
 from controller.kinds.problem import Problem
+from controller.kinds.registry import Kind
 
 
 class ServiceError(Exception):
@@ -102,6 +103,12 @@ def invalid(problems: Sequence[Problem]) -> Invalid:
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
     lines = "\n".join(str(each) for each in problems)
     return Invalid(f"{count}; nothing was changed\n{lines}", causes=[cause(each) for each in problems])
+
+
+def check_built_in(kind: Kind, name: str) -> None:
+    """Raise Conflict for an object that belongs to Paddock."""
+    if words := kind.is_built_in(name):
+        raise Conflict(words, kind=kind.plural, name=name)
 
 
 @contextmanager

@@ -4,12 +4,15 @@ https://www.rfc-editor.org/rfc/rfc7386 (merge) and https://www.rfc-editor.org/rf
 pointers of RFC 6901).
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 MAX_OPERATIONS = 1000
+# Each `copy` can double the object: a few dozen of them would fill any memory.
+MAX_COPIED_BYTES = 3 << 20
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -53,12 +56,15 @@ def json_patch(target: Any, operations: Any) -> Any:
         raise BadPatch("a JSON patch is a list of operations, such as [{op: replace, path: /spec/..., value: ...}]")
     if len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"{len(operations)} operations; at most {MAX_OPERATIONS} are taken at a time")
-    made = deepcopy(target)
+    made, copied = deepcopy(target), 0
     for at, each in enumerate(operations):
         where = f"operation {at + 1}"
         if not isinstance(each, Mapping) or each.get("op") not in _OPERATIONS:
             raise BadPatch(f"{where}: `op` must be one of {', '.join(_OPERATIONS)}")
         try:
+            copied += _copied_bytes(made, each)
+            if copied > MAX_COPIED_BYTES:
+                raise BadPatch(f"the patch copies more than {MAX_COPIED_BYTES >> 20} MiB")
             made = _OPERATIONS[each["op"]](made, each)
         except BadPatch as error:
             raise BadPatch(f"{where} ({each['op']}): {error}") from error
@@ -154,6 +160,10 @@ def _move(target: Any, operation: Mapping[str, Any]) -> Any:
 
 def _copy(target: Any, operation: Mapping[str, Any]) -> Any:
     return _put(target, _pointer(operation), deepcopy(_get(target, _pointer(operation, "from"))), new=True)
+
+
+def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
+    return len(json.dumps(_get(target, _pointer(operation, "from")))) if operation["op"] == "copy" else 0
 
 
 def _test(target: Any, operation: Mapping[str, Any]) -> Any:

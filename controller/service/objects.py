@@ -53,7 +53,9 @@ class Objects:
         """The object, or NotFound."""
         with errors.store_in_words():
             source = self._sources.get(kind.name)
-            found = source.get(namespace, name) if source else self._store.get(kind.name, namespace, name)
+            found = source.get(namespace, name) if source else None
+            if found is None and not kind.read_only:
+                found = self._store.get(kind.name, namespace, name)
         if found is None:
             raise not_found(kind, namespace, name)
         return found
@@ -67,7 +69,12 @@ class Objects:
 
     def _all(self, kind: Kind, namespace: str | None, asked: FieldSelector) -> tuple[Sequence[StoredObject], int]:
         source = self._sources.get(kind.name)
-        return (source.list(namespace, asked), 0) if source else self._store.list(kind.name, namespace)
+        worked_out = source.list(namespace, asked) if source else ()
+        if kind.read_only:
+            return worked_out, 0
+        stored, revision = self._store.list(kind.name, namespace)
+        both = sorted((*worked_out, *stored), key=lambda each: each.name) if worked_out else stored
+        return both, revision
 
     def delete(
         self,
@@ -82,6 +89,7 @@ class Objects:
 
         `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
         """
+        errors.check_built_in(kind, name)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:

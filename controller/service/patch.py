@@ -23,6 +23,7 @@ from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
 from controller.service.owners import Owners
 from controller.service.patch_metadata import model_problems
+from controller.service.profiles import profiles_in
 from controller.service.quota import Facts, Fitting
 
 PatchType = Literal["merge", "json"]
@@ -61,11 +62,15 @@ class Patch:
         Raises NotFound, Conflict (a `test`, a resourceVersion or a uid that does not hold; an object that is being
         deleted), BadRequest for a patch that can't be read, Invalid with every reason, or ServiceUnavailable.
         """
+        errors.check_built_in(kind, name)
         with errors.store_in_words(), self._store.transaction() as transaction:
             current = transaction.get(kind.name, namespace, name)
             if current is None:
                 raise not_found(kind, namespace, name)
-            wanted = self._patched(transaction, kind, current, body, type_)
+            try:
+                wanted = self._patched(transaction, kind, current, body, type_)
+            except RecursionError as error:
+                raise errors.BadRequest("the patch is nested deeper than any object is") from error
             unfitting = list(Fitting(transaction, [wanted], self._facts()).refusals(wanted))
             if unfitting:
                 raise errors.invalid([Problem("", 0, 0, field, message) for field, message in unfitting])
@@ -91,7 +96,7 @@ class Patch:
         normal, wrong = _read(kind, current, spec)
         problems += wrong
         if normal is not None:
-            refusals = self._admit(kind, normal.model, current.namespace, current.name)
+            refusals = self._admit(kind, normal.model, current.namespace, current.name, profiles_in(transaction))
             problems += [Problem("", 0, 0, field, message) for field, message in refusals]
         if problems or normal is None:
             raise errors.invalid(problems)

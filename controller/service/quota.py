@@ -17,9 +17,10 @@ from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool
 from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_pools
-from controller.policy.levels import Policy
+from controller.policy.profiles import default_limits
 from controller.policy.sandbox import NO_LIMITS, effective_limits
 from controller.ports import Transaction
+from controller.service.profiles import profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
@@ -42,8 +43,8 @@ class Fitting:
         template = spec.template or self._template(obj.namespace, spec)
         if template is None:
             return
-        level = Policy().levels.get(template.security_level)
-        limits = effective_limits(spec.resources, template, level.limits if level else NO_LIMITS)
+        own = profiles_in(self._transaction, self._written.values())
+        limits = effective_limits(spec.resources, template, default_limits(template.security_level, own) or NO_LIMITS)
         for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, words
 

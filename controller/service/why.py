@@ -7,6 +7,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.plan.why import Explanation, explain
 from controller.policy.levels import Policy
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.diff import LastSnapshot
@@ -41,7 +42,7 @@ class Why:
         last, now = self._snapshot(), self._clock.now()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
-        policy = replace(self._policy, host_cpus=last.observed.facts.cpus)
+        policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
         with errors.store_in_words():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)

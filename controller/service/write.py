@@ -20,6 +20,7 @@ from controller.service.claims import Claims
 from controller.service.normal import Normal, normalise, same
 from controller.service.objects import not_found
 from controller.service.owners import Owners
+from controller.service.profiles import profiles_in
 from controller.service.quota import Facts, Fitting
 
 _FILE = "body"
@@ -50,8 +51,8 @@ class Write:
         document = self._read(kind, namespace, body)
         if document.resource_version or document.uid:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
-        wanted = self._wanted(document)
         with errors.store_in_words(), self._store.transaction() as transaction:
+            wanted = self._wanted(transaction, document)
             if transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
@@ -74,8 +75,8 @@ class Write:
             path = ("metadata", "resourceVersion")
             text = "is required to replace an object; read the object, change that, and send it back"
             raise errors.invalid([document.problem(path, text)])
-        wanted = self._wanted(document)
         with errors.store_in_words(), self._store.transaction() as transaction:
+            wanted = self._wanted(transaction, document)
             current = transaction.get(*document.key)
             if current is None:
                 raise not_found(kind, namespace, name)
@@ -104,13 +105,14 @@ class Write:
             raise errors.BadRequest(f"the body is a {document.kind.name}, and the path is of {kind.plural}")
         return document
 
-    def _wanted(self, document: Document) -> Normal:
+    def _wanted(self, transaction: Transaction, document: Document) -> Normal:
         try:
             wanted = normalise(document.kind, without_nulls(document.spec))
         except ValidationError as error:
             found = faults(document.kind.spec, error, ("spec",), document.text)
             raise errors.invalid([document.problem(each.path, each.message) for each in found]) from error
-        refusals = list(self._admit(document.kind, wanted.model, document.namespace, document.name))
+        profiles = profiles_in(transaction)
+        refusals = list(self._admit(document.kind, wanted.model, document.namespace, document.name, profiles))
         if refusals:
             raise errors.invalid([document.problem(field_path(field), message) for field, message in refusals])
         return wanted

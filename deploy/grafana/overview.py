@@ -1,14 +1,21 @@
 """Overview: how is everything."""
 
-from deploy.grafana.panels import NAMESPACE, Panel, Row, make
+from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, make
 
 OF = 'namespace=~"$namespace"'
+# A pool's member is nobody's sandbox yet: it is shown by its pool.
+BOXES = f'{OF}, sandbox!=""'
 BY_BOX = "{{namespace}}/{{sandbox}}"
 
 
 def overview() -> str:
     """Everything on one page."""
-    now = Row(
+    about = "Every sandbox of this Paddock: how they are, what they use, and what there is room for."
+    return make("paddock-overview", "Paddock / Overview", about, (_now(), _use(), _near(), _host()), (NAMESPACE,))
+
+
+def _now() -> Row:
+    return Row(
         "Now",
         (
             Panel(
@@ -29,62 +36,93 @@ def overview() -> str:
                 ),
                 unit="percentunit",
                 kind="stat",
-                width=4,
+                width=3,
+                falling=True,
+                warn=0.95,
+                bad=0.8,
             ),
             Panel(
                 "Engine",
-                "1 while the Docker Engine answers.",
+                "Whether the Docker Engine answers.",
                 (("paddock_docker_up", "{{instance}}"),),
                 kind="stat",
-                width=4,
+                width=3,
+                words=(("1", "Up", "green"), ("0", "Down", "red")),
             ),
             Panel(
                 "Waiting for room",
                 "Sandboxes that wait for quota, by what is short.",
-                (("sum by (scope, resource) (paddock_quota_waiting_sandboxes)", "{{scope}} {{resource}}"),),
-                kind="bars",
-                width=5,
+                (
+                    (
+                        "sum by (scope, resource) (paddock_quota_waiting_sandboxes) > 0"
+                        ' or label_replace(sum(paddock_quota_waiting_sandboxes) == 0, "resource", "nobody", "", "")',
+                        "{{resource}} {{scope}}",
+                    ),
+                ),
+                kind="stat",
+                width=6,
+                names="too",
                 warn=1,
             ),
             Panel(
                 "Warm members ready",
                 "Ready members of each pool.",
                 (('sum by (namespace, pool) (paddock_pool_containers{state="ready"})', "{{namespace}}/{{pool}}"),),
-                kind="bars",
-                width=5,
+                kind="stat",
+                width=6,
+                names="too",
             ),
         ),
     )
-    use = Row(
+
+
+def _use() -> Row:
+    return Row(
         "Use",
         (
             Panel(
                 "CPU by sandbox",
                 "Cores in use, the twenty that use most.",
-                ((f"topk(20, namespace_sandbox:paddock_container_cpu_usage_seconds:rate2m{{{OF}}})", BY_BOX),),
-                unit="none",
+                ((f"topk(20, namespace_sandbox:paddock_container_cpu_usage_seconds:rate2m{{{BOXES}}})", BY_BOX),),
+                unit=CORES,
+                decimals=3,
                 stacked=True,
                 width=12,
+                height=8,
+                beside=True,
             ),
             Panel(
                 "Memory by sandbox",
                 "Working sets, the twenty largest.",
                 (
                     (
-                        f"topk(20, sum by (namespace, sandbox) (paddock_container_memory_working_set_bytes{{{OF}}}))",
+                        f"topk(20, sum by (namespace, sandbox)"
+                        f" (paddock_container_memory_working_set_bytes{{{BOXES}}}))",
                         BY_BOX,
                     ),
                 ),
                 unit="bytes",
                 stacked=True,
                 width=12,
+                height=8,
+                beside=True,
             ),
+        ),
+    )
+
+
+def _near() -> Row:
+    return Row(
+        "Near a limit",
+        (
             Panel(
                 "Nearest to their memory limit",
                 "Working set by limit. The kernel kills at 1.",
-                ((f"topk(10, namespace_sandbox:paddock_container_memory_working_set_bytes:ratio{{{OF}}})", BY_BOX),),
+                ((f"topk(10, namespace_sandbox:paddock_container_memory_working_set_bytes:ratio{{{BOXES}}})", BY_BOX),),
                 unit="percentunit",
                 kind="bars",
+                width=6,
+                height=8,
                 most=1,
                 warn=0.8,
                 bad=0.9,
@@ -94,12 +132,15 @@ def overview() -> str:
                 "Share of the CPU periods in which a sandbox was held back.",
                 (
                     (
-                        f"topk(10, namespace_sandbox:paddock_container_cpu_cfs_throttled_periods:ratio_rate5m{{{OF}}})",
+                        "topk(10, namespace_sandbox:paddock_container_cpu_cfs_throttled_periods:ratio_rate5m"
+                        f"{{{BOXES}}})",
                         BY_BOX,
                     ),
                 ),
                 unit="percentunit",
                 kind="bars",
+                width=6,
+                height=8,
                 most=1,
                 warn=0.25,
                 bad=0.5,
@@ -107,44 +148,73 @@ def overview() -> str:
             Panel(
                 "Nearest to their task limit",
                 "Processes and threads by limit. Forks fail at 1.",
-                ((f"topk(10, namespace_sandbox:paddock_container_pids:ratio{{{OF}}})", BY_BOX),),
+                ((f"topk(10, namespace_sandbox:paddock_container_pids:ratio{{{BOXES}}})", BY_BOX),),
                 unit="percentunit",
                 kind="bars",
+                width=6,
+                height=8,
+                most=1,
+                warn=0.8,
+                bad=0.9,
+            ),
+            Panel(
+                "Most on disk",
+                "What the ten have written to their own layers that have written most.",
+                (
+                    (
+                        f"topk(10, sum by (namespace, sandbox) (paddock_container_fs_usage_bytes{{{BOXES}}}))",
+                        BY_BOX,
+                    ),
+                ),
+                unit="bytes",
+                kind="bars",
+                width=6,
+                height=8,
+            ),
+        ),
+    )
+
+
+def _host() -> Row:
+    return Row(
+        "Host and quotas",
+        (
+            Panel(
+                "Memory promised",
+                "Limits of all that may run, by what may be promised to them, of the host and of each namespace.",
+                (
+                    (
+                        "paddock_quota_memory_used_bytes / paddock_quota_memory_limit_bytes",
+                        "{{scope}} {{namespace}}",
+                    ),
+                ),
+                unit="percentunit",
+                kind="bars",
+                most=1,
+                warn=0.9,
+            ),
+            Panel(
+                "CPU promised",
+                "The same of CPU.",
+                (("paddock_quota_cpu_used_cores / paddock_quota_cpu_limit_cores", "{{scope}} {{namespace}}"),),
+                unit="percentunit",
+                kind="bars",
+                most=1,
+                warn=0.9,
+            ),
+            Panel(
+                "The engine's disk",
+                "How full the file system is that holds images, containers and logs.",
+                (
+                    (
+                        "1 - paddock_host_docker_root_avail_bytes / paddock_host_docker_root_size_bytes",
+                        "{{instance}}",
+                    ),
+                ),
+                unit="percentunit",
                 most=1,
                 warn=0.8,
                 bad=0.9,
             ),
         ),
     )
-    host = Row(
-        "Host and quotas",
-        (
-            Panel(
-                "Memory promised",
-                "Limits of all that may run, and what may be promised. Namespace '' is the host.",
-                (
-                    ("paddock_quota_memory_used_bytes", "used {{scope}} {{namespace}}"),
-                    ("paddock_quota_memory_limit_bytes", "limit {{scope}} {{namespace}}"),
-                ),
-                unit="bytes",
-            ),
-            Panel(
-                "CPU promised",
-                "The same of CPU, in cores.",
-                (
-                    ("paddock_quota_cpu_used_cores", "used {{scope}} {{namespace}}"),
-                    ("paddock_quota_cpu_limit_cores", "limit {{scope}} {{namespace}}"),
-                ),
-                unit="none",
-            ),
-            Panel(
-                "The engine's disk",
-                "Free share of the file system that holds images, containers and logs.",
-                (("paddock_host_docker_root_avail_bytes / paddock_host_docker_root_size_bytes", "{{instance}} free"),),
-                unit="percentunit",
-                most=1,
-            ),
-        ),
-    )
-    about = "Every sandbox of this Paddock: how they are, what they use, and what there is room for."
-    return make("paddock-overview", "Paddock / Overview", about, (now, use, host), (NAMESPACE,))

@@ -1,6 +1,8 @@
 """What every dashboard of ours is made of: panels over Prometheus, laid out in rows, in one way."""
 
 from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Literal
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -9,12 +11,31 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="paddock-prometheus")
-NAMESPACE = ("namespace", "label_values(paddock_sandbox_info, namespace)")
+CORES = "suffix:cores"
+_COUNTED = ("short", "ops", "reqps")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What is chosen at the top: everything, until somebody chooses; the first value, unless `all_first`."""
+
+    name: str
+    query: str
+    all_first: bool = True
+
+
+NAMESPACE = Variable("namespace", "label_values(paddock_sandbox_info, namespace)")
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. `queries` are (PromQL, legend); `unit` is Grafana's id of a unit. `warn` and `bad` are thresholds."""
+    """One panel. `queries` are (PromQL, legend); `unit` is Grafana's id of a unit.
+
+    `warn` and `bad` are thresholds from which on a value is so; with `falling`, those below which it is. `words` say
+    what stands for a value, and in which colour. `columns` are the labels that a table shows, with their headings.
+    `names`: a stat shows the legends too, or `only` them. `beside`: the legend is a table at the right, the largest
+    first. Lines whose legend ends in `limit` are dashed.
+    """
 
     title: str
     about: str
@@ -27,6 +48,12 @@ class Panel:
     bad: float | None = None
     most: float | None = None
     stacked: bool = False
+    falling: bool = False
+    decimals: int | None = None
+    words: tuple[tuple[str, str, str], ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+    names: Literal["several", "too", "only"] = "several"
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +62,14 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tuple[tuple[str, str], ...]) -> str:
-    """The JSON of a dashboard. `variables` are (name, the query of its values)."""
+def some(label: str, name: str) -> str:
+    """What a counter counts a second, by that label; only of what was counted at all in the time that is shown."""
+    ever = f"sum by ({label}) (increase({name}[$__range])) > 0"
+    return f"sum by ({label}) (rate({name}[$__rate_interval])) and on ({label}) {ever}"
+
+
+def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tuple[Variable, ...]) -> str:
+    """The JSON of a dashboard."""
     board = (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -48,8 +81,8 @@ def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tup
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
     )
-    for name, query in variables:
-        board = board.with_variable(_variable(name, query))
+    for each in variables:
+        board = board.with_variable(_variable(each))
     for row in rows:
         board = board.with_row(dashboard.Row(row.title))
         for panel in row.panels:
@@ -57,19 +90,19 @@ def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tup
     return JSONEncoder(sort_keys=True, indent=2).encode(board.build()) + "\n"
 
 
-def _variable(name: str, query: str) -> dashboard.QueryVariable:
-    return (
-        dashboard.QueryVariable(name)
-        .label(name.capitalize())
+def _variable(given: Variable) -> dashboard.QueryVariable:
+    made = (
+        dashboard.QueryVariable(given.name)
+        .label(given.name.capitalize())
         .datasource(SOURCE)
-        .query(query)
+        .query(given.query)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .include_all(True)
         .multi(True)
-        .all_value(".*")
-        .current(models.VariableOption(selected=True, text="All", value="$__all"))
+        .all_value(".+")
     )
+    return made.current(models.VariableOption(selected=True, text="All", value="$__all")) if given.all_first else made
 
 
 def _panel(panel: Panel) -> dashboard.Panel:
@@ -78,17 +111,27 @@ def _panel(panel: Panel) -> dashboard.Panel:
     made = made.span(panel.width).height(panel.height).thresholds(_thresholds(panel)).min(0)
     if panel.most is not None:
         made = made.max(panel.most)
-    for query, legend in panel.queries:
-        made = made.with_target(_target(panel, query, legend))
+    if panel.decimals is not None:
+        made = made.decimals(panel.decimals)
+    if panel.words:
+        made = made.mappings([_words(panel)])
+    for letter, (query, legend) in zip(ascii_uppercase, panel.queries, strict=False):
+        made = made.with_target(_target(panel, query, legend).ref_id(letter))
     return made
 
 
 def _lines(panel: Panel) -> timeseries.Panel:
     made = timeseries.Panel().line_width(1).fill_opacity(30 if panel.stacked else 10)
     made = made.show_points(common_models.VisibilityMode.NEVER)
-    legend = common.VizLegendOptions().show_legend(True).placement(common_models.LegendPlacement.BOTTOM)
-    made = made.legend(legend.display_mode(common_models.LegendDisplayMode.LIST).calcs(["lastNotNull"]))
+    made = made.legend(_legend(panel))
+    if any(legend.endswith("limit") for _, legend in panel.queries):
+        dashed = {"fill": "dash", "dash": [10, 10]}
+        style = models.DynamicConfigValue(id_val="custom.lineStyle", value=dashed)
+        flat = models.DynamicConfigValue(id_val="custom.fillOpacity", value=0)
+        made = made.override_by_regexp("/limit$/", [style, flat])
     made = made.tooltip(common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI))
+    if panel.unit in _COUNTED:
+        made = made.axis_soft_max(1)  # else an axis on which all is 0 goes up to 100
     if panel.stacked:
         made = made.stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
     if panel.warn is not None or panel.bad is not None:
@@ -97,9 +140,25 @@ def _lines(panel: Panel) -> timeseries.Panel:
     return made
 
 
-def _stat(_panel: Panel) -> stat.Panel:
+def _legend(panel: Panel) -> common.VizLegendOptions:
+    made = common.VizLegendOptions().show_legend(True).calcs(["lastNotNull"])
+    if panel.beside:
+        made = made.display_mode(common_models.LegendDisplayMode.TABLE).placement(common_models.LegendPlacement.RIGHT)
+        return made.sort_by("Last *").sort_desc(True)
+    return made.display_mode(common_models.LegendDisplayMode.LIST).placement(common_models.LegendPlacement.BOTTOM)
+
+
+def _words(panel: Panel) -> models.ValueMap:
+    found = {value: models.ValueMappingResult(text=text, color=colour) for value, text, colour in panel.words}
+    return models.ValueMap(options=found)
+
+
+def _stat(panel: Panel) -> stat.Panel:
     last = common.ReduceDataOptions().calcs(["lastNotNull"])
-    return stat.Panel().reduce_options(last).graph_mode(common_models.BigValueGraphMode.AREA)
+    made = stat.Panel().reduce_options(last).graph_mode(common_models.BigValueGraphMode.NONE)
+    if panel.names == "only":
+        return made.text_mode(common_models.BigValueTextMode.NAME).color_mode(common_models.BigValueColorMode.NONE)
+    return made.text_mode(common_models.BigValueTextMode.VALUE_AND_NAME) if panel.names == "too" else made
 
 
 def _bars(_panel: Panel) -> bargauge.Panel:
@@ -108,19 +167,33 @@ def _bars(_panel: Panel) -> bargauge.Panel:
     return made.display_mode(common_models.BarGaugeDisplayMode.GRADIENT)
 
 
-def _table(_panel: Panel) -> table.Panel:
-    return table.Panel().show_header(True)
+def _table(panel: Panel) -> table.Panel:
+    shown = {"include": {"names": [name for name, _ in panel.columns]}}
+    order = {name: number for number, (name, _) in enumerate(panel.columns)}
+    named = {"renameByName": dict(panel.columns), "indexByName": order, "excludeByName": {}}
+    made = table.Panel().show_header(True)
+    return made.transformations(
+        [
+            models.DataTransformerConfig(id_val="filterFieldsByName", options=shown),
+            models.DataTransformerConfig(id_val="organize", options=named),
+        ]
+    )
 
 
 def _target(panel: Panel, query: str, legend: str) -> prometheus.Dataquery:
     made = prometheus.Dataquery().expr(query).legend_format(legend).datasource(SOURCE)
     if panel.kind == "table":
         return made.instant().format(prometheus_models.PromQueryFormat.TABLE)
-    return made.instant() if panel.kind == "bars" else made.range()
+    # What is shown as of now is asked as of now: the last value of what ended an hour ago would stand beside it.
+    return made.range() if panel.kind == "lines" else made.instant()
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    steps = [models.Threshold(value=None, color="green")]
-    steps += [models.Threshold(value=panel.warn, color="orange")] if panel.warn is not None else []
-    steps += [models.Threshold(value=panel.bad, color="red")] if panel.bad is not None else []
+    """From the lowest value up: where a value is bad when it falls, red comes first."""
+    if panel.falling:
+        bounds = [("red", None), ("orange", panel.bad), ("green", panel.warn)]
+    else:
+        bounds = [("green", None), ("orange", panel.warn), ("red", panel.bad)]
+    kept = [(colour, value) for number, (colour, value) in enumerate(bounds) if number == 0 or value is not None]
+    steps = [models.Threshold(value=value, color=colour) for colour, value in kept]
     return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)

@@ -1,29 +1,31 @@
 """Sandbox: what does this one use, and why is it as it is."""
 
-from deploy.grafana.panels import NAMESPACE, Panel, Row, make
+from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, Variable, make
 
 BOX = 'namespace=~"$namespace", sandbox=~"$sandbox"'
-SANDBOX = ("sandbox", 'label_values(paddock_sandbox_info{namespace=~"$namespace"}, sandbox)')
+SANDBOX = Variable("sandbox", 'label_values(paddock_sandbox_info{namespace=~"$namespace"}, sandbox)', all_first=False)
+WHO = (("namespace", "Namespace"), ("sandbox", "Sandbox"))
 
 
 def sandbox() -> str:
     """One sandbox, or a few beside each other."""
-    life = Row(
+    about = "What a sandbox uses, against its limits, and how it is."
+    rows = (_life(), _compute(), _memory(), _flow())
+    return make("paddock-sandbox", "Paddock / Sandbox", about, rows, (NAMESPACE, SANDBOX))
+
+
+def _life() -> Row:
+    return Row(
         "Life",
         (
             Panel(
                 "State",
                 "The state it is in.",
-                ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}} {{state}}"),),
-                kind="bars",
+                ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}}: {{state}}"),),
+                kind="stat",
                 width=6,
-            ),
-            Panel(
-                "Conditions",
-                "1 true, 0 false; what is unknown is left out.",
-                ((f"paddock_sandbox_status_condition{{{BOX}}}", "{{sandbox}} {{condition}}"),),
-                kind="bars",
-                width=6,
+                height=9,
+                names="only",
             ),
             Panel(
                 "Up for",
@@ -31,27 +33,53 @@ def sandbox() -> str:
                 ((f"time() - paddock_container_start_time_seconds{{{BOX}}}", "{{sandbox}}"),),
                 unit="s",
                 kind="stat",
-                width=4,
+                width=5,
+                height=9,
             ),
             Panel(
                 "Restarts",
                 "Restarts and repairs of its life.",
                 ((f"paddock_sandbox_status_restarts_total{{{BOX}}}", "{{sandbox}}"),),
                 kind="stat",
-                width=4,
+                width=5,
+                height=9,
                 warn=1,
                 bad=5,
+            ),
+            Panel(
+                "Conditions",
+                "Each that is known to be true or false.",
+                ((f"paddock_sandbox_status_condition{{{BOX}}}", ""),),
+                kind="table",
+                width=8,
+                height=9,
+                columns=(("sandbox", "Sandbox"), ("condition", "Condition"), ("Value", "Is")),
+                words=(("1", "True", "text"), ("0", "False", "text")),
             ),
             Panel(
                 "Facts",
                 "Image, pool and security level of what runs.",
                 ((f"paddock_container_info{{{BOX}}}", ""),),
                 kind="table",
-                width=4,
+                width=24,
+                height=5,
+                columns=(
+                    *WHO,
+                    ("container", "Container"),
+                    ("image", "Image"),
+                    ("security_level", "Security level"),
+                    ("network", "Network"),
+                    ("pool", "Pool"),
+                    ("runtime", "Runtime"),
+                ),
             ),
         ),
     )
-    compute = Row(
+
+
+def _compute() -> Row:
+    periods = "paddock_container_cpu_cfs_periods_total"
+    return Row(
         "CPU and tasks",
         (
             Panel(
@@ -70,18 +98,23 @@ def sandbox() -> str:
                     ),
                     (f"paddock_container_spec_cpu_limit_cores{{{BOX}}}", "{{sandbox}} limit"),
                 ),
-                unit="none",
+                unit=CORES,
+                decimals=3,
             ),
             Panel(
                 "Throttling",
-                "Seconds a second for which it was held back.",
+                "Share of the CPU periods in which it was held back.",
                 (
                     (
-                        f"rate(paddock_container_cpu_cfs_throttled_seconds_total{{{BOX}}}[$__rate_interval])",
+                        f"rate(paddock_container_cpu_cfs_throttled_periods_total{{{BOX}}}[$__rate_interval])"
+                        f" / rate({periods}{{{BOX}}}[$__rate_interval])",
                         "{{sandbox}}",
                     ),
                 ),
-                unit="s",
+                unit="percentunit",
+                most=1,
+                warn=0.25,
+                bad=0.5,
             ),
             Panel(
                 "Tasks",
@@ -90,10 +123,14 @@ def sandbox() -> str:
                     (f"paddock_container_pids{{{BOX}}}", "{{sandbox}}"),
                     (f"paddock_container_pids_limit{{{BOX}}}", "{{sandbox}} limit"),
                 ),
+                decimals=0,
             ),
         ),
     )
-    memory = Row(
+
+
+def _memory() -> Row:
+    return Row(
         "Memory",
         (
             Panel(
@@ -123,10 +160,14 @@ def sandbox() -> str:
                     (f"increase(paddock_container_memory_limit_hits_total{{{BOX}}}[5m])", "{{sandbox}} limit reached"),
                     (f"increase(paddock_container_oom_kills_total{{{BOX}}}[5m])", "{{sandbox}} killed"),
                 ),
+                decimals=0,
             ),
         ),
     )
-    flow = Row(
+
+
+def _flow() -> Row:
+    return Row(
         "Network and disk",
         (
             Panel(
@@ -142,8 +183,7 @@ def sandbox() -> str:
                         "{{sandbox}} out",
                     ),
                 ),
-                unit="Bps",
-                width=12,
+                unit="binBps",
             ),
             Panel(
                 "Disk",
@@ -155,11 +195,16 @@ def sandbox() -> str:
                         "{{sandbox}} written",
                     ),
                 ),
-                unit="Bps",
-                width=12,
+                unit="binBps",
+            ),
+            Panel(
+                "Written layer",
+                "What its own layer takes of the disk, and what is reserved for it.",
+                (
+                    (f"paddock_container_fs_usage_bytes{{{BOX}}}", "{{sandbox}}"),
+                    (f"paddock_sandbox_spec_fs_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),
+                ),
+                unit="bytes",
             ),
         ),
     )
-    about = "What a sandbox uses, against its limits, and how it is."
-    rows = (life, compute, memory, flow)
-    return make("paddock-sandbox", "Paddock / Sandbox", about, rows, (NAMESPACE, SANDBOX))

@@ -1,5 +1,6 @@
 """The routes PATCH and diff: content types, codes, and bodies."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ def test_both_types(http: httpx.Client, world: World) -> None:
         ('{"spec": {"a": NaN}}', MERGE, 400, "BadRequest"),
         ("\xff", MERGE, 400, "BadRequest"),
         ("[]", MERGE, 400, "BadRequest"),
+        ('{"spec":' * 3000 + "1" + "}" * 3000, MERGE, 400, "BadRequest"),
         ("{}", JSON, 400, "BadRequest"),
         ('{"spec": {"runState": "x"}}', MERGE, 422, "Invalid"),
         ('{"metadata": {"resourceVersion": "999"}}', MERGE, 409, "Conflict"),
@@ -52,6 +54,22 @@ def test_both_types(http: httpx.Client, world: World) -> None:
 def test_refusals_are_status_bodies(http: httpx.Client, body: str, type_: str, code: int, reason: str) -> None:
     answer = patch(http, body, type_)
     assert (answer.status_code, answer.json()["kind"], answer.json()["reason"]) == (code, "Status", reason)
+
+
+def test_copies_of_copies_are_refused_before_they_fill_the_memory(http: httpx.Client, world: World) -> None:
+    notes = "/metadata/annotations"
+    doubling = [{"op": "copy", "from": notes, "path": f"{notes}/a{number}"} for number in range(60)]
+    answer = patch(http, json.dumps(doubling), JSON)
+    assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
+    assert "copies more than" in answer.json()["message"]
+    assert world.sandbox().annotations == {}
+
+
+def test_a_tower_of_additions_is_refused_in_words(http: httpx.Client) -> None:
+    tower = [{"op": "add", "path": "/spec" + "/a" * height, "value": {}} for height in range(1, 1000)]
+    answer = patch(http, json.dumps(tower), JSON)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["reason"] in ("BadRequest", "Invalid")
 
 
 def test_what_is_not_there_is_not_found(http: httpx.Client) -> None:

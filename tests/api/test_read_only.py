@@ -32,7 +32,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 def test_the_kinds_that_can_only_be_read() -> None:
-    assert {each.name for each in READ_ONLY} == {"Event", "Host", "Instance", "SecurityProfile"}
+    assert {each.name for each in READ_ONLY} == {"Event", "Host", "Instance"}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

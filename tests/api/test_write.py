@@ -95,6 +95,17 @@ def test_what_cannot_be_written_is_said_in_words(
     assert words in answer.json()["message"]
 
 
+@pytest.mark.parametrize("namespace", ["UPPER", "*", "team-%1b[2J", "x" * 20_000])
+def test_no_way_in_leads_to_what_is_no_namespace(client: Client, served: World, namespace: str) -> None:
+    answer = client.post(SANDBOXES.replace("default", namespace), json=body())
+    assert answer.status_code == 422
+    for door in ("apply", "diff"):
+        asked = {"documents": [{"text": json.dumps(body())}], "namespace": f"{namespace}/../a"}
+        answer = client.post(f"/apis/paddock/v1alpha1/{door}", json=asked)
+        assert (answer.status_code, len(answer.text) < 2000) == (422, True)
+    assert not served.store.list("Sandbox")[0]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 5000, b"a: &a [*a]"])
 def test_a_body_that_cannot_be_read_is_no_defect(client: Client, content: bytes) -> None:
     answer = client.post(SANDBOXES, content=content)

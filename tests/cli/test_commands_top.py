@@ -1,6 +1,9 @@
 """`paddock top`, as a person reads it and as a program does."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -81,3 +84,14 @@ def test_what_has_no_figures_says_why(paddock: Run) -> None:
 def test_what_does_not_go_together(paddock: Run) -> None:
     assert "leave -o out" in paddock("top", "-w", "-o", "json").stderr
     assert "leave -A or the name out" in paddock("top", "-A", "box").stderr
+
+
+@pytest.mark.usefixtures("measured")
+def test_it_is_shown_anew_until_somebody_has_seen_enough(served: World) -> None:
+    words = ["--server", f"unix://{served.socket}", "top", "-w", "--interval", "100ms", "--no-headers"]
+    with subprocess.Popen([sys.executable, "-m", "controller", *words], stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        lines = [shown.stdout.readline().split()[0] for _ in range(6)]
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(30) != 0
+    assert lines == ["quickstart", "second"] * 3

@@ -1,8 +1,10 @@
 """Where the engine contract is tried: an engine, and somebody at the host who does things past Paddock."""
 
 import contextlib
+import io
 import itertools
 import subprocess
+import tarfile
 import threading
 import time
 import uuid
@@ -15,6 +17,7 @@ import docker.errors
 from controller.engine.engine import DockerEngine
 from controller.kinds.action import CreateContainer, StartContainer
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.images import OURS, Images
 from controller.kinds.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed import Container
 from controller.kinds.outcome import Ok, Outcome
@@ -74,6 +77,7 @@ class Hand(Protocol):
     def exists(self, name: str) -> bool: ...
     def remove_network(self, name: str) -> None: ...
     def open_root(self, name: str) -> None: ...
+    def build_image(self, name: str, *, ours: bool) -> str: ...
 
 
 class DockerHand:
@@ -82,6 +86,7 @@ class DockerHand:
     def __init__(self, base_url: str = SOCKET) -> None:
         self._api = docker.APIClient(base_url=base_url, version="1.41")
         self._foreign: list[str] = []
+        self._built: list[str] = []
 
     def kill(self, name: str, signal: str = "KILL") -> None:
         self._api.kill(name, signal)
@@ -141,6 +146,17 @@ class DockerHand:
         pid = str(self.inspect(name)["State"]["Pid"])
         subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
 
+    def build_image(self, name: str, *, ours: bool) -> str:
+        with io.BytesIO() as content, tarfile.open(fileobj=content, mode="w") as tree:
+            made = tarfile.TarInfo("made")
+            made.size = len(uuid.uuid4().bytes)
+            tree.addfile(made, io.BytesIO(uuid.uuid4().bytes))
+            tree.close()
+            changes = [f"LABEL {OURS}=test"] if ours else []
+            self._api.import_image_from_data(content.getvalue(), repository=name, changes=changes)
+        self._built.append(str(self._api.inspect_image(name)["Id"]))
+        return self._built[-1]
+
     def inspect(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._api.inspect_container(name)
         return found
@@ -158,6 +174,9 @@ class DockerHand:
         for row in self._api.networks(filters={"label": [f"{INSTANCE}={instance_id}"]}):
             with contextlib.suppress(docker.errors.NotFound):
                 self._api.remove_network(row["Id"])
+        for each in self._built:
+            with contextlib.suppress(docker.errors.NotFound):
+                self._api.remove_image(each, force=True)
         self._api.close()
 
 
@@ -183,6 +202,10 @@ class World:
     def probes(self) -> Probes:
         """Beside the engine, as its streams are."""
         return self.engine.probes
+
+    @property
+    def images(self) -> Images:
+        return self.engine.image_store
 
     def until(self, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for the view (or anything that moves with it) to be so."""

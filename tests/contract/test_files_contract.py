@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.archive.tar import Reader
+from controller.archive.tar import END, Entry, Reader, header
 from controller.kinds.action import PauseContainer
 from controller.kinds.container import Limits, Tmpfs
 from controller.kinds.files import TAKES, FileAsk, FileError
@@ -121,6 +121,15 @@ def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> N
     assert name in [each["name"] for each in box.ask("list", "/tmp", limit=10_000)["items"]]
     box.ask("remove", path)
     box.fails("NotFound", "stat", path)
+
+
+def test_a_folder_of_endless_names_is_listed_in_part(box: Box) -> None:
+    target = b"x" * 4000
+    links = (header(Entry(b"%04d" % number, "link", target=target)) for number in range(1500))
+    box.send("unpack", "/tmp", [*links, END])
+    listed = box.ask("list", "/tmp", limit=10_000)
+    assert listed["truncated"] is True
+    assert 100 < len(listed["items"]) < 1500
 
 
 def test_folders(box: Box) -> None:

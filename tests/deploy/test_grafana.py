@@ -2,15 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controller.metrics.catalogue import CATALOGUE
 from deploy.grafana.boards import boards
+from tests.pictures.ask import Asker, Series, Window
+from tests.pictures.draw import page
+from tests.pictures.units import written
 from tests.promql import mistakes
+from tests.promql import names as promql_names
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 STORED = {file.name: file.read_text() for file in sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))}
@@ -30,7 +35,8 @@ def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def without_variables(expr: str) -> str:
-    return expr.replace("$__rate_interval", "1m").replace('"$namespace"', '".*"').replace('"$sandbox"', '".*"')
+    expr = expr.replace("$__rate_interval", "1m").replace("$__range", "5m")
+    return expr.replace('"$namespace"', '".*"').replace('"$sandbox"', '".*"')
 
 
 EVERY = [(name, *query) for name, text in STORED.items() for query in queries(json.loads(text))]
@@ -45,6 +51,52 @@ def test_a_query_names_only_what_is_in_the_catalogue(board: str, panel: str, exp
     plain = without_variables(expr)
     assert "$" not in plain, "every variable is replaced"
     assert list(mistakes(plain, RECORDINGS)) == []
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_panels_have_units_thresholds_and_legends(name: str) -> None:
+    for panel in json.loads(STORED[name])["panels"]:
+        if panel["type"] == "row":
+            continue
+        defaults, targets = panel["fieldConfig"]["defaults"], panel["targets"]
+        assert written(defaults["unit"], defaults.get("decimals"))(1.5), panel["title"]
+        bounds = [each["value"] for each in defaults["thresholds"]["steps"]]
+        assert bounds[0] is None, panel["title"]
+        assert bounds[1:] == sorted(bounds[1:]), panel["title"]
+        assert len({each["refId"] for each in targets}) == len(targets)
+        assert {each["instant"] for each in targets} == {panel["type"] != "timeseries"}, panel["title"]
+        assert all(each["legendFormat"] for each in targets) or panel["type"] == "table", panel["title"]
+
+
+def test_a_table_shows_labels_that_there_are() -> None:
+    for text in STORED.values():
+        for panel in json.loads(text)["panels"]:
+            for each in panel.get("transformations", ()):
+                names = set(each["options"].get("include", {}).get("names", ())) - {"Value"}
+                [asked] = promql_names(panel["targets"][0]["expr"])
+                assert names <= set(CATALOGUE[asked].labels), panel["title"]
+
+
+class MadeUp(Asker):
+    """Answers without a Prometheus: so many lines for each query."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__("", Window(0.0, 60.0, 5.0), {})
+        self._lines = lines
+
+    def series(self, panel: Mapping[str, Any]) -> list[Series]:
+        count = self._lines * len(panel["targets"])
+        return [Series(f"line {each}", {"sandbox": "box"}, ((0.0, 0.0), (60.0, 1.0))) for each in range(count)]
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_the_pictures_can_draw_every_panel(name: str) -> None:
+    board = json.loads(STORED[name])
+    made, height, silent = page(board, MadeUp(3))
+    panels = [each["title"] for each in board["panels"] if each["type"] != "row"]
+    assert (made.count('class="panel"'), silent) == (len(panels), [])
+    assert height > 500
+    assert page(board, MadeUp(0))[2] == panels
 
 
 @pytest.mark.parametrize("name", STORED)

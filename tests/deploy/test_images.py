@@ -94,3 +94,43 @@ def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(r
     command = ["docker", "history", "--no-trunc", "paddock/python:1"]
     history = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
     assert "apt-get" not in history.stdout
+
+
+TOOLS = {
+    "paddock/node:1": "node --version; npm --version; cd /tmp; echo 'console.log(6 * 7)' >a.js; node a.js",
+    "paddock/toolchain:1": (
+        "cd /tmp; printf '#include <iostream>\\nint main() { std::cout << 6 * 7 << std::endl; }' >a.cc; "
+        "g++ a.cc -o a; ./a; git init -q b; make --version | head -1; cmake --version | head -1; node --version; "
+        "npm --version; python3 -m venv c; c/bin/pip --version"
+    ),
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", TOOLS)
+def test_a_larger_image_works_and_is_as_plain(real_docker: World, image: str) -> None:
+    """Of those that are built: `make images` takes some minutes, and is no part of the tests."""
+    command = ["docker", "image", "inspect", "--format", "{{.Config.User}} {{.Config.Healthcheck.Test}}", image]
+    found = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(f"{image} is not built here (make images)")
+    assert found.stdout.startswith("20000:20000 [CMD ")
+    plain = (
+        "find / -xdev -type f -perm /6000 2>/dev/null; find /var/lib/apt/lists /var/cache/apt -type f; ls -d /host-apt"
+    )
+    assert in_image(real_docker, image, f"{plain} 2>/dev/null; true") == ""
+    line = [
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        "--read-only",
+        "--tmpfs=/tmp:exec",
+        image,
+        "sh",
+        "-ec",
+        TOOLS[image],
+    ]
+    done = subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "42\n" in done.stdout

@@ -38,9 +38,17 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate, specs/sandbox/probes.yaml and development.yaml show."""
+    """But for those that specs/sandboxtemplate, and probes.yaml, development.yaml and workspace.yaml show."""
     probes = (f"spec.template.{each}" for each in PROBES)
-    elsewhere = {"spec.template_ref", "spec.template.resources", "spec.network", *probes}
+    elsewhere = {
+        "spec.template_ref",
+        "spec.template.resources",
+        "spec.network",
+        "spec.workspace",
+        "spec.template.workspace",
+        "spec.template.secrets",
+        *probes,
+    }
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))
     assert set(missing) == elsewhere
 

@@ -44,8 +44,10 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.container import ContainerConfig, Limits
+from controller.kinds.disk import DiskAbility
 from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
+from controller.kinds.mount import BindMounts, Mount
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
@@ -53,7 +55,8 @@ from controller.kinds.probe import ProbeResult, Watch
 from controller.kinds.usage import Usage
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
-from tests.fakes.inside import inside_of
+from tests.fakes.images import FakeImages
+from tests.fakes.inside import bound_of, inside_of
 from tests.fakes.left import FakeLeftExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
@@ -71,6 +74,7 @@ FACTS = HostFacts(
     root_dir="/var/lib/docker",
     security_options=("name=seccomp,profile=default",),
     swap_limit=True,
+    disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
 )
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -104,6 +108,7 @@ class Box:
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
+    mounts: tuple[Mount, ...] = ()
     tampered: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, *, readable: bool) -> Container:
@@ -132,8 +137,10 @@ class Box:
             networks=self.networks,
             error=self.error,
             by_hand=self.by_hand,
-            inside=inside_of(self.config, self.networks, self.tampered) if self.state in _LIVE else None,
+            inside=inside_of(self.config, self.networks, self.tampered, self.mounts) if self.state in _LIVE else None,
+            bound=bound_of(self.mounts),
             revision=int(self.labels.get(own.REVISION, "0")),
+            storage_bytes=self.config.storage_bytes if self.config else 0,
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 
@@ -196,8 +203,9 @@ class FakeEngine:
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
         self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
+        self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
-        self._facts = facts
+        self.facts = facts
         self._lock = threading.RLock()
         self._boxes: dict[str, Box] = {}
         self._made = 0
@@ -210,6 +218,9 @@ class FakeEngine:
         self.unguarded = ""
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
+        self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
+        self.secrets: set[str] | None = None  # that are there; None: any
+        self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
         self._wake: Wake = lambda: None
@@ -228,6 +239,7 @@ class FakeEngine:
             RemoveContainer: self._remove,
             EnsureNetwork: self._make_network,
             RemoveNetwork: self._remove_network,
+            BindMounts: self._bind,
         }
 
     # ports.Engine
@@ -367,6 +379,13 @@ class FakeEngine:
         """`docker network create --subnet`, by somebody else."""
         self._foreign_subnets.add(subnet)
 
+    def unmount(self, name: str, path: str) -> None:
+        """`umount` on the host, of what is bound at that path of a box."""
+        with self._by_hand():
+            box = self.box(name)
+            self.places[box.labels[own.UID]].pop(path, None)
+            box.mounts = tuple(each for each in box.mounts if each.path != path)
+
     def remove_network(self, name: str) -> None:
         """`docker network rm`: refused while a container that runs is on it."""
         with self._by_hand():
@@ -392,6 +411,12 @@ class FakeEngine:
     def add_image(self, name: str) -> None:
         """`docker build`; an image that had that name is another one, and gone."""
         self.images[name] = _digest("image", name, self.images.get(name, ""))
+
+    def build_image(self, name: str, *, ours: bool) -> str:
+        """The same, of something new; with `ours` as Paddock's own recipes do it. Its id."""
+        self.add_image(name)
+        self.image_store.built[self.images[name]] = ours
+        return self.images[name]
 
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
@@ -571,10 +596,14 @@ class FakeEngine:
         refused = self._refused(config.limits)
         if refused:
             return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+        if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
+            return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
         if image_id is None:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
+        if config.slots and action.uid not in self.places:
+            return Terminal("InvalidConfig", "the engine refuses this: bind source path does not exist")
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
@@ -584,7 +613,8 @@ class FakeEngine:
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
-            return action.image_id if action.image_id in self.images.values() else None
+            here = action.image_id in (*self.images.values(), *self.image_store.built)
+            return action.image_id if here else None
         return self.images.get(action.config.image)
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
@@ -621,6 +651,27 @@ class FakeEngine:
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
         del self.networks[action.name]
         return Ok()
+
+    def _bind(self, action: BindMounts) -> Outcome:
+        box = self._boxes.get(action.container_id)
+        if action.container_id and box is None:
+            return _gone(action.name)
+        if box is not None and not self._is_ours(box, action.uid):
+            return _hands_off(box)
+        if not action.container_id:
+            self.places[action.uid] = {}
+        if action.uid not in self.places:
+            return Transient("MountFailed", f"{action.name}: no such file or directory")
+        for each in action.mounts:
+            if each.kind == "host" and self.folders is not None and each.source not in self.folders:
+                return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+            if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
+                return Transient("SecretMissing", f"there is no secret {each.source}")
+            self.places[action.uid][each.path] = each
+        for each_box in self._boxes.values():
+            if self._is_ours(each_box, action.uid):
+                each_box.mounts = tuple(self.places[action.uid].values())
+        return Ok(action.container_id)
 
     def _in_use(self, network: str) -> bool:
         return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())
@@ -725,6 +776,8 @@ class FakeEngine:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             self._drop(box)
+            if not any(self._is_ours(each, action.uid) for each in self._boxes.values()):
+                self.places.pop(action.uid, None)
         return Ok(action.container_id)
 
     # Inside
@@ -737,8 +790,8 @@ class FakeEngine:
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:
             return "Minimum memory limit allowed is 6MB"
-        if limits.cpu_millicores > self._facts.cpus * 1000:
-            return f"Range of CPUs is from 0.01 to {self._facts.cpus}.00"
+        if limits.cpu_millicores > self.facts.cpus * 1000:
+            return f"Range of CPUs is from 0.01 to {self.facts.cpus}.00"
         return ""
 
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
@@ -746,6 +799,7 @@ class FakeEngine:
         box = self._new_box(config.name, labels, image, image_id, limits)
         box.command, box.gpus = config.command, config.gpus
         box.networks, box.config = (config.network_mode,), config
+        box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
         return box
 
     def _new_box(self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits) -> Box:
@@ -792,7 +846,7 @@ class FakeEngine:
                 before,
                 containers=self._all(),
                 blind="" if look else before.blind,
-                facts=self._facts,
+                facts=self.facts,
                 lost=self._lost,
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),

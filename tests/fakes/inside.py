@@ -1,13 +1,15 @@
 """What is true inside a fake box: as a Docker Engine and its kernel make it of a config."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from controller.kinds.container import ContainerConfig
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.mount import EMPTY_BYTES, Bound, Mount
 from controller.policy.attest import mask_of
+from controller.policy.confinement import label_wanted
 
 _ALWAYS = (
     Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),
@@ -20,16 +22,21 @@ _ALWAYS = (
 _IMAGES_USER = (20000, 20000)
 
 
-def inside_of(config: ContainerConfig | None, networks: tuple[str, ...], tampered: Mapping[str, Any]) -> Inside:
+def inside_of(
+    config: ContainerConfig | None,
+    networks: tuple[str, ...],
+    tampered: Mapping[str, Any],
+    mounts: tuple[Mount, ...] = (),
+) -> Inside:
     """The inside of a running box; of one that was not made by Paddock, nothing is known."""
     if config is None:
         return Inside(unread="not one of ours")
-    untouched = _inside_of(config, networks)
+    untouched = _inside_of(config, networks, mounts)
     return replace(untouched, **tampered) if tampered else untouched
 
 
 @cache
-def _inside_of(config: ContainerConfig, networks: tuple[str, ...]) -> Inside:
+def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[Mount, ...]) -> Inside:
     uid, _, gid = config.user.partition(":")
     ids = (int(uid), int(gid or 0)) if uid.isdigit() else _IMAGES_USER
     bounding = mask_of(config.capabilities)
@@ -42,10 +49,28 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...]) -> Inside:
         bounding=bounding,
         no_new_privileges="no-new-privileges:true" in config.security_options,
         seccomp=SECCOMP_FILTER,
-        mounts=tuple(_mounts(config)),
+        mounts=(*_mounts(config), *_places(config, bound)),
         interfaces=reach,
         routes=reach,
+        label="".join(label_wanted(config)),
     )
+
+
+def bound_of(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
+    """What the host notes of them."""
+    return tuple(Bound(each.path, str(each), f"0:1 {each.source}", each.read_only) for each in mounts)
+
+
+def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[Mounted]:
+    known = {each.path: each for each in bound}
+    for slot in config.slots:
+        mount = known.get(slot.path)
+        if mount is None:
+            size = EMPTY_BYTES
+            yield Mounted(slot.path, "tmpfs", writable=False, nosuid=True, nodev=True, noexec=True, size_bytes=size)
+        else:
+            origin, writable = f"0:1 {mount.source}", not mount.read_only
+            yield Mounted(slot.path, "ext4", writable=writable, nosuid=True, nodev=True, origin=origin)
 
 
 def _mounts(config: ContainerConfig) -> list[Mounted]:

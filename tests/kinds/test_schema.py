@@ -59,7 +59,10 @@ def leaves(found: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tu
         yield from leaves(each, (*at, name))
 
 
-@pytest.mark.parametrize("kind", [each for each in discover() if each.name.startswith("Sandbox")], ids=lambda k: k.name)
+DESCRIBED = [each for each in discover() if each.name.startswith(("Sandbox", "SecurityProfile"))]
+
+
+@pytest.mark.parametrize("kind", DESCRIBED, ids=lambda each: each.name)
 def test_every_field_says_what_it_means(kind: Kind) -> None:
     described = {".".join(path): each.get("description") for path, each in leaves(schema.document_schema(kind))}
     assert [path for path, words in described.items() if not words] == []
@@ -77,6 +80,12 @@ OTHER: dict[str, Any] = {
     "workingDir": "/tmp",
     "env": [{"name": "A", "value": "b"}],
     "tmpfs": [],
+    "security": {"runAsNonRoot": True},
+    "workspace": {"mountPath": "/work"},
+    "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],
+    "runtime": "runsc",
+    "appArmorProfile": "docker-default",
+    "seLinuxOptions": {"level": "s0:c1"},
     "resources": {"limits": {"pids": 3}},
     "startup": {"exec": {"command": ["true"]}},
     "readiness": {"tcpSocket": {"port": 80}},

@@ -8,24 +8,30 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from controller.kinds.action import Action
+from controller.kinds.base import Model
 from controller.kinds.instance import Instance
 from controller.kinds.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.outcome import Outcome
 from controller.kinds.plan import Plan, Writes
-from controller.kinds.registry import discover
+from controller.kinds.registry import Kind, discover
+from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
 from controller.loop.leap import Leap
 from controller.loop.prober import Prober
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
+from controller.policy.host import fitted
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
 from controller.service.apply import Source
+from controller.service.profiles import Profiles
 from controller.service.services import Services, make_services
 from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore
@@ -111,6 +117,7 @@ class House:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
+        self.layers: dict[str, Layer] = {}  # what boxes were measured to have written, by container id
         self.wake: Callable[[], None] = lambda: None
         self._workers: Workers | None = None
         self.daemon()
@@ -122,7 +129,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
-            admit=lambda kind, spec, _ns, _name: [(r.field, r.message) for r in admit(kind, spec, self.policy)],
+            admit=self._admit,
             clock=self.clock,
             wake=lambda: self.wake(),
             new_uid=self._new_uid,
@@ -131,6 +138,10 @@ class House:
             traces=self.traces,
             policy=self.policy,
         )
+
+    def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
+        policy = replace(fitted(self.policy, self.engine.observe().facts), host_cpus=0)
+        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles))]
 
     def _new_uid(self) -> str:
         self._uids += 1
@@ -159,6 +170,7 @@ class House:
             activity=self.activity,
             usage=self.engine,
             leapt=Leap(self.clock, ticks=self.ticks).noticed,
+            layers=lambda: self.layers,
         )
 
     def close(self) -> None:

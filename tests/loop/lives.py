@@ -9,8 +9,10 @@ from typing import Any
 
 from sqlalchemy import text
 
+from controller.kinds.mount import HostRoot
 from controller.kinds.observed import State
 from controller.kinds.registry import discover
+from controller.policy.levels import Policy
 from controller.service import errors
 from controller.service.apply import Source
 from controller.service.services import Services
@@ -27,7 +29,7 @@ class CrashingHouse(House):
 
     def __init__(self, world: World, store: Any) -> None:
         self.world = world
-        super().__init__(store)
+        super().__init__(store, policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
         self.engine.at_rest = True
 
     def _services(self) -> Services:
@@ -89,6 +91,7 @@ class CrashingHouse(House):
         held = self.store.instances()
         seen["instances"] = sorted((each.role, each.reserves.memory_bytes) for each in held)
         boxes = [found for group in self.engine.observe().containers.values() for found in group]
+        seen["bound"] = sorted(each.mount for box in boxes for each in box.bound)
         seen["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
         return seen
 
@@ -151,6 +154,10 @@ def _hurry(house: CrashingHouse) -> None:
         house.apply("web", restartPolicy="OnFailure", lifecycle={"ttlSecondsAfterFinished": 5})
 
 
+def _folder(name: str) -> dict[str, Any]:
+    return {"hostPath": f"/srv/projects/{name}", "readOnly": True}
+
+
 LIVES: Mapping[str, tuple[Step, ...]] = {
     "a pool is filled, claimed from, refilled, replaced and deleted": (
         lambda house: house.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"]),
@@ -161,6 +168,17 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
         lambda house: house.put("SandboxTemplate", "t", image="other:1", command=["sleep", "1000000"]),
         lambda house: house.gone("a"),
         lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=4),
+        lambda house: house.gone("warm", "SandboxPool"),
+    ),
+    "a workspace is bound, cold and warm, unmounted, and another one": (
+        lambda house: house.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"], workspace={}),
+        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=3),
+        lambda house: house.put("Sandbox", "a", templateRef={"name": "t"}, workspace=_folder("a"), resources=BIG),
+        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("b")),
+        lambda house: house.meddle("a", "unmount", "/workspace"),
+        lambda house: house.meddle("a", "kill"),
+        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("c")),
+        lambda house: house.gone("a"),
         lambda house: house.gone("warm", "SandboxPool"),
     ),
     "probes make it ready, end it, and make it ready again": (

@@ -99,10 +99,10 @@ def test_without_a_driver_it_says_so_and_waits_for_another_spec(house: House) ->
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_disk_is_said_to_be_reserved_only(house: House) -> None:
+def test_disk_is_reserved_and_what_writes_to_memory_alone_is_held_to_it(house: House) -> None:
     box(house, "a", disk="1Gi")
     box(house, "b")
-    assert house.condition("a", "DiskQuotaEnforced") == "False ReservedOnly"
+    assert house.condition("a", "DiskQuotaEnforced") == "True InMemory"
     assert house.condition("b", "DiskQuotaEnforced") == "Unknown NotAsked"
     box(house, "a", disk="2Gi")
     [row] = [each for each in house.store.instances() if each.parent_name == "a"]

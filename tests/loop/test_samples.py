@@ -142,13 +142,13 @@ def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
 
 
 def test_the_disk_that_a_box_was_promised_is_told_when_it_has_nearly_written_it(house: Watched) -> None:
-    house.written = 95 * MIB
+    house.written = 85 * MIB
     assert house.use() == [], "nothing was promised"
     house.apply("box", resources={"limits": {"disk": "100Mi"}})
     house.settle()
     assert house.use() == ["DiskNearLimit"]
     told = {each.reason: each.message for each in house.store.events(uid=house.uid)}
-    assert told["DiskNearLimit"] == "disk: over 90% of its limit of 100Mi is in use"
+    assert told["DiskNearLimit"] == "disk: over 80% of its limit of 100Mi is in use"
     house.written = 10 * MIB
     assert house.use() == ["DiskNearLimit", "DiskBelowLimit"]
 

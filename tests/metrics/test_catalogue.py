@@ -1,6 +1,7 @@
 """The catalogue is consistent in itself, and what is exported is in it, with the labels it says."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from controller.kinds.activity import Activity
 from controller.kinds.instance import Memory
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
+from controller.metrics.collectors import collect
 from controller.metrics.containers import FIGURES, NETWORK_FIGURES, ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
@@ -43,6 +45,7 @@ def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
         "paddock_container_spec_cpu_shares",
         "paddock_container_fs_usage_bytes",
         "paddock_container_fs_usage_measured_timestamp_seconds",
+        "paddock_container_health_status",
         "paddock_container_info",
     }
     measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
@@ -73,7 +76,10 @@ def test_detail_is_off_by_default() -> None:
         collector = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail)
         return {sample.name for metric in collector.collect() for sample in metric.samples}
 
-    extra = {each.name for each in CONTAINERS if each.detail} - {"paddock_container_spec_cpu_shares"}
+    extra = {each.name for each in CONTAINERS if each.detail} - {
+        "paddock_container_spec_cpu_shares",
+        "paddock_container_fs_limit_bytes",
+    }
     assert names(detail=True) - names(detail=False) == extra
 
 
@@ -90,3 +96,18 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     samples = [each for one in collectors for metric in one.collect() for each in metric.samples]
     series = [each for each in samples if each.labels.get("sandbox") == "worst"]
     assert 50 < len(series) <= 60
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_500_sandboxes_keep_the_budget(detail: bool) -> None:
+    """All series of a scrape: at most 60 a sandbox (100 with everything), and a few that there are once."""
+    seen = many(500)
+    registry = new_registry("0.1.0")
+    PrometheusMeter(registry)
+    collect(registry, lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail, labels=())
+    samples = [(each.name, tuple(each.labels.items())) for metric in registry.collect() for each in metric.samples]
+    per_box = Counter(dict(labels)["sandbox"] for _, labels in samples if "sandbox" in dict(labels))
+    assert len(set(samples)) == len(samples), "no series twice"
+    assert len(per_box) == 500
+    assert max(per_box.values()) <= (100 if detail else 60)
+    assert len(samples) - sum(per_box.values()) < 1500

@@ -18,6 +18,7 @@ from controller.kinds.instance import Failure, Instance, Memory, Termination
 from controller.kinds.labels import container_name
 from controller.kinds.logtail import Tail
 from controller.kinds.meta import StoredObject
+from controller.kinds.mount import Bound, HostRoot
 from controller.kinds.observed import ByHand, Container, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.plan import Plan
@@ -30,7 +31,7 @@ from controller.policy.levels import Policy
 from controller.policy.sandbox import Rendered, render
 from tests.fakes.inside import inside_of
 
-POLICY = Policy(host_cpus=2)
+POLICY = Policy(host_cpus=2, host_roots=(HostRoot(path="/srv/projects"),))
 INSTANCE = "store-1"
 NOW = 1_000_000.0
 
@@ -70,6 +71,9 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
     limits = dict(said.pop("limits", {}))
     old = said.pop("template", "") == "old"
     wanted = made.config.limits
+    # What is said to be bound; all that is wanted unless something is said.
+    bound = [replace(each, **said["bound"]) for each in made.config.mounts] if said.get("bound") else made.config.mounts
+    bound = () if said.pop("bound", None) == {} else bound
     return Container(
         id=said.pop("id", f"{box.obj.name}-c1"),
         name=said.pop("name", made.config.name),
@@ -94,6 +98,7 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         networks=(networks := tuple(said.pop("networks", ["none"]))),
         inside=inside_of(made.config, networks, said.pop("inside")) if "inside" in said else None,
         by_hand=ByHand(**said.pop("by_hand", {})),
+        bound=tuple(Bound(each.path, str(each), "0:1 /", each.read_only) for each in bound),
         **said,
     )
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from controller.kinds.access import ROLES, Ask, Caller, Grant
 from controller.kinds.registry import discover
+from controller.kinds.sandbox import ResourceLimits
 from controller.policy.access import decide, refusals
 from controller.policy.levels import Policy
 
@@ -176,6 +177,39 @@ def test_limits_hold_for_what_is_left_out_as_well() -> None:
     # What a stored template would fill in is not known here.
     assert len(refused(who, {"templateRef": {"name": "python"}})) == 2
     assert refused(who, {"templateRef": {"name": "python"}, "resources": asked}) == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "within", "beyond"),
+    [
+        ({"cpu": "500m"}, "500m", "501m"),
+        ({"memory": "256Mi"}, "256Mi", "257Mi"),
+        ({"pids": 32}, 32, 33),
+        ({"disk": "1Gi"}, "1Gi", "2Gi"),
+        ({"gpus": 0}, 0, 1),
+    ],
+    ids=lambda value: str(value),
+)
+def test_each_limit_that_a_grant_can_name_is_kept(bound: dict[str, Any], within: Any, beyond: Any) -> None:
+    who = granted("user", "team-a", limits=bound)
+    (name,) = bound
+    field = f"spec.resources.limits.{name}"
+    assert refused(who, box(resources={"limits": {name: beyond}})) == [field]
+    assert refused(who, {"template": {"image": "a", "resources": {"limits": {name: beyond}}}}) == [field]
+    assert refused(who, box(resources={"limits": {name: within}})) == []
+    assert refused(who, {"templateRef": {"name": "python"}}) == [field]
+    assert refused(who, {"templateRef": {"name": "python"}, "resources": {"limits": {name: within}}}) == []
+
+
+def test_every_limit_of_a_sandbox_can_be_bounded() -> None:
+    bounds: dict[str, Any] = {"cpu": 1, "memory": "1Gi", "pids": 1, "disk": 0, "gpus": 0}
+    assert set(bounds) == set(ResourceLimits.model_fields)
+    for name, most in bounds.items():
+        assert Grant.model_validate({"role": "user", "limits": {name: most}}).bounded
+
+
+def test_no_disk_and_no_gpus_are_within_any_bound_of_them() -> None:
+    assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), box()) == []
 
 
 def test_one_grant_has_to_allow_all_of_it() -> None:

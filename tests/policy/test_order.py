@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.mount import HostRoot, Mount
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import seccomp
 from controller.policy.levels import BUILT_IN, Level, Policy
@@ -57,6 +58,7 @@ TEMPLATES = st.builds(
     some("env", [{"name": "HOME", "value": "/"}]),
     TMPFS.map(lambda found: {"tmpfs": found}),
     LIMITS.map(lambda found: {"resources": {"limits": found}}),
+    some("workspace", {}, {"mountPath": "/work", "size": "8Mi"}, {"mountPath": "/tmp"}),
 )
 
 
@@ -66,15 +68,20 @@ def widest(level: Level, policy: Policy) -> ContainerConfig:
     assert asked.template is not None
     made = render(asked, asked.template, name="a", uid="a", policy=policy).config
     user = made.user if level.lowest_uid >= 10_000 else "0:0" if not level.lowest_uid else "1000:1000"
-    return replace(made, limits=level.most, user=user)
+    folders = (Mount("/w", "host", "/srv/w"),) if level.host_folders == "read-write" else ()
+    return replace(made, limits=level.most, user=user, mounts=folders)
 
 
-@given(levels(), TEMPLATES, LIMITS, st.integers(0, 8))
+WORKSPACES = st.sampled_from([{}, {"hostPath": "/srv/a"}, {"hostPath": "/srv/a", "readOnly": True}])
+
+
+@given(levels(), TEMPLATES, LIMITS, st.integers(0, 8), WORKSPACES)
 def test_no_spec_widens_its_level_under_any_policy(
-    level: Level, template: Mapping[str, Any], limits: Mapping[str, Any], cpus: int
+    level: Level, template: Mapping[str, Any], limits: Mapping[str, Any], cpus: int, workspace: Mapping[str, Any]
 ) -> None:
-    policy = Policy(levels={level.name: level}, host_cpus=cpus)
+    policy = Policy(levels={level.name: level}, host_cpus=cpus, host_roots=(HostRoot(path="/srv"),))
     asked = {"template": {**template, "securityLevel": level.name}, "resources": {"limits": limits}}
+    asked |= {"workspace": workspace} if workspace else {}
     spec = SandboxSpec.model_validate(asked)
     if admit(spec, policy):
         return
@@ -116,6 +123,7 @@ WIDER: tuple[tuple[str, Any], ...] = (
     ("oom_score_adjust", 0),
     ("log_max_bytes", 11 << 20),
     ("log_files", 3),
+    ("mounts", (Mount("/w", "host", "/srv/w"),)),
 )
 
 

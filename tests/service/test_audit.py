@@ -212,6 +212,29 @@ def test_whoever_knocks_all_night_does_not_fill_the_log(world: World) -> None:
     assert len(told(world)) == 63
 
 
+def test_nor_does_whoever_knocks_from_everywhere(world: World) -> None:
+    recorder = Recorder(world.store.audit, world.clock)
+    for number in range(3000):
+        recorder.unknown(f"tcp 2001:db8::{number:x}", "no")
+    with access.acting(ANN):
+        recorder.refused(Ask("delete", "Sandbox", "default", "box"), "no")
+    entries = world.store.audit.entries(limit=5000)
+    assert len(entries) == 601, "and who is known has a place of their own"
+    assert "not recorded" in str(entries[599].detail)
+    assert entries[600].actor == "ann (uid 1000)"
+
+
+def test_nor_does_a_name_as_long_as_a_request_may_be(world: World) -> None:
+    long = "x" * 20_000
+    with opened(world):
+        with client(world, token(world, "user", "default", name="eve")) as eve:
+            for place in ("default", long):
+                assert eve.get(f"{API}/namespaces/{place}/sandboxes/{long}/files?path=/x").status_code == 404
+        wait_for("the refusal is told", lambda: told(world)[-1][3] == "refused")
+    for each in world.store.audit.entries():
+        assert len(str(each)) < 2000
+
+
 def test_a_canary_is_nowhere(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     """Secrets that pass through: in no file of the store, no log line, no entry."""
     canary = f"canary{os.urandom(8).hex()}"

@@ -9,14 +9,17 @@ import pytest
 
 from controller.api.models import object_model
 from controller.kinds.action import StartContainer
+from controller.kinds.canary import Guarded
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Transient
 from controller.kinds.packages import PackageHosts, version_of
 from controller.kinds.registry import Kind, discover
 from controller.kinds.sandbox import Template
+from controller.kinds.securityprofile import SecurityProfileSpec
 from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Policy
 from controller.policy.packages import with_packages
+from controller.policy.profiles import refusals
 from controller.ports import StoreError
 from controller.service import errors, wire
 from controller.service.sources.host import HostSource
@@ -148,6 +151,7 @@ def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: 
     assert conditions(host) == {
         "EngineReachable": "True Answered",
         "StoreWritable": "True Answered",
+        "DiskQuotaEnforceable": "False Soft",
         "NetworkGuard": "True InForce",
         **NOT_READ,
     }
@@ -188,11 +192,29 @@ def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
     assert set(as_client["status"]) == {"paddock", "conditions"}
 
 
+@pytest.mark.parametrize(
+    ("guarded", "unguarded", "wanted"),
+    [
+        (Guarded("Holds"), "", "True InForce"),
+        (Guarded("Pending", "being tried"), "", "True InForce"),
+        (Guarded("Untried", "no image"), "", "Unknown Untried"),
+        (Guarded("Broken", "this host answers"), "", "False Broken"),
+        (Guarded("Holds"), "the table is gone", "False NotInForce"),
+    ],
+)
+def test_what_the_canary_found_is_the_hosts_condition(guarded: Guarded, unguarded: str, wanted: str) -> None:
+    seen = Observation(revision=1, blind="", unguarded=unguarded)
+    host = HostSource(BrokenStore(), lambda: seen, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
+    assert host is not None
+    assert conditions({"status": host.status})["NetworkGuard"] == wanted
+
+
 def test_a_profile_is_what_its_level_says() -> None:
     profiles = {each.name: each for each in ProfileSource().list(None, None)}  # type: ignore[arg-type] - all of them
-    assert profiles["development"].spec["network"] == {"mode": "sealed"}
-    assert profiles["production"].spec["network"] == {"mode": "public", "localNetwork": False}
-    assert profiles["build"].spec["network"] == {"mode": "sealed", "allowedHosts": [], "version": version_of(())}
+    networks = {name: each.status["effective"]["network"] for name, each in profiles.items()}
+    assert networks["development"] == {"mode": "sealed"}
+    assert networks["production"] == {"mode": "public", "localNetwork": False}
+    assert networks["build"] == {"mode": "sealed", "allowedHosts": [], "version": version_of(())}
     found = profiles[FULL_ISOLATION.name]
     assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
     assert found.spec["noNewPrivileges"] is True
@@ -200,6 +222,14 @@ def test_a_profile_is_what_its_level_says() -> None:
     other = ProfileSource(Policy(levels={**BUILT_IN, "wider": wider})).get("", "wider")
     assert other is not None
     assert (other.spec["capabilities"], other.spec["readOnlyRootFilesystem"]) == (["CAP_CHOWN"], False)
+
+
+def test_what_is_shown_of_a_built_in_profile_can_be_applied_under_another_name() -> None:
+    for each in ProfileSource().list(None, None):  # type: ignore[arg-type] - all of them
+        spec = SecurityProfileSpec.model_validate(each.spec)
+        assert refusals(spec, Policy()) == ()
+        as_client = wire.shown(kind_of("SecurityProfile"), each)
+        object_model(kind_of("SecurityProfile")).model_validate(as_client)
 
 
 def test_profiles_are_those_that_a_sandbox_may_name() -> None:
@@ -221,7 +251,7 @@ def test_the_package_hosts_are_shown_with_a_version_that_moves_with_them() -> No
         source = ProfileSource(with_packages(Policy(), found, listed))
         profile = source.get("", "build")
         assert profile is not None
-        network = profile.spec["network"]
+        network = profile.status["effective"]["network"]
         assert network["allowedHosts"] == ["deb.example.org", *listed]
         assert network["leftOut"] == list(found.left_out)
         versions.add(network["version"])

@@ -171,7 +171,7 @@ def _objects(asked: Asked) -> None:
     if found or not asked.refused:
         text = made(asked.output or "", header=asked.header)(found, single)
         if text or asked.output != "name":
-            say(text)
+            say(text, exact=True)
 
 
 def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
@@ -217,7 +217,7 @@ class _Shown:
 
     def show(self, obj: Any) -> None:
         if reads(self._asked.output):
-            say(made(self._asked.output or "", header=self._header)([obj], True))
+            say(made(self._asked.output or "", header=self._header)([obj], True), exact=True)
         else:
             self._widen(obj["rows"][0])
             lines = _text(self._asked, self._kind, {**obj, "rows": [self._widest, *obj["rows"]]}, header=True)

@@ -7,6 +7,7 @@ import click
 from controller.cli.client import connect
 from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.output import note
 
 
 def sandbox_name(text: str) -> str:
@@ -26,6 +27,7 @@ def sandbox_name(text: str) -> str:
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-p", "--previous", is_flag=True, help="Of the run before: the one that ended last.")
 @click.option("--exec", "exec_id", metavar="ID", help="Of a command that was started with `exec --detach`.")
+@click.option("--egress", is_flag=True, help="Instead: what its proxy let through and refused, a line each.")
 @click.pass_context
 def logs_(
     ctx: click.Context,
@@ -37,6 +39,7 @@ def logs_(
     timestamps: bool,
     previous: bool,
     exec_id: str | None,
+    egress: bool,
 ) -> None:
     """Show what a sandbox's first process has written."""
     from controller.client.sandbox import Sandbox
@@ -44,17 +47,20 @@ def logs_(
     box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     out = sys.stdout.buffer
     if exec_id is not None:
-        if follow or previous or timestamps or tail is not None or since is not None:
+        if follow or previous or timestamps or egress or tail is not None or since is not None:
             raise click.UsageError(
                 "--exec shows all that was kept of the command's output: it goes with no other option"
             )
         out.write(box.exec_log(exec_id))
         out.flush()
         return
+    if egress and (follow or previous or timestamps):
+        raise click.UsageError("--egress goes with --tail and --since alone; its lines bear their times")
     options = {"follow": follow, "tail": tail, "since_seconds": since, "timestamps": timestamps, "previous": previous}
+    options["egress"] = egress
 
     def warn(text: str) -> None:
-        click.echo(f"warning: {text}", err=True)
+        note(f"warning: {text}")
 
     with box.logs(**options, warn=warn) as pieces:  # type: ignore[arg-type]
         for piece in pieces:

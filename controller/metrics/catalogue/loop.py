@@ -161,9 +161,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_reaped_total",
-        "Sandboxes or containers removed (idle, ttl, deleted, orphan, quota, failed, pressure).",
+        "Sandboxes, containers or images removed (idle, ttl, deleted, orphan, quota, failed, pressure, image).",
         ("reason",),
-        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed", "pressure")},
+        values={"reason": ("idle", "ttl", "deleted", "orphan", "quota", "failed", "pressure", "image")},
     ),
     gauge("paddock_orphan_containers", "Managed containers with no object in the store."),
     gauge("paddock_leader", "1 when this process holds the lease and acts."),

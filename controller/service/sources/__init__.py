@@ -1,4 +1,7 @@
-"""Where read-only kinds come from: each is worked out at the reading, by the file that bears its name."""
+"""Where come from what is not stored: read-only kinds, and the built-in objects of others.
+
+Each is worked out at the reading, by the file that bears its kind's name.
+"""
 
 import uuid
 from collections.abc import Sequence

@@ -1,0 +1,78 @@
+"""The setuid and setgid files of an image, read from its layers' folders; never by running anything of it.
+
+A layer never changes, so what was found in one is kept. Where the engine keeps layers otherwise (the containerd image
+store, btrfs, another host) nothing is found out: such files gain nothing in a box anyway (no-new-privileges).
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+_MOST_FILES = 500_000  # of one layer; beyond it nothing is said of the image
+
+
+def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Their paths, of an image as the engine inspects it; None: can't be known."""
+    graph = image.get("GraphDriver") or {}
+    data = graph.get("Data") or {}
+    if graph.get("Name") != "overlay2" or not data.get("UpperDir"):
+        return None
+    # From the top one down, as overlayfs looks for a name.
+    layers = [data["UpperDir"], *(each for each in (data.get("LowerDir") or "").split(":") if each)]
+    found = [_of_layer(each) for each in layers]
+    shown = set()
+    for number, paths in enumerate(found):
+        if paths is None:
+            return None
+        shown |= {each for each in paths if not any(_hides(above, each) for above in layers[:number])}
+    return tuple(sorted(shown))
+
+
+@lru_cache(maxsize=512)
+def _of_layer(folder: str) -> tuple[str, ...] | None:
+    """Paths in one layer, beginning with `/`; None where it can't be read whole."""
+    try:
+        return tuple(path.removeprefix(folder) for path, mode in _files(folder) if mode & (stat.S_ISUID | stat.S_ISGID))
+    except OSError:
+        return None
+
+
+def _files(folder: str) -> Iterator[tuple[str, int]]:
+    """Every regular file below, with its mode. Raises OSError."""
+    left, seen = [folder], 0
+    while left:
+        with os.scandir(left.pop()) as entries:
+            for each in entries:
+                seen += 1
+                if seen > _MOST_FILES:
+                    raise OSError("too many files")
+                if each.is_dir(follow_symlinks=False):
+                    left.append(each.path)
+                elif each.is_file(follow_symlinks=False):
+                    yield each.path, each.stat(follow_symlinks=False).st_mode
+
+
+def _hides(layer: str, path: str) -> bool:
+    """Whether an upper layer has something else at that path, or has removed it or a folder above it."""
+    at = layer
+    parts = path.strip("/").split("/")
+    for part in parts:
+        at = f"{at}/{part}"
+        try:
+            found = os.lstat(at)
+        except OSError:
+            return False
+        if not stat.S_ISDIR(found.st_mode):
+            return True
+        if _opaque(at):
+            return True
+    return True
+
+
+def _opaque(folder: str) -> bool:
+    try:
+        return os.getxattr(folder, "trusted.overlay.opaque", follow_symlinks=False) == b"y"
+    except OSError:
+        return False

@@ -1,0 +1,94 @@
+"""The kernel's newer mount calls, which work on descriptors: no path is looked up twice, so there is no race to win.
+
+Numbers are the same on every architecture (asm-generic). All of them raise OSError. They need CAP_SYS_ADMIN.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE, _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 1, 0x04, 0x40
+_SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_MNT_DETACH, _NOFOLLOW = 2, 8
+_IDMAP = 0x00100000
+READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC = 0x1, 0x2, 0x4, 0x8
+SHARED, PRIVATE = 1 << 20, 1 << 18
+_TRIES = 100
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_beneath(folder: int, path: str, flags: int) -> int:
+    """Open what is below an open folder: no link is followed on the way, and `..` does not lead out."""
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+    for attempt in range(_TRIES):
+        try:
+            return _call(_OPENAT2, folder, os.fsencode(path), how, len(how))
+        except OSError as error:  # EAGAIN: somebody renamed on the way; look again
+            if error.errno != errno.EAGAIN or attempt == _TRIES - 1:
+                raise
+    raise AssertionError
+
+
+def tree_of(fd: int) -> int:
+    """A mount, not yet anywhere, of the very file or folder that is open. What is mounted below it stays out."""
+    return _call(_OPEN_TREE, fd, b"", ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH))
+
+
+def tmpfs(flags: int, **options: str) -> int:
+    """A new tmpfs, not yet anywhere. `options` as of tmpfs(5): size, uid, gid, mode. Not swapped, where that can be."""
+    context = _call(_FSOPEN, b"tmpfs", 1)
+    try:
+        with contextlib.suppress(OSError):  # Linux 6.4
+            _call(_FSCONFIG, context, _SET_FLAG, b"noswap", None, 0)
+        return _mounted(context, flags, options)
+    finally:
+        os.close(context)
+
+
+def _mounted(context: int, flags: int, options: dict[str, str]) -> int:
+    for name, value in options.items():
+        _call(_FSCONFIG, context, _SET_STRING, name.encode(), value.encode(), 0)
+    _call(_FSCONFIG, context, _CMD_CREATE, None, None, 0)
+    return _call(_FSMOUNT, context, 1, flags)
+
+
+def change(mount: int, flags: int = 0, *, propagation: int = 0, user_namespace: int = -1) -> None:
+    """Add flags to a mount by its descriptor; map its ids by a user namespace, while it is not anywhere yet."""
+    idmap = _IDMAP if user_namespace >= 0 else 0
+    attributes = struct.pack("QQQQ", flags | idmap, 0, propagation, max(user_namespace, 0))
+    _call(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, attributes, len(attributes))
+
+
+def attach(mount: int, target: int) -> None:
+    """Mount at what is open as `target`."""
+    _call(_MOVE_MOUNT, mount, b"", target, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
+
+
+def detach(path: str) -> None:
+    """Take the uppermost mount at a path away; whoever has files open there keeps them until he closes them."""
+    if _libc.umount2(os.fsencode(path), _MNT_DETACH | _NOFOLLOW) != 0:
+        _raise()
+
+
+def enter(namespace: int) -> None:
+    """Move this thread, and no other, into a mount namespace."""
+    if _libc.unshare(0x200) != 0 or _libc.setns(namespace, 0x20000) != 0:  # CLONE_FS, CLONE_NEWNS
+        _raise()
+
+
+def _call(number: int, *arguments: object) -> int:
+    found = int(_libc.syscall(number, *arguments))
+    if found < 0:
+        _raise()
+    return found
+
+
+def _raise() -> None:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))

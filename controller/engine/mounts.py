@@ -1,0 +1,291 @@
+"""What is bound into boxes: a place on this host for each place in a box, which the engine binds into the container.
+
+    <folder>/<instance>/<uid>/<n>     a tmpfs of ours, shared; each place holds an empty, read-only mount
+
+What is mounted upon a place here is seen in the box at once, and by whatever run of the container starts later; nothing
+mounted inside is seen here. `bound.json` beside the places says what was mounted, for the daemon that comes next.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from controller.engine import mounting
+from controller.engine.client import Client
+from controller.engine.enginens import EngineNamespace, NoWay
+from controller.engine.host_folders import Refused, folder_tree
+from controller.engine.idmap import IdMaps, Ids
+from controller.engine.secrets import SecretFolder
+from controller.kinds.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, Slot
+from controller.kinds.outcome import Ok, Outcome, Transient
+from controller.kinds.secret import NoSecret
+
+log = logging.getLogger(__name__)
+
+DEFAULT_FOLDER = Path("/run/paddock/mounts")
+_PLAIN = mounting.NO_SUID | mounting.NO_DEVICES
+_SEALED = _PLAIN | mounting.READ_ONLY | mounting.NO_EXEC
+_NOTES, _STAGE = "bound.json", "stage"
+# Beside a secret: what the file system itself takes; and more than an empty place has.
+_ROOM_BYTES = 64 << 10
+# A place without a container may be one whose container is just being made.
+_STRAY_SECONDS = 300.0
+
+
+class HostMounts:
+    """Thread-safe. `roots` are where folders of the host may be bound from. Making one does no work."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        *,
+        folder: Path = DEFAULT_FOLDER,
+        roots: Sequence[HostRoot] = (),
+        secrets: SecretFolder | None = None,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
+        self._secrets = secrets or SecretFolder()
+        self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
+        self._lock = threading.Lock()
+        self._bound: dict[str, tuple[Bound, ...]] | None = None
+        self._strays: dict[str, float] = {}
+        self._ticks = ticks
+
+    def close(self) -> None:
+        """Let go of threads and descriptors. What is bound stays."""
+        self._namespace.close()
+        self._maps.close()
+
+    def sources(self, uid: str, slots: Sequence[Slot]) -> list[dict[str, Any]]:
+        """The places, as the engine's create call takes them."""
+        return [
+            {
+                "Type": "bind",
+                "Source": str(self._place(uid, number)),
+                "Target": slot.path,
+                "BindOptions": {"Propagation": "rslave"},
+            }
+            for number, slot in enumerate(slots)
+        ]
+
+    def bound(self, uid: str) -> tuple[Bound, ...]:
+        """What was bound for that object. Never raises."""
+        return self._known().get(uid, ())
+
+    def bind(self, action: BindMounts) -> Outcome:
+        """Make the places, and bind what is wanted there. Raises Fault."""
+        try:
+            user = self._user(action)
+            return self._namespace.run(lambda: self._bind(action, user))
+        except NoSecret as error:
+            return Transient("SecretMissing", str(error))
+        except (NoWay, Refused) as error:
+            return Transient("MountRefused", str(error))
+        except OSError as error:
+            return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
+
+    def release(self, uid: str) -> None:
+        """Take all places of an object away. What is in use there goes when its last user does. Never raises."""
+        if uid not in self._known():
+            return
+        try:
+            self._namespace.run(lambda: self._clear(uid))
+        except (NoWay, OSError) as error:
+            log.warning("what was bound for %s can't be released: %s", uid, error)
+
+    def sweep(self, uids: Collection[str]) -> None:
+        """Release what is of none of these objects, once it has been so for some minutes. Never raises."""
+        now, known = self._ticks(), self._known()
+        self._strays = {uid: self._strays.get(uid, now) for uid in known if uid not in uids}
+        for uid, since in list(self._strays.items()):
+            if now - since > _STRAY_SECONDS:
+                self.release(uid)
+
+    def _known(self) -> Mapping[str, tuple[Bound, ...]]:
+        with self._lock:
+            if self._bound is None:
+                try:
+                    self._bound = self._namespace.run(self._read)
+                except (NoWay, OSError):
+                    return {}
+            return dict(self._bound)
+
+    def _note(self, uid: str, bound: tuple[Bound, ...] | None) -> None:
+        with self._lock:
+            known = dict(self._bound or {})
+            if bound is None:
+                known.pop(uid, None)
+            else:
+                known[uid] = bound
+            self._bound = known
+
+    def _user(self, action: BindMounts) -> Ids:
+        """The ids of the box's user. Raises Fault, Refused."""
+        user = action.user or self._images_user(action.image)
+        uid, _, gid = user.partition(":")
+        if user in ("", "0", "root"):
+            return Ids(0, 0)
+        if not action.mounts or (uid.isdigit() and gid.isdigit()):
+            return Ids(int(uid or 0), int(gid or 0)) if uid.isdigit() and gid.isdigit() else Ids(0, 0)
+        raise Refused(f"whose files are the box's is not known: its user is `{user}`; write `user: uid:gid`")
+
+    def _images_user(self, image: str) -> str:
+        data = self._client.call("images.inspect", lambda api: api.inspect_image(image)).get("Config") or {}
+        return str(data.get("User") or "")
+
+    # In the engine's namespace
+
+    def _bind(self, action: BindMounts, user: Ids) -> Outcome:
+        if not action.container_id:
+            self._clear(action.uid)
+            self._make_places(action)
+        known = {each.path: each for each in self.bound(action.uid)}
+        for mount in action.mounts:
+            number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
+            known[mount.path] = self._put(action, mount, number, user)
+            self._write(action.uid, tuple(known.values()))
+        return Ok(action.container_id)
+
+    def _make_places(self, action: BindMounts) -> None:
+        self._make_folder()
+        (self._folder / action.uid).mkdir(mode=0o755)
+        for number, slot in enumerate(action.slots):
+            place = self._place(action.uid, number)
+            if slot.file:
+                place.touch(mode=0o444)
+                _attach(self._file(action.uid, b"", Ids(0, 0), EMPTY_BYTES), place)
+                continue
+            place.mkdir(mode=0o755)
+            empty = mounting.tmpfs(_SEALED, size=str(EMPTY_BYTES), mode="0555")
+            _attach(empty, place)
+        self._write(action.uid, ())
+
+    def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> Bound:
+        """Mount upon a place; what was mounted there before goes first."""
+        tree = self._tree(action, mount, user)
+        place, begun = self._place(action.uid, number), Bound(mount.path, str(mount), "", mount.read_only)
+        try:
+            while len(_mounted_at(place)) > 1:
+                mounting.detach(str(place))
+            # Noted first: whoever looks inside meanwhile finds what is known of.
+            self._write(action.uid, (*(each for each in self.bound(action.uid) if each.path != mount.path), begun))
+        except OSError:
+            os.close(tree)
+            raise
+        _attach(tree, place)
+        return replace(begun, origin=_mounted_at(place)[-1])
+
+    def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
+        if mount.kind == "host":
+            return folder_tree(mount, action.namespace, self._roots, user, self._maps)
+        if mount.kind == "secret":
+            value = self._secrets.read(action.namespace, mount.source)
+            return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)
+        options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid), "mode": "0755"}
+        return mounting.tmpfs(_PLAIN, **options)
+
+    def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int) -> int:
+        """A mount, nowhere yet, of a file that is alone in a tmpfs, and that the box's user may read."""
+        folder = self._folder / uid / _STAGE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _attach(mounting.tmpfs(_PLAIN, size=str(size_bytes), mode="0700"), folder)
+        try:
+            path = folder / "value"
+            written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            with os.fdopen(written, "wb") as file:
+                os.fchown(written, user.uid, user.gid)
+                file.write(content)
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                tree = mounting.tree_of(opened)
+            finally:
+                os.close(opened)
+            mounting.change(tree, _SEALED, propagation=mounting.PRIVATE)
+            return tree
+        finally:
+            mounting.detach(str(folder))
+            folder.rmdir()
+
+    def _clear(self, uid: str) -> None:
+        folder = self._folder / uid
+        for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+            for _ in _mounted_at(place):
+                mounting.detach(str(place))
+            place.rmdir() if place.is_dir() else place.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+        self._note(uid, None)
+        if folder.parent.is_dir() and not any(folder.parent.iterdir()):
+            self._drop_folder()
+
+    def _drop_folder(self) -> None:
+        for _ in _mounted_at(self._folder):
+            mounting.detach(str(self._folder))
+        self._folder.rmdir()
+
+    def _make_folder(self) -> None:
+        """The tmpfs of ours. Its mounts are shared, or the boxes would not see them."""
+        if _mounted_at(self._folder):
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _attach(mounting.tmpfs(_PLAIN | mounting.NO_EXEC, size="16m", mode="0700"), self._folder)
+        opened = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            mounting.change(opened, propagation=mounting.SHARED)
+        finally:
+            os.close(opened)
+
+    def _place(self, uid: str, number: int) -> Path:
+        if "/" in uid or uid.startswith("."):
+            raise Refused(f"{uid} is no uid")
+        return self._folder / uid / str(number)
+
+    def _write(self, uid: str, bound: tuple[Bound, ...]) -> None:
+        notes = self._folder / uid / _NOTES
+        new = notes.with_suffix(".new")
+        new.write_text(json.dumps([asdict(each) for each in bound]))
+        new.replace(notes)
+        self._note(uid, bound)
+
+    def _read(self) -> dict[str, tuple[Bound, ...]]:
+        found: dict[str, tuple[Bound, ...]] = {}
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            try:
+                found[folder.name] = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
+            except (OSError, ValueError, TypeError):
+                found[folder.name] = ()  # a daemon died while it made them: they are made anew
+        return found
+
+
+def _attach(mount: int, place: Path) -> None:
+    """Mount there, and let go of the descriptor."""
+    try:
+        target = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            mounting.attach(mount, target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(mount)
+
+
+def _mounted_at(place: Path) -> list[str]:
+    """Where the mounts at a path come from, the lowest first: the device's numbers and the folder there."""
+    return list(_origins(str(place)))
+
+
+def _origins(path: str) -> Iterator[str]:
+    # This thread's own: it may be in another namespace than the process.
+    for line in Path("/proc/thread-self/mountinfo").read_text().splitlines():
+        _, _, device, root, at = line.split(" ")[:5]
+        if at == path:
+            yield f"{device} {root}"

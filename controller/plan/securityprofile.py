@@ -1,0 +1,101 @@
+"""How the security profiles stand: whether each is accepted now, and what a sandbox of it is made with."""
+
+from typing import Any
+
+from controller.kinds.container import ContainerConfig
+from controller.kinds.meta import Condition
+from controller.kinds.packages import version_of
+from controller.kinds.plan import StatusWrite
+from controller.kinds.quantity import format_bytes
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.securityprofile import StoredProfile
+from controller.kinds.snapshot import Snapshot
+from controller.plan.draft import Draft, Memo
+from controller.plan.status import dated, limits_to_json
+from controller.policy.levels import Level, Policy
+from controller.policy.packages import BUILD
+from controller.policy.sandbox import render
+from controller.policy.seccomp import name_of
+
+
+def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:
+    """Note the status of every profile whose stored one says something else."""
+    key = (snapshot.profiles, memo.policy)
+    if not snapshot.profiles or memo.profiles == key:
+        return
+    written = []
+    for each in snapshot.profiles.values():
+        level = policy.levels.get(each.obj.name)
+        made = _status(each, level, policy, snapshot.now) if level is not None else each.obj.status
+        if made != each.obj.status:
+            written.append(StatusWrite(each.obj.ref, made))
+    draft.statuses += written
+    memo.profiles = () if written else key
+
+
+def effective(level: Level, policy: Policy) -> dict[str, Any]:
+    """What a sandbox of that level is made with, read off the container that the level is rendered to."""
+    config = bare(level)
+    return {
+        **settings_of(level),
+        "network": _network(level, policy),
+        "securityOptions": list(config.security_options),
+        "sysctls": [f"{name}={value}" for name, value in config.sysctls],
+        "shmSize": format_bytes(config.shm_bytes),
+        "openFiles": config.nofile,
+        "oomScoreAdjust": config.oom_score_adjust,
+    }
+
+
+def settings_of(level: Level) -> dict[str, Any]:
+    """The same, as far as a profile of one's own can set it."""
+    config = bare(level)
+    return {
+        "capabilities": list(config.capabilities),
+        "noNewPrivileges": any(each.startswith("no-new-privileges") for each in config.security_options),
+        "readOnlyRootFilesystem": config.read_only_root,
+        "defaultUser": config.user,
+        "lowestUserID": level.lowest_uid,
+        "network": _reach(level),
+        "seccompProfile": name_of(config.seccomp),
+        "tmpfs": [
+            {"mountPath": each.path, "size": format_bytes(each.size_bytes), "noexec": each.noexec}
+            for each in config.tmpfs
+        ],
+        "defaultLimits": limits_to_json(config.limits),
+        "maxLimits": {name: value for name, value in limits_to_json(level.most).items() if value not in ("0", 0)},
+    }
+
+
+def bare(level: Level) -> ContainerConfig:
+    """The container of a spec that asks for nothing else."""
+    template = Template(image="any", security_level=level.name)
+    policy = Policy(levels={level.name: level})
+    return render(SandboxSpec(template=template), template, name="any", uid="any", policy=policy).config
+
+
+def _reach(level: Level) -> dict[str, Any]:
+    hosts = {} if level.allowed_hosts is None else {"allowedHosts": list(level.allowed_hosts)}
+    return {"mode": level.network, **hosts}
+
+
+def _network(level: Level, policy: Policy) -> dict[str, Any]:
+    """What it can reach, and what its operator says of that."""
+    made = _reach(level)
+    if level.allowed_hosts is not None:
+        made["version"] = version_of(level.allowed_hosts)
+    if BUILD in (level.name, level.base) and policy.packages_left_out:
+        made["leftOut"] = list(policy.packages_left_out)
+    return made | ({"localNetwork": policy.local_network} if level.network == "public" else {})
+
+
+def _status(profile: StoredProfile, level: Level, policy: Policy, now: float) -> dict[str, Any]:
+    generation = profile.obj.generation
+    if level.offered:
+        found = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")
+    else:
+        words = f"no sandbox may have it now: {level.missing}"
+        found = Condition("Accepted", "False", "Refused", words)
+    prior = next(iter(profile.obj.status.get("conditions", ())), None)
+    shown = {"effective": effective(level, policy)} if level.offered else {}
+    return {"observedGeneration": generation, "conditions": [dated(found, prior, generation, now)], **shown}

@@ -1,0 +1,161 @@
+"""What may be bound into a box, and what a spec asks to have bound. Pure: paths are judged here by their words.
+
+What a path really leads to is found out when it is opened, by the engine's room, below the root that is named here.
+"""
+
+import posixpath
+from collections.abc import Iterable, Iterator
+
+from controller.kinds.mount import HostRoot, Mount, Slot
+from controller.kinds.sandbox import SandboxSpec, Template, WorkspaceMount
+from controller.policy.admission import Refusal
+from controller.policy.levels import Level, Policy
+
+# Keys and tokens of people are kept under these names; none of them is for a box, nor is the folder that has one.
+CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")
+# Of the host's own: neither these, nor what is below them, nor what contains them.
+SYSTEM_FOLDERS = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/lib/containerd",
+    "/var/lib/docker",
+    "/var/lib/paddock",
+    "/var/run",
+)
+_KERNEL_PATHS = ("/proc", "/sys", "/dev")
+_STANDARD = WorkspaceMount()
+
+
+def system_folder(path: str) -> str:
+    """The host's own folder that this path is, is in, or contains; "" for none."""
+    found = (each for each in SYSTEM_FOLDERS if below(path, each) or below(each, path))
+    return next(found, "")
+
+
+def below(path: str, folder: str) -> bool:
+    """Whether the path is that folder, or in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def root_of(path: str, roots: Iterable[HostRoot], namespace: str = "") -> HostRoot | None:
+    """The innermost of the operator's roots that the path is below; of all namespaces where none is named."""
+    mine = [each for each in roots if below(path, each.path) and path != each.path and _is_for(each, namespace)]
+    return max(mine, key=lambda each: len(each.path), default=None)
+
+
+def _is_for(root: HostRoot, namespace: str) -> bool:
+    return not namespace or any(_matches(namespace, each) for each in root.namespaces)
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """`*` stands for any characters; a namespace holds none that means anything else to a pattern."""
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return text == pattern
+    return text.startswith(head) and any(_matches(text[at:], tail) for at in range(len(head), len(text) + 1))
+
+
+def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
+    """The places that the container has for what is bound, by their paths."""
+    workspace = _workspace(spec, template)
+    folders = [Slot(workspace.mount_path)] if workspace else []
+    files = [Slot(each.mount_path, file=True) for each in template.secrets]
+    return tuple(sorted((*folders, *files), key=lambda each: each.path))
+
+
+def mounts(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
+    """What is to be bound there. A workspace that names no folder is an empty one in memory."""
+    secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
+    return (*_folder(spec, template), *secrets)
+
+
+def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:
+    workspace, asked = _workspace(spec, template), spec.workspace
+    if workspace is not None and asked is None:
+        yield Mount(workspace.mount_path, "memory", size_bytes=workspace.size)
+    elif workspace is not None and asked is not None:
+        yield Mount(workspace.mount_path, "host", asked.host_path, read_only=asked.read_only)
+
+
+def in_memory(spec: SandboxSpec | None, template: Template) -> int:
+    """The bytes of memory that what is bound may come to fill. `spec` None: of a template by itself."""
+    if spec is None:
+        return template.workspace.size if template.workspace else 0
+    return sum(each.size_bytes for each in mounts(spec, template) if each.kind == "memory")
+
+
+def _workspace(spec: SandboxSpec, template: Template) -> WorkspaceMount | None:
+    return template.workspace or (_STANDARD if spec.workspace else None)
+
+
+def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
+    """Every reason to refuse what the sandbox itself asks to have bound."""
+    asked = spec.workspace
+    if asked is None:
+        return
+    if template.workspace is None:
+        secrets = [("spec.template.secrets", each.mount_path) for each in template.secrets]
+        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *secrets])
+    words = host_folder(asked.host_path, policy.host_roots)
+    if words:
+        yield Refusal("spec.workspace.hostPath", words)
+        return
+    root = root_of(asked.host_path, policy.host_roots)
+    if not asked.read_only and level.host_folders != "read-write":
+        words = f"level {level.name} has folders of the host read-only: write `readOnly: true`, or take another level"
+        yield Refusal("spec.workspace.readOnly", words)
+    elif not asked.read_only and root is not None and root.read_only:
+        words = f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`"
+        yield Refusal("spec.workspace.readOnly", words)
+
+
+def template_refused(template: Template) -> Iterator[Refusal]:
+    """Every reason to refuse what a template asks for; the fields are those below it."""
+    asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
+    files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
+    yield from _places(template, [*asked, *files])
+
+
+def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
+    """Why this folder of the host is never bound, by its words alone; "" when it may be."""
+    roots = tuple(roots)
+    if posixpath.normpath(path) != path or path.startswith("//"):
+        return f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`"
+    found = next((each for each in path.split("/") if each in CREDENTIAL_FOLDERS), "")
+    if found:
+        return f"`{path}` is among credentials ({found}): bind the folder of the project alone"
+    system = system_folder(path)
+    if system:
+        return f"`{path}` is the host's own ({system}): bind the folder of the project alone"
+    if root_of(path, roots) is None:
+        known = ", ".join(each.path for each in roots)
+        where = f"a folder below {known}" if known else "none: the operator names their roots (host_roots)"
+        return f"`{path}` is not below a root for folders of the host; what may be bound here is {where}"
+    return ""
+
+
+def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusal]:
+    """Reasons why there can be no place at a path: each is a mount of its own, beside all others."""
+    taken = [each.mount_path for each in template.tmpfs]
+    places: list[str] = []
+    for field, path in asked:
+        if posixpath.normpath(path) != path or path == "/" or path.startswith("//"):
+            yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
+        elif any(below(path, each) for each in _KERNEL_PATHS):
+            yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
+        near = next((each for each in taken if below(each, path)), "")
+        near = near or next((each for each in places if below(path, each)), "")
+        if near:
+            yield Refusal(field, f"`{path}` and the mount {near} are in each other's way; put them beside each other")
+        taken.append(path)
+        places.append(path)

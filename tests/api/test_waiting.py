@@ -1,0 +1,83 @@
+"""Connections that ask for nothing are closed; those that do, and WebSockets, are left alone however long it takes."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from websockets.sync.client import unix_connect
+
+from controller.api import patience
+from controller.api.server import ApiServer
+from tests.helpers_api import World
+
+PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
+
+
+@pytest.fixture
+def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A running sandbox, behind a door that waits for no request."""
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.05)
+    world.apply()
+    world.view.show(world.sandbox())
+    server = ApiServer(world.app, world.socket, grace_seconds=1)
+    server.start()
+    yield world
+    server.stop()
+
+
+@contextmanager
+def connected(world: World) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        made.settimeout(30)
+        made.connect(str(world.socket))
+        yield made
+
+
+def until_closed(made: socket.socket) -> bytes:
+    """All that comes until the door closes the connection; raises TimeoutError if it never does."""
+    data = b""
+    while True:
+        try:
+            piece = made.recv(4096)
+        except ConnectionResetError:
+            return data
+        if not piece:
+            return data
+        data += piece
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["none", "a", "half"]
+)
+def test_a_request_that_never_comes_is_not_waited_for(hasty: World, sent: bytes) -> None:
+    with connected(hasty) as made:
+        made.sendall(sent)
+        assert until_closed(made).startswith(b"HTTP/1.1 408 ")
+
+
+def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World) -> None:
+    with connected(hasty) as made:
+        made.sendall(b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1")
+        data = made.recv(4096)
+        made.sendall(b"2")
+        assert (data + until_closed(made)).startswith(b"HTTP/1.1 405 ")
+
+
+def test_an_answer_that_takes_its_time_is_not_cut_off(hasty: World) -> None:
+    hasty.streams.log = hasty.streams.run = hasty.streams.endless
+    transport = httpx.HTTPTransport(uds=str(hasty.socket))
+    with (
+        httpx.Client(transport=transport, base_url="http://paddock") as client,
+        client.stream("GET", f"{PATH}/logs?follow=true") as answer,
+        unix_connect(str(hasty.socket), uri=f"ws://paddock{PATH}/exec?command=cat&stdin=true") as opened,
+    ):
+        lines = answer.iter_raw()
+        assert next(lines) == b"first\n"
+        assert opened.recv() == b"\x01"
+        assert opened.recv() == b"\x01first\n"
+        with connected(hasty) as idle:  # the clock of this test: it began after the others
+            until_closed(idle)
+        assert opened.ping().wait(30)
+        assert not hasty.streams.closed.is_set()

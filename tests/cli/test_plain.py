@@ -1,0 +1,69 @@
+"""What others wrote does nothing to the terminal of whoever reads it, and adds no row to what they see."""
+
+import json
+
+import pytest
+import yaml
+
+from controller.cli.output import columns
+from controller.cli.plain import UNSAFE
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
+EVIL = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202etxt.exe\r\nforged   row"
+
+
+@pytest.fixture
+def evil(served: World) -> World:
+    """A sandbox about which somebody wrote what a terminal would obey."""
+    served.apply()
+    condition = {"type": "Ready", "status": "False", "reason": "StartFailed", "message": EVIL}
+    served.change(annotations={"example.org/note": EVIL}, status={"conditions": [condition]})
+    served.add_event(served.sandbox(), "Failed", EVIL, "Warning")
+    return served
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["get", "sandboxes"],
+        ["get", "events"],
+        ["get", "sandboxes", "-o", "json"],
+        ["get", "sandboxes", "-o", "yaml"],
+        ["get", "sandboxes", "-o", "custom-columns=A:.metadata.annotations.example\\.org/note"],
+        ["describe", "sandbox", "quickstart"],
+        ["events"],
+        ["annotate", "sandbox", "quickstart", "--list"],
+        ["get", "sandbox", EVIL],
+        ["logs", EVIL],
+    ],
+    ids=" ".join,
+)
+def test_nothing_that_a_terminal_obeys_is_printed(paddock: Run, evil: World, words: list[str]) -> None:
+    done = paddock(*words)
+    assert "txt.exe" in done.stdout + done.stderr or words == ["get", "sandboxes"], "it is not hidden either"
+    assert not UNSAFE.search(done.stdout)
+    assert not UNSAFE.search(done.stderr)
+
+
+def test_a_row_is_a_line(paddock: Run, evil: World) -> None:
+    shown = paddock("get", "events").stdout.splitlines()
+    assert len(shown) == 2
+    assert shown[1].endswith("\\x1b]0;owned\\x07 \\x1b[2J \\x9b31m \\u202etxt.exe\\x0d\\nforged   row")
+    assert columns([["a\tb", "c"], ["d", "e"]]) == "a\\tb   c\nd      e"
+
+
+def test_programs_read_what_was_written(paddock: Run, evil: World) -> None:
+    name = ("get", "sandbox", "quickstart", "-o")
+    for found in (json.loads(paddock(*name, "json").stdout), yaml.safe_load(paddock(*name, "yaml").stdout)):
+        assert found["metadata"]["annotations"] == {"example.org/note": EVIL}
+    path = "jsonpath={.metadata.annotations.example\\.org/note}"
+    assert paddock(*name, path).stdout_bytes == f"{EVIL}\n".encode()
+
+
+def test_text_that_is_safe_is_left_as_it_is(paddock: Run, served: World) -> None:
+    served.apply()
+    served.change(annotations={"note": "Grüße\tan 世界 👩‍💻"})
+    assert "Grüße\tan 世界 👩‍💻" in paddock("describe", "sandbox", "quickstart").stdout
+    assert "Grüße" in paddock("get", "sandbox", "quickstart", "-o", "json").stdout
+    assert "世界" in paddock("get", "sandbox", "quickstart", "-o", "yaml").stdout

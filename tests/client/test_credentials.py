@@ -1,0 +1,31 @@
+"""What a client shows at the door, and where it shows nothing."""
+
+import pytest
+
+from controller.client.credentials import authorization
+from controller.client.errors import ClientError
+from controller.client.server import locate
+
+TOKEN = {"Authorization": "Bearer pdk_x"}
+
+
+@pytest.mark.parametrize(
+    "address", ["http://192.0.2.7:9465", "http://paddock.example.org", "http://[2001:db8::1]:9465"]
+)
+def test_a_token_is_sent_to_no_other_machine_in_clear(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.delenv("PADDOCK_TOKEN_FILE", raising=False)
+    monkeypatch.setenv("PADDOCK_TOKEN", "pdk_x")
+    with pytest.raises(ClientError, match=r"would be read on its way to .*; write https://"):
+        authorization(locate(address))
+    assert authorization(locate(address.replace("http:", "https:"))) == TOKEN
+    monkeypatch.delenv("PADDOCK_TOKEN")
+    assert authorization(locate(address)) == {}
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:9465", "http://[::1]:1", "http://localhost:1", "unix:///run/p.sock"]
+)
+def test_on_this_machine_it_may_be(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.delenv("PADDOCK_TOKEN_FILE", raising=False)
+    monkeypatch.setenv("PADDOCK_TOKEN", "pdk_x")
+    assert authorization(locate(address)) == TOKEN

@@ -1,0 +1,188 @@
+"""Folders bound into boxes, by the fake and by a real Docker Engine: before they start, and while they run."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.engine.secrets import SecretFolder
+from controller.kinds.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
+from controller.kinds.container import ContainerConfig
+from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
+from controller.kinds.observed import Container
+from controller.kinds.outcome import Ok, Terminal, Transient
+from controller.policy.attest import differing, facts
+from controller.policy.mounted import missing
+from tests.contract.engine_worlds import World, docker_world, fake_world, ok
+from tests.mounts import unmount_below
+
+SLOTS = (Slot("/work"),)
+FILE = (Slot("/run/token", file=True),)
+CANARY = "canary-6f1d0c"
+OWNER = 12345
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A root of the operator's; not below a folder of the test runner's, which only that user may enter."""
+    with tempfile.TemporaryDirectory(dir="/srv" if os.geteuid() == 0 else None) as made:
+        yield Path(made)
+
+
+@pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
+def world(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[World]:
+    for name in ("a", "b"):
+        (root / name).mkdir()
+    if request.param == "fake":
+        with fake_world() as made:
+            made.engine.secrets = {"token"}  # type: ignore[attr-defined]
+            made.engine.folders = {str(root / "a"), str(root / "b")}  # type: ignore[attr-defined]
+            yield made.settled()
+        return
+    for name in ("a", "b"):
+        os.chown(root / name, OWNER, OWNER)
+    secrets = tmp_path / "secrets"
+    (secrets / "default").mkdir(parents=True)
+    (secrets / "default" / "token").write_text(CANARY)
+    (secrets / "default" / "token").chmod(0o600)
+    options = {"mounts_dir": tmp_path / "mounts", "secrets": SecretFolder(secrets)}
+    try:
+        with docker_world(host_roots=(HostRoot(path=str(root)),), **options) as made:
+            yield made.settled()
+    finally:
+        unmount_below(tmp_path)
+
+
+def config(world: World, uid: str, *mounts: Mount) -> ContainerConfig:
+    return replace(world.create(uid, user="20000:20000", slots=SLOTS).config, mounts=mounts)
+
+
+def bind(world: World, uid: str, *mounts: Mount, into: str = "") -> BindMounts:
+    made = config(world, uid)
+    return BindMounts(uid, made.name, "default", made.image, made.user, SLOTS, mounts, "a test", into)
+
+
+def folder(root: Path, name: str, *, read_only: bool = False) -> Mount:
+    return Mount("/work", "host", str(root / name), read_only)
+
+
+def started(world: World, uid: str, *mounts: Mount) -> Container:
+    ok(world.engine.act(bind(world, uid, *mounts)))
+    create = world.create(uid, user="20000:20000", slots=SLOTS)
+    ok(world.engine.act(CreateContainer(uid, replace(create.config, mounts=mounts), create.labels, "a test")))
+    return again(world, uid, *mounts)
+
+
+def again(world: World, uid: str, *mounts: Mount) -> Container:
+    found = world.only(uid)
+    ok(world.engine.act(StartContainer(uid, found.name, "a test", found.id)))
+    return world.only(uid)
+
+
+def wrong(world: World, uid: str, *mounts: Mount) -> str:
+    found = world.only(uid)
+    assert found.inside is not None
+    return differing(each for each in facts(config(world, uid, *mounts), found.inside, bound=found.bound))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_what_is_bound_before_the_start_is_there_and_as_it_was_to_be(
+    world: World, root: Path, *, read_only: bool
+) -> None:
+    uid, mount = world.new_uid(), folder(root, "a", read_only=read_only)
+    box = started(world, uid, mount)
+    assert missing((mount,), box.inside, box.bound) == ()
+    assert wrong(world, uid, mount) == ""
+    assert box.inside is not None
+    (seen,) = (each for each in box.inside.mounts if each.path == "/work")
+    assert seen.writable is not read_only
+
+
+def test_a_folder_is_bound_into_a_box_that_runs_and_outlives_its_restart(world: World, root: Path) -> None:
+    uid, mount = world.new_uid(), folder(root, "a")
+    box = started(world, uid)
+    assert missing((mount,), box.inside, box.bound) == (mount,)
+    assert wrong(world, uid) == "", "an empty place is narrower than anything"
+    for _ in range(2):  # done again it is done
+        assert world.engine.act(bind(world, uid, mount, into=box.id)) == Ok(box.id)
+    now = world.only(uid)
+    assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    now = again(world, uid)
+    assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
+
+
+def test_another_daemon_knows_what_is_bound(world: World, root: Path) -> None:
+    uid, mount = world.new_uid(), folder(root, "b")
+    box = started(world, uid, mount)
+    assert box.bound == world.only(uid).bound != ()
+    assert [each.mount for each in box.bound] == [str(mount)]
+
+
+def test_without_its_places_a_container_is_not_made(world: World) -> None:
+    uid = world.new_uid()
+    assert isinstance(world.engine.act(world.create(uid, slots=SLOTS)), Terminal)
+
+
+def test_a_folder_that_is_not_there_is_refused_and_nothing_is_bound(world: World, root: Path) -> None:
+    uid, gone = world.new_uid(), folder(root, "gone")
+    refused = world.engine.act(bind(world, uid, gone))
+    assert isinstance(refused, Transient)
+    assert refused.reason == "MountRefused"
+    box = started(world, uid, folder(root, "a"))
+    assert isinstance(world.engine.act(bind(world, uid, gone, into=box.id)), Transient)
+    assert [each.mount for each in world.only(uid).bound] == [str(folder(root, "a"))]
+
+
+def test_memory_of_its_own_is_bound_as_a_folder_is(world: World) -> None:
+    uid, mount = world.new_uid(), Mount("/work", "memory", size_bytes=1 << 20)
+    box = started(world, uid)
+    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    assert wrong(world, uid, mount) == ""
+    now = world.only(uid)
+    assert missing((mount,), now.inside, now.bound) == ()
+
+
+def test_what_was_bound_goes_with_the_container(world: World, root: Path) -> None:
+    uid = world.new_uid()
+    box = started(world, uid, folder(root, "a"))
+    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    assert isinstance(world.engine.act(world.create(uid, slots=SLOTS)), Terminal)
+
+
+def test_a_box_of_another_object_is_not_bound_into(world: World, root: Path) -> None:
+    box = started(world, world.new_uid())
+    stranger = bind(world, world.new_uid(), folder(root, "a"), into=box.id)
+    assert isinstance(world.engine.act(stranger), Transient)
+    assert world.only(box.uid).bound == ()
+
+
+def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: World, tmp_path: Path) -> None:
+    uid, secret, other = (
+        world.new_uid(),
+        Mount("/run/token", "secret", "token", True),
+        Mount("/run/token", "secret", "x"),
+    )
+    create = world.create(uid, user="20000:20000", slots=FILE, mounts=(secret,))
+    places = replace(bind(world, uid), slots=FILE)
+    refused = world.engine.act(replace(places, mounts=(other,)))
+    assert isinstance(refused, Transient)
+    assert refused.reason == "SecretMissing"
+    ok(world.engine.act(places))
+    ok(world.engine.act(create))
+    box = again(world, uid)
+    assert missing((secret,), box.inside, box.bound) == (secret,), "a member of a pool has none"
+    ok(world.engine.act(replace(places, mounts=(secret,), container_id=box.id)))
+    now = world.only(uid)
+    assert missing((secret,), now.inside, now.bound) == ()
+    assert now.inside is not None
+    assert differing(facts(create.config, now.inside, bound=now.bound)) == ""
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    ok(world.engine.act(replace(places, mounts=(secret,))))
+    now = again(world, uid)
+    assert missing((secret,), now.inside, now.bound) == ()

@@ -1,0 +1,82 @@
+"""Whether an engine holds a writable layer to a size: found by trying, on this host's engine and on one that does."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+
+from controller.engine.client import Client
+from controller.engine.disk_trial import DiskTrial
+from controller.kinds.disk import DiskAbility
+from controller.ports import NullMeter, Streams
+from tests.contract.engine_worlds import SOCKET, DockerHand, docker_world, read_all
+from tests.lab.engine import PrivateEngine
+
+pytestmark = pytest.mark.docker
+MIB = 1 << 20
+
+
+@contextmanager
+def engine_with_quotas() -> Iterator[PrivateEngine]:
+    """An engine whose data is on btrfs, and which uses its quotas."""
+    folder = Path(tempfile.mkdtemp(prefix="pdk-"))
+    disk = folder.with_suffix(".btrfs")
+    with disk.open("wb") as file:
+        file.truncate(512 * MIB)
+    try:
+        subprocess.run(["mkfs.btrfs", "-q", str(disk)], check=True)
+        subprocess.run(["mount", "-o", "loop", str(disk), str(folder)], check=True)
+        engine = PrivateEngine(folder, "--storage-driver", "btrfs")
+        try:
+            engine.start()
+            engine.load("paddock/test-tiny:1")
+            yield engine
+        finally:
+            engine.close()
+            subprocess.run(["umount", str(folder)], check=True)
+    finally:
+        disk.unlink()
+        shutil.rmtree(folder)
+
+
+def tried(base_url: str) -> DiskAbility:
+    client = Client(base_url, meter=NullMeter(), timeout_seconds=60)
+    try:
+        found = DiskTrial(client).with_disk(client.probe()).disk
+    finally:
+        client.close()
+    assert found is not None
+    return found
+
+
+def test_the_trial_says_how_it_came_out_and_leaves_nothing_behind() -> None:
+    api = docker.APIClient(base_url=SOCKET, version="1.41")
+    own = {"label": "paddock.dev/recipe=disk-trial"}
+    found = tried(SOCKET)
+    assert found.words
+    assert api.images(filters=own) == []
+
+
+@pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
+def test_an_engine_on_btrfs_holds_a_box_to_its_limit() -> None:
+    with engine_with_quotas() as private:
+        found = tried(private.base_url)
+        assert found.enforced, found.words
+        hand = DockerHand(private.base_url)
+        with docker_world(private.base_url, hand=hand) as world:
+            world.until(lambda: world.engine.observe().facts.disk == found)
+            box = world.running(world.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
+            assert box.storage_bytes > 32 * MIB  # its image counts, too
+            assert write(world.streams, box.id, 16) == b"0"
+            assert write(world.streams, box.id, 64) != b"0"
+
+
+def write(streams: Streams, box: str, mib: int) -> bytes:
+    """The exit code of writing so much to the box's root file system."""
+    command = ["sh", "-c", f"dd if=/dev/zero of=/file bs=1048576 count={mib} && sync"]
+    return read_all(streams.exec(box, command))[2]

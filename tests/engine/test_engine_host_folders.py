@@ -1,0 +1,184 @@
+"""Folders of the host: what is refused, whatever it is called; and that what was looked at is what is bound.
+
+On the real kernel, without a Docker Engine: mounts are made and let go of without ever being anywhere.
+"""
+
+import os
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine import mounting
+from controller.engine.host_folders import Refused, folder_tree
+from controller.engine.idmap import IdMaps, Ids, mapped
+from controller.kinds.mount import HostRoot, Mount
+
+pytestmark = pytest.mark.docker  # it takes root, as the engine does
+USER, OWNER = Ids(20000, 20000), Ids(12345, 12346)
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/srv") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def maps() -> Iterator[IdMaps]:
+    made = IdMaps()
+    yield made
+    made.close()
+
+
+def project(root: Path, name: str = "app", owner: Ids = OWNER) -> Path:
+    made = root / name
+    made.mkdir(parents=True)
+    os.chown(made, owner.uid, owner.gid)
+    return made
+
+
+def tree(root: Path, path: Path | str, maps: IdMaps, *, read_only: bool = False, namespace: str = "default") -> int:
+    roots = (HostRoot(path=str(root), namespaces=("default", "team-*")),)
+    return folder_tree(Mount("/work", "host", str(path), read_only), namespace, roots, USER, maps)
+
+
+def refusal(root: Path, path: Path | str, maps: IdMaps, **said: object) -> str:
+    with pytest.raises(Refused) as refused:
+        os.close(tree(root, path, maps, **said))  # type: ignore[arg-type]
+    return str(refused.value)
+
+
+def test_a_folder_below_a_root_is_bound_and_its_owner_is_the_boxs_user(root: Path, maps: IdMaps) -> None:
+    folder = project(root)
+    (folder / "own").write_text("own")
+    os.chown(folder / "own", OWNER.uid, OWNER.gid)
+    (folder / "roots").write_text("roots")
+    mount = tree(root, folder, maps)
+    try:
+        seen = {name: os.stat(name, dir_fd=mount) for name in ("own", "roots", ".")}
+        assert [(each.st_uid, each.st_gid) for each in seen.values()] == [
+            (20000, 20000),
+            (65534, 65534),
+            (20000, 20000),
+        ]
+    finally:
+        os.close(mount)
+
+
+@pytest.mark.parametrize(
+    "words", ["{root}/../etc", "{root}//app", "{root}/app/", "{root}/./app", "/proc/self/root{root}/app", "//etc", "/"]
+)
+def test_no_way_of_writing_a_path_leads_out(root: Path, maps: IdMaps, words: str) -> None:
+    project(root)
+    refusal(root, words.format(root=root), maps)
+
+
+def test_a_link_is_not_followed_wherever_it_stands_and_leads(root: Path, maps: IdMaps) -> None:
+    inner = project(root, "real/app")
+    (root / "link").symlink_to(root / "real")
+    (root / "out").symlink_to("/etc")
+    (root / "real" / "app2").symlink_to(inner)
+    (root / "magic").symlink_to(f"/proc/self/fd/{os.open('/', os.O_RDONLY)}")
+    for each in ("link/app", "link", "out", "out/ssl", "real/app2", "magic", "magic/etc"):
+        assert "leads over a link" in refusal(root, root / each, maps), each
+
+
+def test_only_folders_are_bound(root: Path, maps: IdMaps) -> None:
+    (root / "file").write_text("")
+    os.mkfifo(root / "fifo")
+    os.mknod(root / "device", stat.S_IFBLK | 0o600, os.makedev(7, 0))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(root / "socket"))
+    listening.close()
+    os.link(root / "file", root / "hardlink")
+    for each in ("file", "fifo", "device", "socket", "hardlink"):
+        assert "is no folder" in refusal(root, root / each, maps), each
+
+
+def test_a_door_to_the_host_or_keys_in_a_folder_keep_it_out(root: Path, maps: IdMaps) -> None:
+    folder = project(root)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / "engine.sock"))
+    listening.close()
+    assert "holds a socket (engine.sock)" in refusal(root, folder, maps)
+    (folder / "engine.sock").unlink()
+    (folder / ".ssh").mkdir()
+    assert "holds credentials (.ssh)" in refusal(root, folder, maps)
+    assert "among credentials" in refusal(root, folder / ".ssh", maps)
+
+
+@pytest.mark.parametrize("system", ["/etc", "/proc", "/usr", "/"])
+def test_the_hosts_own_folder_is_known_under_any_name(root: Path, maps: IdMaps, system: str) -> None:
+    folder = project(root, "alias")
+    source = os.open(system, os.O_PATH)
+    target = os.open(folder, os.O_PATH)
+    mount = mounting.tree_of(source)
+    mounting.attach(mount, target)
+    try:
+        words = refusal(root, folder, maps, read_only=True)
+        assert "under another name" in words or "kernel's own" in words
+    finally:
+        mounting.detach(str(folder))
+        for each in (source, target, mount):
+            os.close(each)
+
+
+def test_a_root_is_for_its_namespaces_alone(root: Path, maps: IdMaps) -> None:
+    folder = project(root)
+    os.close(tree(root, folder, maps, namespace="team-a"))
+    assert "for namespace `others`" in refusal(root, folder, maps, namespace="others")
+    assert "not below a root" in refusal(root, root, maps)
+
+
+def test_what_belongs_to_root_is_only_read_and_nobodys(root: Path, maps: IdMaps) -> None:
+    folder = project(root, owner=Ids(0, 0))
+    (folder / "key").write_text("")
+    assert "is root's" in refusal(root, folder, maps)
+    mount = tree(root, folder, maps, read_only=True)
+    assert os.stat("key", dir_fd=mount).st_uid == 65534
+    os.close(mount)
+    assert mapped(Ids(0, 0), Ids(0, 0)) == ((65534, 0), (65534, 0)), "nor is root in the box root there"
+
+
+def test_a_folder_that_is_swapped_all_the_time_is_bound_or_refused_but_never_another(root: Path, maps: IdMaps) -> None:
+    """Somebody exchanges the folder, and one on the way to it, for links to what is the host's own."""
+    good = project(root, "way/app")
+    (good / "mark").write_text("")
+    (root / "evil").symlink_to("/etc")
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            for path in (root / "way", good):
+                os.rename(path, root / "aside")
+                os.rename(root / "evil", path)
+                os.rename(path, root / "evil")
+                os.rename(root / "aside", path)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    bound = 0
+    try:
+        for _ in range(2000):
+            try:
+                mount = tree(root, good, maps, read_only=True)
+            except Refused:
+                continue
+            bound += 1
+            try:
+                assert os.listdir(mount_readable(mount)) == ["mark"]
+            finally:
+                os.close(mount)
+    finally:
+        stop.set()
+        swapping.join()
+    assert bound
+
+
+def mount_readable(mount: int) -> str:
+    return f"/proc/self/fd/{mount}"

@@ -1,0 +1,95 @@
+"""Setuid files of an image, out of the folders of its layers."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.engine.image_layers import setuid_files
+from controller.engine.images import look_into
+from controller.kinds.container import ContainerConfig, Limits
+
+
+def image(*layers: Path, driver: str = "overlay2") -> dict[str, Any]:
+    """As the engine inspects one; the first layer is on top."""
+    lower = ":".join(map(str, layers[1:]))
+    data = {"UpperDir": str(layers[0])} | ({"LowerDir": lower} if lower else {})
+    return {"GraphDriver": {"Name": driver, "Data": data}}
+
+
+def put(layer: Path, path: str, mode: int = 0o755) -> None:
+    file = layer / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("x")
+    file.chmod(mode)
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "top").mkdir()
+    return tmp_path / "top"
+
+
+@pytest.fixture
+def low(tmp_path: Path) -> Path:
+    (tmp_path / "low").mkdir()
+    return tmp_path / "low"
+
+
+def test_setuid_and_setgid_files_of_every_layer_are_found(top: Path, low: Path) -> None:
+    put(top, "usr/bin/su", 0o4755)
+    put(top, "usr/bin/true")
+    put(low, "usr/bin/wall", 0o2755)
+    (low / "usr/bin/link").symlink_to("wall")
+    assert setuid_files(image(top, low)) == ("/usr/bin/su", "/usr/bin/wall")
+
+
+def test_what_a_layer_above_replaces_or_removes_is_not_there(top: Path, low: Path) -> None:
+    for path in ("usr/bin/su", "opt/tool/run", "usr/bin/kept"):
+        put(low, path, 0o4755)
+    put(top, "usr/bin/su")
+    put(top, "opt/tool")  # a file where a folder was; as overlayfs marks what was removed
+    (top / "usr/share").mkdir()
+    assert setuid_files(image(top, low)) == ("/usr/bin/kept",)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write such an attribute")
+def test_a_folder_that_hides_the_one_below_hides_all_that_is_in_it(top: Path, low: Path) -> None:
+    put(low, "opt/tool/run", 0o4755)
+    (top / "opt/tool").mkdir(parents=True)
+    try:
+        os.setxattr(top / "opt/tool", "trusted.overlay.opaque", b"y")
+    except OSError:
+        pytest.skip("this file system has no such attributes")
+    assert setuid_files(image(top, low)) == ()
+
+
+def test_what_cannot_be_read_is_not_known(top: Path, low: Path) -> None:
+    assert setuid_files(image(top, driver="btrfs")) is None
+    assert setuid_files({}) is None
+    assert setuid_files(image(top, low / "gone")) is None
+
+
+class Engine:
+    """As much of a client as looking into an image takes."""
+
+    base_url = "unix:///run/docker.sock"
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+
+    def call(self, _operation: str, _do: object) -> dict[str, Any]:
+        return self.answer
+
+
+def test_the_notes_name_setuid_files_and_an_image_that_runs_as_root(top: Path) -> None:
+    for name in "abcdef":
+        put(top, f"bin/{name}", 0o4755)
+    config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a")
+    found = {**image(top), "Config": {"User": "root:root"}}
+    root, setuid = look_into(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
+    assert "runs as root" in root
+    assert setuid.endswith("/bin/a, /bin/b, /bin/c, /bin/d and 2 more")
+    owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
+    assert look_into(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]

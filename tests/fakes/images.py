@@ -1,0 +1,36 @@
+"""The fake engine's images, as kinds.images.Images shows and removes them."""
+
+from collections.abc import Callable, Sequence
+
+from controller.kinds.images import HostImage
+
+
+class FakeImages:
+    """`names` is the fake's own table (id by name), `used` the ids that containers are made of. `away`: it is down."""
+
+    def __init__(self, names: dict[str, str], used: Callable[[], set[str]]) -> None:
+        self._names, self._used = names, used
+        self.built: dict[str, bool] = {}  # whether it bears our label, by id
+        self.away = False
+
+    def ours(self) -> Sequence[HostImage] | None:
+        return None if self.away else [self._image(id_) for id_, ours in self.built.items() if ours]
+
+    def remove(self, image: HostImage) -> str:
+        if self.away:
+            return "no Docker Engine answers: connection refused"
+        if image.id not in self.built:
+            return ""
+        if not self.built[image.id]:
+            return "it does not bear our label"
+        if set(self._image(image.id).names) - set(image.names):
+            return "it was given a name meanwhile"
+        if image.id in self._used():
+            return "conflict: a container is made of it"
+        del self.built[image.id]
+        for name in self._image(image.id).names:
+            del self._names[name]
+        return ""
+
+    def _image(self, id_: str) -> HostImage:
+        return HostImage(id_, tuple(sorted(name for name, known in self._names.items() if known == id_)))

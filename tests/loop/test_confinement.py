@@ -1,0 +1,57 @@
+"""A host that loses what confines its boxes: what asks for it is refused from then on, at the doors and in the loop."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.observed import HostFacts
+from controller.policy.abilities import Confinements
+from controller.policy.levels import Policy
+from controller.service import errors
+from tests.contract.store_worlds import World
+from tests.fakes.engine import FACTS
+from tests.loop.house import House
+
+APPARMOR = replace(FACTS, security_options=(*FACTS.security_options, "name=apparmor"), runtimes=("runc", "runsc"))
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
+    yield made
+    made.close()
+
+
+def becomes(house: House, facts: HostFacts) -> None:
+    house.engine.facts = facts
+    house.engine.look()
+    house.settle()
+
+
+def test_a_box_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: House) -> None:
+    becomes(house, APPARMOR)
+    house.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    made = house.engine.box(house.container_name("a")).config
+    assert made is not None
+    assert (made.runtime, made.security_options[-1]) == ("runsc", "apparmor=docker-default")
+    becomes(house, FACTS)
+    house.engine.remove(house.container_name("a"))
+    house.settle()
+    assert house.condition("a", "Accepted") == "False Refused"
+    assert not house.engine.exists(house.container_name("a"))
+
+
+def test_the_engines_own_confinement_is_attested(house: House) -> None:
+    becomes(house, APPARMOR)
+    house.engine.hostile = {"label": "unconfined"}
+    house.apply("a")
+    house.settle()
+    assert house.condition("a", "Secured").startswith("False")
+
+
+def test_what_an_operator_does_not_allow_is_refused_at_the_door(house: House) -> None:
+    with pytest.raises(errors.Invalid, match="operator does not allow `kata`"):
+        house.apply("a", template={"runtime": "kata"})

@@ -1,0 +1,28 @@
+"""A scrape that hangs holds up nothing else: the metrics have threads of their own."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from controller.metrics.pages import MAX_IN_FLIGHT
+from controller.metrics.registry import Registry
+from tests.api.doors import API, client, opened
+from tests.helpers_api import World
+from tests.helpers_fixtures import quiet, world
+from tests.metrics.test_server import Slow, get, running, slow
+
+__all__ = ["quiet", "slow", "world"]
+
+
+def test_the_api_answers_while_every_place_for_scrapes_is_taken(world: World, slow: tuple[Slow, Registry]) -> None:
+    collector, registry = slow
+    world.apply()
+    door, places = running(registry), ThreadPoolExecutor(MAX_IN_FLIGHT)
+    with opened(world), client(world) as asked, door as server, places as pool:
+        hanging = [pool.submit(get, server) for _ in range(MAX_IN_FLIGHT)]
+        try:
+            for _ in hanging:
+                assert collector.asked.acquire(timeout=30)
+            found = asked.get(f"{API}/namespaces/default/sandboxes/quickstart", timeout=20)
+        finally:
+            collector.may.set()
+        assert [each.result()[0] for each in hanging] == [200, 200]
+    assert (found.status_code, found.json()["metadata"]["name"]) == (200, "quickstart")

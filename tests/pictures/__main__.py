@@ -1,0 +1,64 @@
+"""`python -m tests.pictures [FOLDER] [--minutes 5]`: draw the dashboards of a busy Paddock into FOLDER.
+
+PNG where a Chromium is installed, else HTML."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.deploy.test_grafana import STORED
+from tests.pictures.ask import Asker, Window
+from tests.pictures.draw import WIDTH, page
+from tests.pictures.site import SCRAPE_SECONDS, site
+
+# That board is for a few of them.
+CHOSEN = {"sandbox.json": {"sandbox": "reads|hoards"}}
+FOLDER = Path(".cache/dashboards")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def draw(url: str, folder: Path, seconds: float) -> None:
+    """The dashboards as the Prometheus at `url` fills them, over the last so many seconds."""
+    end = time.time()
+    window = Window(end - seconds, end, SCRAPE_SECONDS)
+    for name, text in STORED.items():
+        made, height, silent = page(json.loads(text), Asker(url, window, CHOSEN.get(name, {})))
+        file = folder / name.replace(".json", ".html")
+        file.write_text(made)
+        print(f"{_picture(file, height)}" + (f": nothing to show in {', '.join(silent)}" if silent else ""))
+
+
+def _picture(page_file: Path, height: int) -> Path:
+    browser = next((found for each in _BROWSERS if (found := shutil.which(each))), None)
+    if browser is None:
+        return page_file
+    picture = page_file.with_suffix(".png")
+    # --no-sandbox: a browser refuses to run as root with its own; the page is ours and names nothing outside.
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={picture}"]
+    asked = [*command, f"--window-size={WIDTH},{height}", page_file.as_uri()]
+    subprocess.run(asked, check=True, capture_output=True, timeout=120)
+    return picture
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(prog="python -m tests.pictures", description=__doc__)
+    words.add_argument("folder", type=Path, nargs="?", default=FOLDER, help=f"where the pictures go ({FOLDER})")
+    words.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
+    given = words.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, site(Path(scratch)) as (daemon, asked):
+        print(f"drawn in {given.minutes:g} minutes", flush=True)
+        pause, until = threading.Event(), time.monotonic() + given.minutes * 60
+        while time.monotonic() < until:
+            daemon.paddock("get", "sandboxes", "-A")  # the API is asked, too
+            pause.wait(5)
+        draw(asked.url, given.folder, given.minutes * 60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""AppArmor, SELinux, runtimes: refused where the host lacks them or nobody allows them, applied where it has them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.container import ContainerConfig
+from controller.kinds.inside import SECCOMP_FILTER, Inside
+from controller.kinds.observed import HostFacts
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.abilities import Confinements
+from controller.policy.attest import differing, facts
+from controller.policy.host import fitted
+from controller.policy.levels import Policy
+from controller.policy.sandbox import admit, render
+
+BARE = HostFacts(cpus=2, security_options=("name=seccomp,profile=default",), default_runtime="runc", runtimes=("runc",))
+APPARMOR = replace(BARE, security_options=(*BARE.security_options, "name=apparmor"))
+SELINUX = replace(BARE, security_options=(*BARE.security_options, "name=selinux"))
+GVISOR = replace(BARE, runtimes=("runc", "runsc"))
+GRANTED = Policy(confinements=Confinements(("runsc",), ("tighter",), ("container_t",)))
+LABEL = {"seLinuxOptions": {"level": "s0:c1,c2", "type": "container_t"}}
+
+
+def spec(**template: Any) -> SandboxSpec:
+    return SandboxSpec.model_validate({"template": {"image": "a:1", **template}})
+
+
+def config(host: HostFacts, policy: Policy = GRANTED, **template: Any) -> ContainerConfig:
+    asked = spec(**template)
+    assert asked.template is not None
+    return render(asked, asked.template, name="a", uid="0123456789ab", policy=fitted(policy, host)).config
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "words"),
+    [
+        (BARE, {"runtime": "runsc"}, "has no runtime `runsc`; it has runc"),
+        (GVISOR, {"runtime": "kata"}, "operator does not allow `kata` (setting `runtimes`: runc, runsc)"),
+        (BARE, {"appArmorProfile": "docker-default"}, "this host has no AppArmor"),
+        (SELINUX, {"appArmorProfile": "tighter"}, "this host has no AppArmor"),
+        (APPARMOR, {"appArmorProfile": "unconfined"}, "operator does not allow `unconfined`"),
+        (APPARMOR, {"appArmorProfile": "other"}, "choose one of docker-default, tighter"),
+        (APPARMOR, LABEL, "has no SELinux"),
+        (SELINUX, {"seLinuxOptions": {"type": "spc_t"}}, "operator does not allow `spc_t`"),
+    ],
+)
+def test_what_the_host_lacks_or_nobody_allows_is_refused(host: HostFacts, asked: dict[str, Any], words: str) -> None:
+    (refusal,) = admit(spec(**asked), fitted(GRANTED, host))
+    assert words in refusal.message
+    assert refusal.field.startswith(f"spec.template.{next(iter(asked))}")
+
+
+@pytest.mark.parametrize("asked", [{"runtime": "runsc"}, {"appArmorProfile": "tighter"}, LABEL])
+def test_without_a_word_of_the_operator_nothing_but_the_engines_own_is_let_in(asked: dict[str, Any]) -> None:
+    everything = replace(GVISOR, security_options=("name=apparmor", "name=selinux"))
+    assert admit(spec(**asked), fitted(GRANTED, everything)) == ()
+    assert admit(spec(**asked), fitted(Policy(), everything)) != ()
+    assert admit(spec(runtime="runc"), fitted(Policy(), everything)) == ()
+
+
+def test_an_engine_that_has_not_answered_yet_is_asked_later() -> None:
+    assert admit(spec(runtime="runsc", appArmorProfile="tighter", **LABEL), fitted(GRANTED, HostFacts())) == ()
+
+
+def test_what_is_asked_and_allowed_reaches_the_container() -> None:
+    assert config(GVISOR, runtime="runsc").runtime == "runsc"
+    assert "apparmor=tighter" in config(APPARMOR, appArmorProfile="tighter").security_options
+    options = config(SELINUX, **LABEL).security_options
+    assert options == ("no-new-privileges:true", "label=level:s0:c1,c2", "label=type:container_t")
+
+
+def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
+    assert "apparmor=docker-default" in config(APPARMOR).security_options
+    assert config(BARE).hash() == config(SELINUX).hash() != config(APPARMOR).hash()
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "label", "found"),
+    [
+        (APPARMOR, {}, "docker-default (enforce)", ""),
+        (APPARMOR, {}, "unconfined", "mandatory access: found unconfined, wanted docker-default (enforce)"),
+        (APPARMOR, {}, "docker-default (complain)", "mandatory access"),
+        (SELINUX, LABEL, "system_u:system_r:container_t:s0:c1,c2", ""),
+        (SELINUX, LABEL, "system_u:system_r:spc_t:s0:c1,c2", "mandatory access"),
+        (BARE, {}, "", ""),
+    ],
+)
+def test_what_the_kernel_says_of_the_box_is_compared(
+    host: HostFacts, asked: dict[str, Any], label: str, found: str
+) -> None:
+    inside = Inside(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
+    words = [each for each in facts(config(host, **asked), inside) if each.name == "mandatory access"]
+    assert differing(words).startswith(found)
+    assert bool(differing(words)) == bool(found)

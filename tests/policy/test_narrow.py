@@ -1,0 +1,101 @@
+"""A spec narrows its level by `security:`, field by field, and is refused in words where it would widen it."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.container import ContainerConfig, Tmpfs
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy import seccomp
+from controller.policy.levels import FULL_ISOLATION, Policy
+from controller.policy.sandbox import admit, render
+
+
+def spec(level: str, security: dict[str, Any] | None = None, **more: Any) -> SandboxSpec:
+    template = {"image": "a:1", "securityLevel": level, **({"security": security} if security is not None else {})}
+    return SandboxSpec.model_validate({"template": template | more.pop("template", {}), **more})
+
+
+def rendered(asked: SandboxSpec) -> ContainerConfig:
+    assert asked.template is not None
+    assert admit(asked, Policy()) == ()
+    return render(asked, asked.template, name="box", uid="0123456789ab", policy=Policy()).config
+
+
+def test_every_field_narrows() -> None:
+    security = {
+        "capabilities": ["SETUID", "CHOWN"],
+        "noNewPrivileges": True,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "seccompProfile": "minimal",
+        "network": {"mode": "none"},
+    }
+    found = rendered(spec("development", security))
+    assert found.capabilities == ("CHOWN", "SETUID")
+    assert found.read_only_root
+    assert found.tmpfs == (Tmpfs("/tmp", 64 << 20), Tmpfs("/workspace", 64 << 20, noexec=False))
+    assert dict(found.env)["HOME"] == "/workspace"
+    assert found.user == FULL_ISOLATION.default_user
+    assert found.seccomp == seccomp.MINIMAL
+    assert (found.network_mode, found.dns) == ("none", ("127.0.0.1",))
+
+
+def test_what_says_nothing_changes_nothing() -> None:
+    assert rendered(spec("development", {})) == rendered(spec("development"))
+    assert rendered(spec("full-isolation", {"readOnlyRootFilesystem": True})) == rendered(spec("full-isolation"))
+
+
+@pytest.mark.parametrize(
+    ("level", "security", "field", "words"),
+    [
+        (
+            "full-isolation",
+            {"capabilities": ["CHOWN"]},
+            "capabilities[0]",
+            "`CHOWN` is more than full-isolation has: none",
+        ),
+        ("development", {"capabilities": ["CHOWN", "NET_RAW"]}, "capabilities[1]", "has: CHOWN, SETGID, SETUID"),
+        ("development", {"noNewPrivileges": False}, "noNewPrivileges", "gives nobody new privileges"),
+        ("full-isolation", {"readOnlyRootFilesystem": False}, "readOnlyRootFilesystem", "is read-only"),
+        ("full-isolation", {"runAsNonRoot": False}, "runAsNonRoot", "runs nothing as root"),
+        ("full-isolation", {"seccompProfile": "standard"}, "seccompProfile", "than full-isolation's: minimal"),
+        ("development", {"network": {"mode": "public"}}, "network.mode", "network of development: sealed"),
+    ],
+)
+def test_what_would_widen_it_is_refused(level: str, security: dict[str, Any], field: str, words: str) -> None:
+    (refusal,) = admit(spec(level, security), Policy())
+    assert refusal.field == f"spec.template.security.{field}"
+    assert words in refusal.message
+    assert refusal.message.endswith("a spec can only narrow its level")
+
+
+def test_every_widening_is_told_at_once_and_none_is_rendered() -> None:
+    asked = spec("full-isolation", {"capabilities": ["CHOWN"], "seccompProfile": "log-only", "noNewPrivileges": False})
+    assert len(admit(asked, Policy())) == 3
+    assert asked.template is not None
+    made, plain = (
+        render(each, each.template, name="a", uid="a", policy=Policy()).config
+        for each in (asked, spec("full-isolation"))
+        if each.template is not None
+    )
+    assert made == plain
+
+
+def test_a_narrowed_level_is_the_one_that_the_rest_is_judged_by() -> None:
+    (user,) = admit(spec("development", {"runAsNonRoot": True}, template={"user": "0:0"}), Policy())[:1]
+    assert "user 0 is refused" in user.message
+    offline = spec("development", {"network": {"mode": "none"}}, network={"allowedHosts": ["git.example.org"]})
+    assert [each.field for each in admit(offline, Policy())] == ["spec.network.allowedHosts"]
+    assert admit(spec("development", {"network": {"mode": "none"}}), Policy(unguarded="no guard")) == ()
+
+
+def test_the_ports_below_1024_stay_closed_without_the_capability_for_them() -> None:
+    found = rendered(spec("build", {"capabilities": ["CHOWN"]}))
+    assert found.sysctls == (("net.ipv4.ip_unprivileged_port_start", "1024"),)
+
+
+def test_a_level_with_the_internet_can_be_narrowed_to_listed_names() -> None:
+    asked = spec("production", {"network": {"mode": "sealed"}}, network={"allowedHosts": ["git.example.org"]})
+    assert rendered(asked).network_mode.startswith("pdx")
+    assert rendered(spec("production", {"network": {"mode": "none"}})).network_mode == "none"
