@@ -147,6 +147,9 @@ class Settings(BaseSettings):
     secrets_dir: Path = Field(
         default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
     )
+    volumes_per_namespace_bytes: int = Field(
+        default=10 << 30, ge=0, description="what the volumes of one namespace may hold together; 0: it has none"
+    )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
     )

@@ -24,6 +24,7 @@ from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.secrets import SecretFolder
 from controller.engine.streams import DockerStreams
+from controller.engine.volumes import Volumes
 from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.left_exec import LeftExecs
 from controller.kinds.mount import BindMounts, HostRoot
@@ -58,13 +59,16 @@ class DockerEngine:
         host_roots: Sequence[HostRoot] = (),
         mounts_dir: Path = DEFAULT_FOLDER,
         secrets: SecretFolder | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         meter = meter or NullMeter()
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         networks = Networks(instance_id, self._client, self._view)
-        self._mounts = HostMounts(instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets)
+        self._mounts = HostMounts(
+            instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
+        )
         self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter, self._mounts)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.

@@ -47,6 +47,7 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.workspace",
         "spec.template.workspace",
         "spec.template.secrets",
+        "spec.template.volumes",
         *probes,
     }
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))
