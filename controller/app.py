@@ -24,12 +24,17 @@ from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
+from controller.engine.secrets import SecretFolder
 from controller.engine.usage import CgroupUsage
+from controller.engine.volumes import Volumes
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
 from controller.logs import configure_logs
 from controller.loop.activity import ActivityLog
 from controller.loop.alarm import Alarm
+from controller.loop.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.clock import SystemClock
+from controller.loop.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.heartbeat import Heartbeat, Periodic
 from controller.loop.images import IMAGES_SECONDS, ImageKeeper
@@ -71,13 +76,6 @@ class CannotStart(Exception):
 
 class StoppedWaiting(Exception):
     """Told to stop before it was this daemon's turn to act."""
-
-
-class SystemClock:
-    """ports.Clock over the machine's own."""
-
-    def now(self) -> float:
-        return time.time()
 
 
 class Daemon:
@@ -125,6 +123,7 @@ class Daemon:
         _open(store)
         _watch_connections(meter, store)
         meter.watch("paddock_leader", lambda: float(lease.held()))
+        secrets = SecretFolder(settings.secrets_dir)
         engine = DockerEngine(
             store.instance_id,
             base_url=settings.docker_host,
@@ -133,7 +132,10 @@ class Daemon:
             call_timeout_seconds=settings.engine_timeout_seconds,
             host_roots=settings.host_roots,
             mounts_dir=settings.mounts_dir,
+            secrets=secrets,
+            volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
+            gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)
@@ -160,6 +162,10 @@ class Daemon:
         files = CgroupUsage(stalls=settings.metrics_detail)  # of its own: a reading lets go of all others
         undo.callback(cpu.close)
         gauge = HostGauge(clock) if settings.docker_host.startswith("unix:") else None  # else it is another host's
+        bird, host = engine.canary if gauge else None, host_ref(store.instance_id)
+        period, range_ = settings.canary_seconds, policy.network_range
+        canary = CanaryWatch(bird, announced, clock, alarm.wake, host, range_=range_, period=period)
+        undo.callback(canary.stop)
         turn = Turn(
             store=announced,
             engine=engine,
@@ -174,6 +180,7 @@ class Daemon:
             usage=cpu,
             leapt=Leap(clock, tell=schedule.reset).noticed,
             pressure=PressureWatch(gauge, clock, scale=settings.pressure_scale),
+            canary=canary,
             layers=lambda: layers.now(),
         )
         undo.callback(files.close)
@@ -186,10 +193,11 @@ class Daemon:
             samples=samples.now,
             store=announced,
             clock=clock,
-            host=host_ref(store.instance_id),
+            host=host,
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
+        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
         images = ImageKeeper(
             engine.image_store,
             snapshot=lambda: turn.last,
@@ -197,7 +205,7 @@ class Daemon:
             registry=discover(),
             clock=clock,
             meter=meter,
-            host=host_ref(store.instance_id),
+            host=host,
             rules=PruneRules(settings.prune_images, settings.image_grace_seconds),
         )
         heart = Heartbeat(
@@ -211,6 +219,8 @@ class Daemon:
             meter=meter,
             resync_seconds=settings.resync_seconds,
             periodic=(
+                Periodic("canary", CANARY_SECONDS, canary.tick),
+                Periodic("egress", EGRESS_SECONDS, egress.look),
                 Periodic("health", HEALTH_SECONDS, health.look),
                 Periodic("images", IMAGES_SECONDS, images.look),
                 Periodic("layers", LAYERS_SECONDS, layers.measure),
@@ -231,7 +241,7 @@ class Daemon:
             store=store,
             engine=engine,
             streams=engine.streams,
-            admit=admitting(policy, engine.observe),
+            admit=admitting(policy, engine.observe, lambda: canary.now),
             clock=clock,
             wake=alarm.wake,
             snapshot=lambda: turn.last,
@@ -242,6 +252,7 @@ class Daemon:
             exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
+            secrets=secrets,
             files=engine.files,
             left=engine.left,
             exec_folder=settings.state_dir / "execs",

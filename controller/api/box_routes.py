@@ -41,13 +41,19 @@ def router(kind: Kind, services: Services) -> APIRouter:
         since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
         timestamps: bool = False,
         previous: bool = False,
+        egress: bool = False,
     ) -> Response:
         """Both streams of the log, in the order in which they were written, as plain text.
 
         `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
-        the header Warning says so.
+        the header Warning says so. `egress`: instead, what its proxy let through and refused, a line each.
         """
         since_time = None if since is None else services.objects.now() - since
+        if egress:
+            if follow or previous or timestamps:
+                raise BadRequest("`egress` takes `tailLines` and `sinceSeconds` alone; its lines bear their times")
+            read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
+            return await _answer(await run_in_threadpool(read_egress, kind, namespace, name))
         if previous:
             if follow:
                 raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")

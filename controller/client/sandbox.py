@@ -143,11 +143,13 @@ class Sandbox:
         since_seconds: float | None = None,
         timestamps: bool = False,
         previous: bool = False,
+        egress: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Iterator[bytes]]:
         """What its first process has written, in pieces as they come; `tail` is a number of lines.
 
-        `previous`: in the run that ended last. `warn` is called where only its last lines were kept.
+        `previous`: in the run that ended last. `warn` is called where only its last lines were kept. `egress`: instead,
+        what its proxy let through and refused.
         """
         wanted = {
             "follow": "true" if follow else "",
@@ -155,6 +157,7 @@ class Sandbox:
             "sinceSeconds": "" if since_seconds is None else f"{since_seconds:g}",
             "timestamps": "true" if timestamps else "",
             "previous": "true" if previous else "",
+            "egress": "true" if egress else "",
         }
         given = {key: value for key, value in wanted.items() if value}
         with self.connection.stream(f"{self.path}/logs", given, warn=warn) as pieces:

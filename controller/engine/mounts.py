@@ -22,14 +22,20 @@ from controller.engine.client import Client
 from controller.engine.enginens import EngineNamespace, NoWay
 from controller.engine.host_folders import Refused, folder_tree
 from controller.engine.idmap import IdMaps, Ids
+from controller.engine.secrets import SecretFolder
+from controller.engine.volumes import Volumes
 from controller.kinds.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, Slot
 from controller.kinds.outcome import Ok, Outcome, Transient
+from controller.kinds.secret import NoSecret
 
 log = logging.getLogger(__name__)
 
 DEFAULT_FOLDER = Path("/run/paddock/mounts")
 _PLAIN = mounting.NO_SUID | mounting.NO_DEVICES
-_NOTES = "bound.json"
+_SEALED = _PLAIN | mounting.READ_ONLY | mounting.NO_EXEC
+_NOTES, _STAGE = "bound.json", "stage"
+# Beside a secret: what the file system itself takes; and more than an empty place has.
+_ROOM_BYTES = 64 << 10
 # A place without a container may be one whose container is just being made.
 _STRAY_SECONDS = 300.0
 
@@ -44,9 +50,12 @@ class HostMounts:
         *,
         folder: Path = DEFAULT_FOLDER,
         roots: Sequence[HostRoot] = (),
+        secrets: SecretFolder | None = None,
+        volumes: Volumes | None = None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
+        self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self._lock = threading.Lock()
         self._bound: dict[str, tuple[Bound, ...]] | None = None
@@ -79,6 +88,8 @@ class HostMounts:
         try:
             user = self._user(action)
             return self._namespace.run(lambda: self._bind(action, user))
+        except NoSecret as error:
+            return Transient("SecretMissing", str(error))
         except (NoWay, Refused) as error:
             return Transient("MountRefused", str(error))
         except OSError as error:
@@ -149,10 +160,14 @@ class HostMounts:
     def _make_places(self, action: BindMounts) -> None:
         self._make_folder()
         (self._folder / action.uid).mkdir(mode=0o755)
-        for number, _ in enumerate(action.slots):
+        for number, slot in enumerate(action.slots):
             place = self._place(action.uid, number)
+            if slot.file:
+                place.touch(mode=0o444)
+                _attach(self._file(action.uid, b"", Ids(0, 0), EMPTY_BYTES), place)
+                continue
             place.mkdir(mode=0o755)
-            empty = mounting.tmpfs(_PLAIN | mounting.READ_ONLY | mounting.NO_EXEC, size=str(EMPTY_BYTES), mode="0555")
+            empty = mounting.tmpfs(_SEALED, size=str(EMPTY_BYTES), mode="0555")
             _attach(empty, place)
         self._write(action.uid, ())
 
@@ -174,8 +189,37 @@ class HostMounts:
     def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
         if mount.kind == "host":
             return folder_tree(mount, action.namespace, self._roots, user, self._maps)
+        if mount.kind == "volume":
+            if self._volumes is None:
+                raise Refused("this daemon keeps no volumes")
+            return self._volumes.tree(mount, action.namespace, user, self._maps)
+        if mount.kind == "secret":
+            value = self._secrets.read(action.namespace, mount.source)
+            return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)
         options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid), "mode": "0755"}
         return mounting.tmpfs(_PLAIN, **options)
+
+    def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int) -> int:
+        """A mount, nowhere yet, of a file that is alone in a tmpfs, and that the box's user may read."""
+        folder = self._folder / uid / _STAGE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _attach(mounting.tmpfs(_PLAIN, size=str(size_bytes), mode="0700"), folder)
+        try:
+            path = folder / "value"
+            written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            with os.fdopen(written, "wb") as file:
+                os.fchown(written, user.uid, user.gid)
+                file.write(content)
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                tree = mounting.tree_of(opened)
+            finally:
+                os.close(opened)
+            mounting.change(tree, _SEALED, propagation=mounting.PRIVATE)
+            return tree
+        finally:
+            mounting.detach(str(folder))
+            folder.rmdir()
 
     def _clear(self, uid: str) -> None:
         folder = self._folder / uid

@@ -18,6 +18,8 @@ from controller.kinds.wording import faults, kind_of
 from controller.kinds.yaml_tree import Node, Tree, read
 from controller.version import API_VERSION
 
+MOST_PROBLEMS = 1000  # of a file
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -58,6 +60,9 @@ def parse(
     trees, problems = read(file, text)
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
+        if len(problems) >= MOST_PROBLEMS:
+            problems.append(tree.problem((), "what is wrong from here on is not told; repair the problems above first"))
+            break
         found = _Check(tree, registry, namespace)
         document = found.run()
         problems += found.problems

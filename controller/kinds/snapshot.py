@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from controller.kinds.action import Action
 from controller.kinds.activity import Activity
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, Observation, State
@@ -87,7 +88,7 @@ class Snapshot:
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
     `profiles` are the operator's own security profiles.
     `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
-    as it was measured.
+    as it was measured. `guarded` is what the canary found.
     """
 
     now: float
@@ -103,6 +104,7 @@ class Snapshot:
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
+    guarded: Guarded = UNWATCHED
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
     layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
 

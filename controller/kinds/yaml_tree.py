@@ -77,7 +77,11 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 def read(file: str, text: str) -> tuple[list[Tree], list[Problem]]:
     """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out."""
-    size = len(text.encode("utf-8", "surrogatepass"))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        words = f"character {error.start + 1} is half of one (\\ud800 to \\udfff alone), and no text; take it out"
+        return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
     builder = _Builder(file)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import structlog
 
+from controller.kinds.canary import UNWATCHED
 from controller.kinds.instance import Instance
 from controller.kinds.labels import egress_uid
 from controller.kinds.plan import Plan
@@ -13,6 +14,7 @@ from controller.kinds.registry import discover
 from controller.kinds.snapshot import Sandbox, Snapshot, SweepRules
 from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
+from controller.loop.canary import CanaryWatch
 from controller.loop.desired import Desired
 from controller.loop.figures import Figures
 from controller.loop.garbage import Garbage
@@ -47,18 +49,20 @@ class Turn:
         usage: UsageReader | None = None,
         leapt: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
+        canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, Layer]] = dict,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
         `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything. `layers` is what boxes were measured to have written to disk.
+        the host is never short of anything; without `canary` nobody tries whether the guard holds. `layers` is what
+        boxes were measured to have written to disk.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._usage = activity or ActivityLog(clock), usage
-        self._pressure = pressure or PressureWatch(None, clock)
+        self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
         self._garbage = Garbage(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers = layers
@@ -83,6 +87,8 @@ class Turn:
         self.last = replace(snapshot, instances=dict(self._instances or {}))
         self._tell(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
+        if self._canary:
+            self._canary.heed(decided.deferrals)
         self._activity.turned()
         return decided
 
@@ -126,6 +132,7 @@ class Turn:
             sweep=self._sweep(),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.look(observed.facts.root_dir),
+            guarded=self._canary.see(observed) if self._canary else UNWATCHED,
             layers=self._layers(),
         )
 

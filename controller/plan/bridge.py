@@ -60,15 +60,16 @@ def ready(case: Case) -> Condition | None:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", case.blind)
     lacking, box = egress.lacking(case), case.container
     up = box is not None and box.state in ALIVE and box.networks == (wanted.network,)
-    if lacking is not None:
-        reason, words = lacking
-        running = words.replace("not started: ", "it runs on, and nothing holds it to its level: ") if up else words
-        return Condition("NetworkReady", "False", reason, running)
+    if up and case.around.unguarded:
+        words = f"it runs on, and nothing holds it to its level: {case.around.unguarded}"
+        return Condition("NetworkReady", "False", egress.UNGUARDED, words)
     if up:
         words = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
         return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {words}")
     if box is not None and box.state in ALIVE:
         return Condition("NetworkReady", "False", "NotUp", f"it is not on {wanted.network} alone")
+    if lacking is not None:
+        return Condition("NetworkReady", "False", *lacking)
     return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
 
 

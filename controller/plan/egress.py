@@ -156,8 +156,8 @@ def is_held_up(decision: Decision) -> bool:
 
 def lacking(case: Case) -> tuple[str, str] | None:
     """Why nothing may be started on its network: reason and words."""
-    if case.around.unguarded:
-        return UNGUARDED, f"not started: {case.around.unguarded}"
+    if case.around.unguarded or case.around.untried:
+        return UNGUARDED, f"not started: {case.around.unguarded or case.around.untried}"
     if not case.around.subnet:
         return NO_SUBNET, f"every /28 of {case.around.range} is in use; set a larger PADDOCK_NETWORK_RANGE"
     return None

@@ -23,7 +23,7 @@ class Surroundings:
 
     `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
     there. `bridges` are those of its own that lead to the Internet. `unguarded` is why nothing new may be put on a
-    network ("" when it may). `range` is what subnets are of.
+    network ("" when it may), and `untried` why it is not known yet whether it may. `range` is what subnets are of.
     """
 
     record: Instance | None = None
@@ -34,6 +34,7 @@ class Surroundings:
     unguarded: str = ""
     range: str = ""
     bridges: tuple[Network, ...] = ()
+    untried: str = ""
 
 
 NOTHING = Surroundings()
@@ -71,7 +72,8 @@ def around(
         network=network,
         uplink=egress.UPLINK in observed.networks,
         subnet=subnet,
-        unguarded=observed.unguarded,
+        unguarded=observed.unguarded or snapshot.guarded.broken,
+        untried="" if snapshot.guarded.broken else snapshot.guarded.words,
         range=policy.network_range,
         bridges=bridges,
     )

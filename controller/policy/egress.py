@@ -48,6 +48,8 @@ SPECIAL_RANGES = (
     "198.18.0.0/15",
     "224.0.0.0/3",
 )
+# squid takes the tunnel's own name where there is none inside; here such a one is terminated. It says `-` for none.
+_HAS_SNI = "while read -r name rest; do case $name in *.*) echo OK;; *) echo ERR;; esac; done"
 _CONF = """\
 http_port {port} ssl-bump tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem generate-host-certificates=off
 acl tls port 443
@@ -65,8 +67,10 @@ http_access allow listed
 http_access deny all
 acl first at_step SslBump1
 acl second at_step SslBump2
+external_acl_type sni ttl=3600 children-max=1 children-startup=1 %ssl::>sni /bin/sh -c "{has_sni}"
+acl named external sni
 ssl_bump peek first
-ssl_bump splice second listed_sni
+ssl_bump splice second listed_sni named
 ssl_bump terminate all
 on_unsupported_protocol respond all
 unlinkd_program /usr/bin/true
@@ -179,7 +183,7 @@ def subnet_for(uid: str, range_: str, taken: Collection[str]) -> str:
 
 def squid_conf(hosts: Collection[str]) -> str:
     """squid's whole configuration. Names are judged first, so that one that is not listed is never resolved."""
-    return _CONF.format(port=PORT, special=" ".join(SPECIAL_RANGES), names="\n".join(_acls(hosts)))
+    return _CONF.format(port=PORT, has_sni=_HAS_SNI, special=" ".join(SPECIAL_RANGES), names="\n".join(_acls(hosts)))
 
 
 def _acls(hosts: Collection[str]) -> Iterator[str]:

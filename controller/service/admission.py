@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.kinds.base import Model
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.observed import Observation
 from controller.kinds.registry import Kind
 from controller.policy.admission import admit
@@ -14,13 +15,15 @@ from controller.service.apply import Admit
 from controller.service.profiles import Profiles
 
 
-def admitting(policy: Policy, observe: Callable[[], Observation]) -> Admit:
-    """Admission by the operator's policy; `observe` gives what was seen of the host last."""
+def admitting(
+    policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], Guarded] = lambda: UNWATCHED
+) -> Admit:
+    """Admission by the operator's policy. `observe` gives what was seen of the host last, `guarded` by the canary."""
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
         seen = observe()
         own = with_profiles(fitted(policy, seen.facts), profiles)
-        now = replace(own, unguarded="" if seen.blind else seen.unguarded)
+        now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
         return [(each.field, each.message) for each in admit(kind, spec, now)]
 
     return admit_now

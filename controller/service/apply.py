@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from controller.kinds.base import Model
-from controller.kinds.document import Document, parse, repeated, without_nulls
+from controller.kinds.document import MOST_PROBLEMS, Document, parse, repeated, without_nulls
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
 from controller.kinds.owner import owner_uids
@@ -143,6 +143,8 @@ class Apply:
         documents: list[Document] = []
         problems: list[Problem] = []
         for each in sources:
+            if len(problems) > MOST_PROBLEMS:
+                break  # the last one says that there is more
             found, wrong = parse(each.file, each.text, self._registry, namespace=namespace)
             documents += found
             problems += wrong

@@ -8,6 +8,7 @@ from pathlib import Path
 from controller.kinds.left_exec import LeftExecs
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
+from controller.kinds.secret import Secrets
 from controller.policy.levels import Policy
 from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
@@ -19,6 +20,7 @@ from controller.service.backup import Backup
 from controller.service.claims import Claims
 from controller.service.detached import Detached
 from controller.service.diff import Diff, LastSnapshot
+from controller.service.egress_log import EgressLogs
 from controller.service.escapes import Escapes
 from controller.service.exec_deadline import ExecDeadlines
 from controller.service.exec_records import ExecRecords
@@ -50,6 +52,7 @@ class Services:
     objects: Objects
     into_box: IntoBox
     previous: PreviousLogs
+    egress_logs: EgressLogs
     detached: Detached
     inspections: Inspections
     files: BoxFiles
@@ -91,6 +94,7 @@ def make_services(
     samples: LastSamples | None = None,
     traces: Traces | None = None,
     left: LeftExecs | None = None,
+    secrets: Secrets | None = None,
     exec_folder: Path | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
@@ -136,6 +140,7 @@ def make_services(
         escapes=Escapes(store=store, engine=engine, clock=clock),
         left=left or NoLeft(),
         deadlines=ExecDeadlines(store, exec_rules),
+        secrets=secrets,
     )
     records = ExecRecords(exec_folder, into_box.rules.output_bytes)
     return Services(
@@ -143,6 +148,7 @@ def make_services(
         apply=apply,
         objects=objects,
         into_box=into_box,
+        egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
         forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
         inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),

@@ -11,9 +11,10 @@ from click.testing import CliRunner, Result
 from controller.api.server import ApiServer
 from controller.cli.main import cli
 from controller.kinds.action import CreateContainer, PauseContainer, StartContainer
+from controller.kinds.chunk import Chunk
 from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.instance import Instance, Memory, Termination
-from controller.kinds.labels import container_labels, container_name
+from controller.kinds.labels import container_labels, container_name, egress_name, egress_uid
 from controller.kinds.logtail import Tail
 from controller.kinds.outcome import Ok
 from tests.conftest import HandClock
@@ -92,6 +93,38 @@ def test_logs(paddock: Run) -> None:
     assert sorted(paddock("logs", "quickstart").stdout.split()) == ["hello", "oops"]
     assert paddock("logs", "quickstart", "--tail", "0").stdout == ""
     assert paddock("logs", "sandbox/quickstart", "--tail=1").stdout == "oops\n"
+
+
+def test_the_log_of_its_proxy_in_words(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+    refused = paddock("logs", "quickstart", "--egress")
+    assert refused.exit_code == 1
+    assert "has no proxy now" in refused.stderr
+    assert paddock("logs", "quickstart", "--egress", "-f").exit_code == 2
+    obj = boxed.sandbox()
+    uid, name = egress_uid(obj.uid), egress_name(obj.uid)
+    config = ContainerConfig(TINY, name, Limits(500, 64 << 20, 64), name)
+    labels = container_labels(
+        instance="i-1",
+        uid=uid,
+        namespace=obj.namespace,
+        name=obj.name,
+        role="egress",
+        generation=1,
+        config_hash="",
+        template_hash="",
+    )
+    assert isinstance(engine.act(CreateContainer(uid, config, labels, "a test")), Ok)
+    lines = (
+        "1795291289.296 10.213.4.9 TCP_MISS/200 GET git.example.org:80 - 198.51.100.80 178",
+        "squid says something else",
+        "1795291316.691 10.213.4.9 TCP_DENIED/200 CONNECT other.example.org:443 git.example.org - 0",
+    )
+    engine.box(name).output += [(1.0, Chunk("stdout", f"{line}\n".encode())) for line in lines]
+    assert paddock("logs", "quickstart", "--egress").stdout.splitlines() == [
+        "2026-11-21T20:01:29.296Z allowed GET git.example.org:80 bytes=178",
+        "2026-11-21T20:01:56.691Z refused CONNECT other.example.org:443 bytes=0 inside=git.example.org",
+    ]
+    assert "refused CONNECT" in paddock("logs", "quickstart", "--egress", "--tail", "1").stdout
 
 
 def test_the_previous_log_is_the_last_words_where_the_container_was_replaced(paddock: Run, boxed: World) -> None:

@@ -47,6 +47,8 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.network",
         "spec.workspace",
         "spec.template.workspace",
+        "spec.template.secrets",
+        "spec.template.volumes",
         *probes,
     }
     elsewhere |= {f"spec.template.{each}" for each in CONFINEMENTS}

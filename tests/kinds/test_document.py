@@ -117,6 +117,17 @@ def test_what_is_asked_for_beside_the_documents_must_be_a_namespace_too(asked: s
     assert "is no namespace: write at most 63 lower-case letters" in problems[0].message
 
 
+def test_of_endless_problems_the_first_are_told() -> None:
+    fields = ", ".join(f"imag{number}: 1" for number in range(5000))
+    _, problems = parse("app.yaml", GOOD.replace("template:", f"template: {{{fields}}}\n  x:"), discover())
+    assert len(problems) <= 110
+    assert "more problems are not told; repair these first" in "\n".join(map(str, problems))
+    bad = "---\n".join(f"kind: Sandbix{number}\n" for number in range(5000))
+    documents, problems = parse("app.yaml", bad + "---\n" + GOOD, discover())
+    assert (documents, 1000 <= len(problems) <= 1010) == ([], True)
+    assert "what is wrong from here on is not told" in problems[-1].message
+
+
 class _Nothing(Model):
     note: str = ""
 

@@ -59,7 +59,7 @@ def test_names_are_judged_before_anything_is_resolved() -> None:
     assert [each for each in rules if " allow " in each] == ["http_access allow listed"]
     assert [each for each in lines if each.startswith("ssl_bump")] == [
         "ssl_bump peek first",
-        "ssl_bump splice second listed_sni",
+        "ssl_bump splice second listed_sni named",
         "ssl_bump terminate all",
     ]
 

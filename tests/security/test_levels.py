@@ -113,6 +113,7 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
         PADDOCK_RESYNC_SECONDS="2",
         PADDOCK_LOCAL_NETWORK="true",
         PADDOCK_PACKAGE_SOURCES="[]",
+        PADDOCK_CANARY_SECONDS="5",
         PADDOCK_PACKAGE_HOSTS='["other.example.org"]',
     )
     yield made
@@ -274,6 +275,32 @@ def test_a_start_of_production_is_in_the_audit_log(daemon: RunningDaemon, boxes:
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
     started = {each["object"]["uid"] for each in items if each["verb"] == "start"}
     assert started == {boxes["production"].uid, boxes["local"].uid}
+
+
+def guarded(daemon: RunningDaemon) -> tuple[str, str]:
+    """Status and message of the host's condition."""
+    host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
+    found = host["items"][0] if "items" in host else host
+    condition = next(each for each in found["status"]["conditions"] if each["type"] == "NetworkGuard")
+    return condition["status"], condition.get("message", "")
+
+
+def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
+    place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
+) -> None:
+    """Probe 10: all its rules are there, and one more that lets everything in."""
+    wait_for("the guard was tried", lambda: "tried from inside" in guarded(daemon)[1], 60)
+    place.host.run("nft", "insert", "rule", "inet", "paddock", "to_host", "accept")
+    wait_for("the host says so", lambda: guarded(daemon)[0] == "False", 90)
+    assert HOST_SIDE in guarded(daemon)[1]
+    late = spec("development").replace('"development"}', '"late"}')
+    refused = daemon.paddock("apply", "-f", "-", stdin=late, check=False)
+    assert "can't be enforced here now" in refused.stderr
+    assert daemon.condition("production", "NetworkReady")["status"] == "False"
+    place.guard()
+    wait_for("the host is guarded", lambda: guarded(daemon)[0] == "True", 90)
+    wait_for("it is told", lambda: daemon.condition("production", "NetworkReady")["status"] == "True", 60)
+    wait_for("nothing is left of it", lambda: not place.docker("ps", "-aq", "--filter", "label=paddock.canary"), 60)
 
 
 def test_flushed_rules_of_the_engine_leave_the_guards_part(place: Lab, boxes: Mapping[str, Box]) -> None:

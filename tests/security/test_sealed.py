@@ -217,11 +217,11 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
     found = box.tries(
         ["tls", proxy, "git.example.org", 443, "other.example.org"],
         ["garble", proxy, "git.example.org", 443],
+        ["tls", proxy, "git.example.org", 443, None],
     )
     assert set(found) <= {"cut", "403"}, found
     assert not {to for to, _ in place.packets(before)} - {inet.GIT, inet.DNS}
-    # Without a name inside it is the tunnel's own that counts: it leads to where that one leads.
-    assert box.tries(["tls", proxy, "git.example.org", 443, None]) == ["tunnelled"]
+    assert box.tries(["tls", proxy, "git.example.org", 443, "git.example.org"]) == ["tunnelled"]
     refused = box.tries(
         ["raw", proxy, "GET /squid-internal-mgr/info HTTP/1.1\r\nHost: localhost\r\n\r\n"],
         ["raw", proxy, "GET cache_object://localhost/info HTTP/1.0\r\n\r\n"],
@@ -229,6 +229,21 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
         ["raw", proxy, "GET / HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
     )
     assert set(refused) <= {"400", "403", "404"}, refused
+
+
+def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, box: Box) -> None:
+    assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["200"]
+    assert box.tries(["get", box.proxy, "http://refused-tag.example.org/"]) == ["403"]
+    said = daemon.paddock("logs", box.name, "--egress").stdout
+    assert " allowed GET git.example.org:80 " in said
+    assert " refused GET refused-tag.example.org:80 " in said
+
+    def audited() -> bool:
+        items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
+        told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
+        return any("refused-tag.example.org" in each.get("refused", {}) for each in told)
+
+    wait_for("it is in the audit log", audited, 90)
 
 
 def test_one_boxs_list_is_not_anothers(box: Box, sibling: Box) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from controller.api.models import object_model
 from controller.kinds.action import StartContainer
+from controller.kinds.canary import Guarded
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Observation
 from controller.kinds.outcome import Transient
@@ -189,6 +190,23 @@ def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
     assert (found["EngineReachable"], found["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
     assert found["NetworkGuard"] == "Unknown NotLookedYet"
     assert set(as_client["status"]) == {"paddock", "conditions"}
+
+
+@pytest.mark.parametrize(
+    ("guarded", "unguarded", "wanted"),
+    [
+        (Guarded("Holds"), "", "True InForce"),
+        (Guarded("Pending", "being tried"), "", "True InForce"),
+        (Guarded("Untried", "no image"), "", "Unknown Untried"),
+        (Guarded("Broken", "this host answers"), "", "False Broken"),
+        (Guarded("Holds"), "the table is gone", "False NotInForce"),
+    ],
+)
+def test_what_the_canary_found_is_the_hosts_condition(guarded: Guarded, unguarded: str, wanted: str) -> None:
+    seen = Observation(revision=1, blind="", unguarded=unguarded)
+    host = HostSource(BrokenStore(), lambda: seen, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
+    assert host is not None
+    assert conditions({"status": host.status})["NetworkGuard"] == wanted
 
 
 def test_a_profile_is_what_its_level_says() -> None:

@@ -27,6 +27,7 @@ def sandbox_name(text: str) -> str:
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-p", "--previous", is_flag=True, help="Of the run before: the one that ended last.")
 @click.option("--exec", "exec_id", metavar="ID", help="Of a command that was started with `exec --detach`.")
+@click.option("--egress", is_flag=True, help="Instead: what its proxy let through and refused, a line each.")
 @click.pass_context
 def logs_(
     ctx: click.Context,
@@ -38,6 +39,7 @@ def logs_(
     timestamps: bool,
     previous: bool,
     exec_id: str | None,
+    egress: bool,
 ) -> None:
     """Show what a sandbox's first process has written."""
     from controller.client.sandbox import Sandbox
@@ -45,14 +47,17 @@ def logs_(
     box = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     out = sys.stdout.buffer
     if exec_id is not None:
-        if follow or previous or timestamps or tail is not None or since is not None:
+        if follow or previous or timestamps or egress or tail is not None or since is not None:
             raise click.UsageError(
                 "--exec shows all that was kept of the command's output: it goes with no other option"
             )
         out.write(box.exec_log(exec_id))
         out.flush()
         return
+    if egress and (follow or previous or timestamps):
+        raise click.UsageError("--egress goes with --tail and --since alone; its lines bear their times")
     options = {"follow": follow, "tail": tail, "since_seconds": since, "timestamps": timestamps, "previous": previous}
+    options["egress"] = egress
 
     def warn(text: str) -> None:
         note(f"warning: {text}")

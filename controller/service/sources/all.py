@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.pressure import NONE, Pressure
 from controller.kinds.snapshot import Snapshot
 from controller.policy.levels import Policy
@@ -22,9 +23,13 @@ def make_sources(
         last = snapshot()
         return last.pressure if last is not None else NONE
 
+    def guarded() -> Guarded:
+        last = snapshot()
+        return last.guarded if last is not None else UNWATCHED
+
     return {
         "Event": EventSource(store),
-        "Host": HostSource(store, engine.observe, pressure),
+        "Host": HostSource(store, engine.observe, pressure, guarded),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(policy),
     }

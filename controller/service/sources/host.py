@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from controller.kinds.canary import UNWATCHED, Guarded
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
 from controller.kinds.observed import HostFacts, Observation
@@ -21,9 +22,13 @@ class HostSource:
     """`observe` gives the newest view of the engine; it must not block. `pressure` is what the machine is short of."""
 
     def __init__(
-        self, store: Store, observe: Callable[[], Observation], pressure: Callable[[], Pressure] = lambda: NONE
+        self,
+        store: Store,
+        observe: Callable[[], Observation],
+        pressure: Callable[[], Pressure] = lambda: NONE,
+        guarded: Callable[[], Guarded] = lambda: UNWATCHED,
     ) -> None:
-        self._store, self._observe, self._pressure = store, observe, pressure
+        self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         return self._host() if name == NAME else None
@@ -39,7 +44,8 @@ class HostSource:
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
         with suppress(StoreError):  # a store that can't be read is told as a condition
             status["instances"] = len(self._store.instances())
-        checked = [engine_reachable(observed), store_writable(self._store.ping()), network_guard(observed)]
+        checked = [engine_reachable(observed), store_writable(self._store.ping())]
+        checked.append(network_guard(observed, self._guarded()))
         checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]
         status["conditions"] = [
             {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
@@ -79,13 +85,18 @@ def store_writable(trouble: str) -> Condition:
     return Condition("StoreWritable", "True", "Answered")
 
 
-def network_guard(observed: Observation) -> Condition:
+def network_guard(observed: Observation, guarded: Guarded = UNWATCHED) -> Condition:
     """Whether the host's firewall guards the networks of sandboxes; without it none that has one is started."""
     if observed.revision == 0:
         return Condition("NetworkGuard", "Unknown", "NotLookedYet", observed.unguarded)
     if observed.unguarded:
         return Condition("NetworkGuard", "False", "NotInForce", observed.unguarded)
-    return Condition("NetworkGuard", "True", "InForce")
+    if guarded.broken:
+        return Condition("NetworkGuard", "False", "Broken", guarded.broken)
+    if guarded.state == "Untried":
+        return Condition("NetworkGuard", "Unknown", "Untried", guarded.words)
+    tried = "; tried from inside a network: nothing local answers" if guarded.state == "Holds" else ""
+    return Condition("NetworkGuard", "True", "InForce", f"the table is loaded{tried}" if tried else "")
 
 
 def disk_quota_enforceable(observed: Observation) -> Condition:

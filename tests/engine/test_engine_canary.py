@@ -1,0 +1,37 @@
+"""The pieces of the canary that need no engine."""
+
+from ipaddress import IPv4Network
+
+from controller.engine.canary import _addresses, _last_subnets
+
+FIB_TRIE = """\
+Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 0.0.0.0
+        /0 universe UNICAST
+     +-- 10.213.0.0/22 2 0 2
+        |-- 10.213.0.0
+           /22 link UNICAST
+        |-- 10.213.0.1
+           /32 host LOCAL
+        |-- 10.213.3.255
+           /32 link BROADCAST
+     +-- 127.0.0.0/8 2 0 2
+        |-- 127.0.0.1
+           /32 host LOCAL
+Local:
+        |-- 10.213.0.1
+           /32 host LOCAL
+        |-- 203.0.113.2
+           /32 host LOCAL
+"""
+
+
+def test_the_hosts_addresses_are_those_that_are_its_own() -> None:
+    assert _addresses(FIB_TRIE) == ["10.213.0.1", "203.0.113.2"]
+
+
+def test_its_subnets_are_the_last_of_the_range() -> None:
+    found = list(_last_subnets("10.213.0.0/21"))
+    assert found[:2] == ["10.213.7.240/28", "10.213.7.224/28"]
+    assert all(IPv4Network(each).subnet_of(IPv4Network("10.213.0.0/21")) for each in found)

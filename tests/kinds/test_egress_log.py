@@ -1,0 +1,52 @@
+"""Lines as squid wrote them, and what they tell."""
+
+import pytest
+
+from controller.kinds.egress_log import parsed
+
+BOX = "10.213.104.137"
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "host", "inside"),
+    [
+        (
+            f"1795291289.296 {BOX} TCP_MISS/200 GET git.example.org:80 - 198.51.100.80 178",
+            "allowed",
+            "git.example.org",
+            "",
+        ),
+        (
+            f"1795291296.122 {BOX} TCP_TUNNEL/200 CONNECT git.example.org:443 git.example.org 198.51.100.80 1908",
+            "allowed",
+            "git.example.org",
+            "git.example.org",
+        ),
+        (
+            f"1795291299.229 {BOX} NONE_NONE/200 CONNECT git.example.org:443 other.example.org - 0",
+            "asked",
+            "git.example.org",
+            "other.example.org",
+        ),
+        (f"1795291312.526 {BOX} TCP_DENIED/403 GET other.example.org:80 - - 3352", "refused", "other.example.org", ""),
+        (
+            f"1795291316.691 {BOX} TCP_DENIED/200 CONNECT other.example.org:443 x - 0",
+            "refused",
+            "other.example.org",
+            "x",
+        ),
+        (f"1795291331.602 {BOX} NONE_NONE/400 GET -:- - - 3489", "refused", "-", ""),
+    ],
+)
+def test_what_a_line_tells(line: str, verdict: str, host: str, inside: str) -> None:
+    found = parsed(line)
+    assert found is not None
+    assert (found.verdict, found.host, found.inside) == (verdict, host, inside)
+    assert found.at > 1.7e9
+
+
+@pytest.mark.parametrize(
+    "line", ["", "a b c", "x 1 TCP_MISS/200 GET a:80 - - 1", "1 2 TCP GET a:80 - - 1", "1 2 A/1 G a - - b"]
+)
+def test_another_line_tells_nothing(line: str) -> None:
+    assert parsed(line) is None

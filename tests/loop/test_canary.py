@@ -1,0 +1,182 @@
+"""The canary in the loop: asked when something needs it, not before; all is forgotten when the guard was away."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controller.kinds.canary import Sighting
+from controller.kinds.container import ContainerConfig
+from controller.kinds.meta import ObjectRef
+from controller.loop.canary import RETRY_SECONDS, CanaryWatch
+from controller.policy.levels import Policy
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+PERIOD = 300.0
+HOST = ObjectRef("Host", "", "host", "host-uid")
+
+
+class Bird:
+    """A canary that finds what it is told."""
+
+    def __init__(self) -> None:
+        self.finds, self.tries, self.cleaned = Sighting(), 0, 0
+        self.before: Callable[[], None] = lambda: None
+
+    def look(self, config: ContainerConfig, range_: str) -> Sighting:
+        assert (config.capabilities, config.read_only_root, range_) == ((), True, Policy().network_range)
+        self.tries += 1
+        self.before()
+        return self.finds
+
+    def clean(self) -> None:
+        self.cleaned += 1
+
+
+class Watched:
+    """A house whose turns heed a canary."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.bird = house, Bird()
+        range_ = Policy().network_range
+        self.watch = CanaryWatch(self.bird, house.store, house.clock, lambda: None, HOST, range_=range_, period=PERIOD)
+        house.turn._canary = self.watch
+
+    def settle(self) -> None:
+        """Turns and tries, until nothing is left of either."""
+        for _ in range(6):
+            self.house.settle()
+            self.watch.wait()
+
+    def later(self, seconds: float) -> None:
+        self.house.clock.advance(seconds)
+        self.watch.tick()
+        self.settle()
+
+    def apply(self, name: str = "web", level: str = "production") -> None:
+        small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+        self.house.apply(name, template={"securityLevel": level}, resources=small)
+
+    def events(self) -> list[str]:
+        return [each.reason for each in self.house.store.events(kind="Host")]
+
+
+@pytest.fixture
+def world_of(world: World) -> Iterator[Watched]:
+    house = House(world.store())
+    made = Watched(house)
+    yield made
+    made.watch.stop()
+    house.close()
+
+
+def test_a_host_without_networks_is_left_alone(world_of: Watched) -> None:
+    world_of.apply(level="full-isolation")
+    world_of.settle()
+    world_of.later(10 * PERIOD)
+    assert (world_of.bird.tries, world_of.bird.cleaned) == (0, 1)
+    assert world_of.house.condition("web", "Ready") == "True Running"
+
+
+def test_the_first_network_waits_for_a_try_and_the_next_does_not(world_of: Watched) -> None:
+    seen: list[int] = []
+    world_of.bird.before = lambda: seen.append(len(world_of.house.engine.calls))
+    world_of.apply()
+    world_of.settle()
+    assert (world_of.bird.tries, seen) == (1, [0])
+    assert world_of.house.condition("web", "Ready") == "True Running"
+    world_of.apply("other")
+    world_of.settle()
+    assert world_of.house.condition("other", "Ready") == "True Running"
+    assert world_of.bird.tries == 1
+
+
+def test_it_is_tried_again_and_again_while_there_is_a_network(world_of: Watched) -> None:
+    world_of.apply()
+    world_of.settle()
+    world_of.later(PERIOD / 2)
+    assert world_of.bird.tries == 1
+    world_of.later(PERIOD)
+    assert world_of.bird.tries == 2
+    world_of.house.delete("web")
+    world_of.settle()
+    world_of.later(2 * PERIOD)
+    assert world_of.bird.tries == 2
+
+
+def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) -> None:
+    world_of.apply()
+    world_of.settle()
+    world_of.bird.finds = Sighting(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
+    world_of.later(PERIOD)
+    assert world_of.watch.now.broken.count("this host") == 1
+    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.house.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    world_of.apply("late")
+    world_of.settle()
+    assert world_of.house.condition("late", "Ready") == "False NetworkUnguarded"
+    assert world_of.events() == ["GuardBroken"]
+    world_of.bird.finds = Sighting()
+    world_of.later(RETRY_SECONDS)
+    assert world_of.house.condition("late", "Ready") == "True Running"
+    assert world_of.house.condition("web", "NetworkReady") == "True Public"
+    assert world_of.events() == ["GuardBroken", "GuardHolds"]
+
+
+def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched) -> None:
+    world_of.bird.finds = Sighting(trouble="No such image: paddock/egress:1")
+    world_of.apply()
+    world_of.settle()
+    assert world_of.watch.now.state == "Untried"
+    assert "images/build.sh egress" in world_of.watch.now.words
+    assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
+    assert world_of.watch.now.broken == ""
+    world_of.bird.finds = Sighting()
+    world_of.later(RETRY_SECONDS)
+    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.events() == []
+
+
+def test_an_engine_or_a_guard_that_was_away_is_tried_anew(world_of: Watched) -> None:
+    world_of.apply()
+    world_of.settle()
+    house = world_of.house
+    house.engine.go_down("connection refused")
+    house.one_turn()
+    house.engine.come_up()
+    world_of.settle()
+    assert world_of.bird.tries == 2
+    house.engine.unguarded = "the table is gone"
+    house.engine.look()
+    world_of.settle()
+    assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Pending")
+    house.engine.unguarded = ""
+    house.engine.look()
+    world_of.settle()
+    assert (world_of.bird.tries, world_of.watch.now.state) == (3, "Holds")
+
+
+def test_what_was_tried_of_an_engine_that_went_away_meanwhile_counts_for_nothing(world_of: Watched) -> None:
+    house = world_of.house
+
+    def away() -> None:
+        world_of.bird.before = lambda: None
+        house.engine.go_down("connection refused")
+        world_of.watch.see(house.engine.observe())
+        house.engine.come_up()
+
+    world_of.bird.before = away
+    world_of.apply()
+    world_of.settle()
+    assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Holds")
+
+
+def test_a_canary_that_breaks_is_no_canary_that_lives(world_of: Watched) -> None:
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    world_of.bird.before = broken
+    world_of.apply()
+    world_of.settle()
+    assert world_of.watch.now.state == "Untried"
+    assert "a bug" in world_of.watch.now.words

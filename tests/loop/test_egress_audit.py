@@ -1,0 +1,108 @@
+"""What proxies let through comes into the audit log: once, in sums, and all of it that the proxies' logs still hold."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.audit import AuditEntry
+from controller.kinds.labels import egress_name
+from controller.loop.egress_audit import EgressAudit
+from controller.policy.egress import IMAGE
+from controller.ports import Chunk, StoreError
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    made.engine.add_image(IMAGE)
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    made.apply("web", template={"securityLevel": "development"}, resources=small)
+    made.settle()
+    yield made
+    made.close()
+
+
+def auditor(house: House, audit: Any = None) -> EgressAudit:
+    return EgressAudit(
+        snapshot=lambda: house.turn.last, streams=house.engine, audit=audit or house.store.audit, clock=house.clock
+    )
+
+
+def say(house: House, *said: tuple[str, str, str]) -> None:
+    """Lines of its proxy: (result, target, server)."""
+    stored = house.get("web")
+    assert stored is not None
+    box = house.engine.box(egress_name(stored.uid))
+    for result, target, server in said:
+        house.clock.advance(1)
+        at = house.clock.now()
+        line = f"{at:.3f} 10.0.0.1 {result} GET {target} - {server} 10\n"
+        box.output.append((at, Chunk("stdout", line.encode())))
+
+
+def entries(house: House) -> list[AuditEntry]:
+    return [each for each in house.store.audit.entries() if each.verb == "egress"]
+
+
+ALLOWED, REFUSED = ("TCP_MISS/200", "git.example.org:80", "192.0.2.1"), ("TCP_DENIED/403", "other.example.org:80", "-")
+
+
+def test_sums_by_host_once(house: House) -> None:
+    watch = auditor(house)
+    watch.look()
+    assert entries(house) == []
+    say(house, ALLOWED, ALLOWED, REFUSED)
+    watch.look()
+    watch.look()
+    (entry,) = entries(house)
+    assert (entry.kind, entry.namespace, entry.name) == ("Sandbox", "default", "web")
+    assert entry.detail["allowed"] == {"git.example.org": 2}
+    assert entry.detail["refused"] == {"other.example.org": 1}
+    say(house, REFUSED)
+    watch.look()
+    assert [each.detail.get("refused") for each in entries(house)] == [{"other.example.org": 1}] * 2
+    assert house.store.audit.verify().problem == ""
+
+
+def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: House) -> None:
+    say(house, ALLOWED)
+    auditor(house).look()
+    say(house, REFUSED)
+    auditor(house).look()
+    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
+
+
+def test_what_can_not_be_written_is_written_later(house: House) -> None:
+    class Full:
+        full = True
+
+        def entries(self, **asked: Any) -> Any:
+            return house.store.audit.entries(**asked)
+
+        def append(self, made: Any) -> None:
+            if self.full:
+                raise StoreError("disk full")
+            house.store.audit.append(made)
+
+    audit = Full()
+    watch = auditor(house, audit)
+    say(house, ALLOWED)
+    watch.look()
+    assert entries(house) == []
+    audit.full = False
+    watch.look()
+    assert len(entries(house)) == 1
+
+
+def test_a_box_that_asks_for_very_many_names_does_not_fill_the_log(house: House) -> None:
+    say(house, *(("TCP_DENIED/403", f"{'x' * 300}{number}.example:80", "-") for number in range(100)))
+    auditor(house).look()
+    (entry,) = entries(house)
+    assert entry.detail["refused"] == {"x" * 253: 100}
+    say(house, *(("TCP_DENIED/403", f"n{number}.example:80", "-") for number in range(100)))
+    auditor(house).look()
+    refused = entries(house)[-1].detail["refused"]
+    assert (len(refused), refused["(others)"]) == (33, 68)
