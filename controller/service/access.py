@@ -15,9 +15,8 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, refusals
 from controller.policy.levels import Policy
-from controller.policy.profiles import with_profiles
 from controller.service import errors
-from controller.service.profiles import Profiles
+from controller.service.profiles import Profiles, knowing_profiles
 
 Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
@@ -100,6 +99,7 @@ def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
 
 def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
     """The same admission, and what the caller's own grants say of the spec."""
+    policy_with = knowing_profiles()
 
     def admit_for_caller(
         kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles
@@ -107,7 +107,7 @@ def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
         found = list(admit(kind, spec, namespace, name, profiles))
         asking = caller()
         if asking is not None:
-            beyond = refusals(asking, kind, spec, namespace, with_profiles(policy(), profiles))
+            beyond = refusals(asking, kind, spec, namespace, policy_with(policy(), profiles))
             if beyond:
                 fields = ", ".join(each.field for each in beyond)
                 _note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")

@@ -10,19 +10,19 @@ from controller.kinds.registry import Kind
 from controller.policy.admission import admit
 from controller.policy.host import fitted
 from controller.policy.levels import Policy
-from controller.policy.profiles import with_profiles
 from controller.service.apply import Admit
-from controller.service.profiles import Profiles
+from controller.service.profiles import Profiles, knowing_profiles
 
 
 def admitting(
     policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], Guarded] = lambda: UNWATCHED
 ) -> Admit:
     """Admission by the operator's policy. `observe` gives what was seen of the host last, `guarded` by the canary."""
+    policy_with = knowing_profiles()
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
         seen = observe()
-        own = with_profiles(fitted(policy, seen.facts), profiles)
+        own = policy_with(fitted(policy, seen.facts), profiles)
         now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
         return [(each.field, each.message) for each in admit(kind, spec, now)]
 

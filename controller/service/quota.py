@@ -20,7 +20,7 @@ from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_
 from controller.policy.profiles import default_limits
 from controller.policy.sandbox import NO_LIMITS, effective_limits
 from controller.ports import Transaction
-from controller.service.profiles import profiles_in
+from controller.service.profiles import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
@@ -34,6 +34,7 @@ class Fitting:
         self._transaction, self._facts = transaction, facts
         self._written = {(each.kind, each.namespace, each.name): each for each in written}
         self._bounds: dict[str, tuple[Bound, ...]] = {}
+        self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """(field, reason) for each quota that could not hold this object if it held nothing else."""
@@ -43,8 +44,10 @@ class Fitting:
         template = spec.template or self._template(obj.namespace, spec)
         if template is None:
             return
-        own = profiles_in(self._transaction, self._written.values())
-        limits = effective_limits(spec.resources, template, default_limits(template.security_level, own) or NO_LIMITS)
+        if self._profiles is None:
+            self._profiles = profiles_in(self._transaction, self._written.values())
+        otherwise = default_limits(template.security_level, self._profiles) or NO_LIMITS
+        limits = effective_limits(spec.resources, template, otherwise)
         for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, words
 
