@@ -16,6 +16,7 @@ from controller.kinds.yaml_core import scalar
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
+_TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -128,6 +129,7 @@ class _Builder:
     stack: list[Node] = field(default_factory=list)
     anchors: dict[str, Node] = field(default_factory=dict)
     nodes: int = 0
+    expanded: int = 0  # with what aliases stand for, in all documents so far
 
     def take(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
@@ -190,13 +192,16 @@ class _Builder:
         """Put a finished node where it belongs: into the open collection, or as the root of a document."""
         self.nodes += 1
         if not self.stack:
+            self.expanded += node.size
+            if self.expanded > MAX_NODES:
+                raise _TooMuch(event, _TOO_MANY)
             if node.fields is not None or node.items is not None or node.value is not None:
                 self.trees.append(Tree(self.file, node))
             return
         parent = self.stack[-1]
         parent.size += node.size
         if parent.size > MAX_NODES or self.nodes > MAX_NODES:
-            raise _TooMuch(event, f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file")
+            raise _TooMuch(event, _TOO_MANY)
         if parent.items is not None:
             parent.items.append(node)
         elif parent.key is None:

@@ -78,6 +78,24 @@ def test_aliases_are_expanded() -> None:
     assert one(text).labels == {"app": "web", "old": "app"}
 
 
+def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
+    tree = "kind: Sandbox\nspec:\n  a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+    for name, below in zip("bcde", "abcd", strict=True):
+        tree += f"  {name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
+    assert not documents
+    assert any("more than 1,000,000 values (aliases counted as often as used)" in each.message for each in problems)
+
+
+def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
+    more = "".join(f"    a{number}: *a\n" for number in range(200))
+    text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{more}  labels:")
+    documents, problems = parse("app.yaml", text, discover())
+    assert not documents
+    assert [each.field for each in problems] == ["metadata.annotations"]
+    assert problems[0].message == "are more than 1 MiB together; keep what is large elsewhere"
+
+
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
     document = one(GOOD + "  lifecycle: null\n  runState:\n")
     assert document.spec["lifecycle"] is None
