@@ -13,7 +13,7 @@ from controller.kinds.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.text_file import MAX_BYTES, decode
 from controller.kinds.yaml_core import scalar
-from controller.kinds.yaml_tree import read
+from controller.kinds.yaml_tree import Room, read
 
 GOOD = """\
 # a comment
@@ -82,9 +82,13 @@ def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
     tree = "kind: Sandbox\nspec:\n  a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
     for name, below in zip("bcde", "abcd", strict=True):
         tree += f"  {name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    many = "more than 1,000,000 values (aliases counted as often as used)"
     documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
     assert not documents
-    assert any("more than 1,000,000 values (aliases counted as often as used)" in each.message for each in problems)
+    assert any(many in each.message for each in problems)
+    room = Room()  # as those of a request have it
+    told = [str(parse(f"{number}.yaml", tree, discover(), room=room)) for number in range(12)]
+    assert [many in each for each in told] == [False] * 8 + [True] * 4
 
 
 def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
