@@ -135,6 +135,7 @@ class Daemon:
             secrets=secrets,
             volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
+            gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)

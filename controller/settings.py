@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     profile_grants: ProfileGrants = Field(
         default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
     )
+    gpu_devices: tuple[str, ...] = Field(
+        default=(),
+        max_length=1024,
+        description="the GPUs that sandboxes may have, by index or UUID as the driver names them: then each gets its "
+        "own; none: the engine chooses, and two sandboxes may get the same",
+    )
     runtimes: tuple[str, ...] = Field(
         default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
     )

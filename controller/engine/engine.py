@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class DockerEngine:
         call_timeout_seconds: float = 30.0,
         pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
         firewall: Firewall | None = None,
+        gpus: tuple[str, ...] = (),
         host_roots: Sequence[HostRoot] = (),
         mounts_dir: Path = DEFAULT_FOLDER,
         secrets: SecretFolder | None = None,
@@ -82,7 +84,7 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
-                facts=lambda: trial.with_disk(self._client.probe()),
+                facts=lambda: replace(trial.with_disk(self._client.probe()), gpus=gpus),
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
