@@ -23,6 +23,7 @@ from controller.engine.enginens import EngineNamespace, NoWay
 from controller.engine.host_folders import Refused, folder_tree
 from controller.engine.idmap import IdMaps, Ids
 from controller.engine.secrets import SecretFolder
+from controller.engine.volumes import Volumes
 from controller.kinds.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, Slot
 from controller.kinds.outcome import Ok, Outcome, Transient
 from controller.kinds.secret import NoSecret
@@ -50,10 +51,11 @@ class HostMounts:
         folder: Path = DEFAULT_FOLDER,
         roots: Sequence[HostRoot] = (),
         secrets: SecretFolder | None = None,
+        volumes: Volumes | None = None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
-        self._secrets = secrets or SecretFolder()
+        self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self._lock = threading.Lock()
         self._bound: dict[str, tuple[Bound, ...]] | None = None
@@ -187,6 +189,10 @@ class HostMounts:
     def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
         if mount.kind == "host":
             return folder_tree(mount, action.namespace, self._roots, user, self._maps)
+        if mount.kind == "volume":
+            if self._volumes is None:
+                raise Refused("this daemon keeps no volumes")
+            return self._volumes.tree(mount, action.namespace, user, self._maps)
         if mount.kind == "secret":
             value = self._secrets.read(action.namespace, mount.source)
             return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)

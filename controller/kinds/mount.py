@@ -40,11 +40,11 @@ class Mount:
     """What is to be at `path` in a box.
 
     `kind` host: the folder `source` of this host; memory: an empty folder of `size_bytes` in memory; secret: the secret
-    of the name `source`, as a file.
+    of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`.
     """
 
     path: str
-    kind: Literal["host", "memory", "secret"]
+    kind: Literal["host", "memory", "secret", "volume"]
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
@@ -55,6 +55,7 @@ class Mount:
             "host": f"host folder {self.source} {how}",
             "memory": f"memory {format_bytes(self.size_bytes)}",
             "secret": f"secret {self.source}",
+            "volume": f"volume {self.source} of {format_bytes(self.size_bytes)} {how}",
         }
         return f"{self.path} from {what[self.kind]}"
 

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from controller.kinds.mount import HostRoot, Mount, Slot
-from controller.kinds.sandbox import SandboxSpec, Template, WorkspaceMount
+from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
 from controller.policy.admission import Refusal
 from controller.policy.levels import Level, Policy
 
@@ -69,6 +69,7 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     """The places that the container has for what is bound, by their paths."""
     workspace = _workspace(spec, template)
     folders = [Slot(workspace.mount_path)] if workspace else []
+    folders += [Slot(each.mount_path) for each in template.volumes]
     files = [Slot(each.mount_path, file=True) for each in template.secrets]
     return tuple(sorted((*folders, *files), key=lambda each: each.path))
 
@@ -76,15 +77,22 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
 def mounts(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
     """What is to be bound there. A workspace that names no folder is an empty one in memory."""
     secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
-    return (*_folder(spec, template), *secrets)
+    volumes = (_volume(each.mount_path, each, read_only=each.read_only) for each in template.volumes)
+    return (*_folder(spec, template), *volumes, *secrets)
+
+
+def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
+    return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size)
 
 
 def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:
     workspace, asked = _workspace(spec, template), spec.workspace
     if workspace is not None and asked is None:
         yield Mount(workspace.mount_path, "memory", size_bytes=workspace.size)
+    elif workspace is not None and asked is not None and asked.volume is not None:
+        yield _volume(workspace.mount_path, asked.volume, read_only=asked.read_only)
     elif workspace is not None and asked is not None:
-        yield Mount(workspace.mount_path, "host", asked.host_path, read_only=asked.read_only)
+        yield Mount(workspace.mount_path, "host", asked.host_path or "", read_only=asked.read_only)
 
 
 def in_memory(spec: SandboxSpec | None, template: Template) -> int:
@@ -104,8 +112,11 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
     if asked is None:
         return
     if template.workspace is None:
-        secrets = [("spec.template.secrets", each.mount_path) for each in template.secrets]
-        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *secrets])
+        others = [("spec.template.secrets", each.mount_path) for each in template.secrets]
+        others += [("spec.template.volumes", each.mount_path) for each in template.volumes]
+        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
+    if asked.host_path is None:
+        return
     words = host_folder(asked.host_path, policy.host_roots)
     if words:
         yield Refusal("spec.workspace.hostPath", words)
@@ -123,7 +134,12 @@ def template_refused(template: Template) -> Iterator[Refusal]:
     """Every reason to refuse what a template asks for; the fields are those below it."""
     asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
     files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
-    yield from _places(template, [*asked, *files])
+    volumes = [(f"volumes[{number}].mountPath", each.mount_path) for number, each in enumerate(template.volumes)]
+    yield from _places(template, [*asked, *files, *volumes])
+    sizes: dict[str, int] = {}
+    for number, each in enumerate(template.volumes):
+        if sizes.setdefault(each.name, each.size) != each.size:
+            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
 
 
 def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
