@@ -58,6 +58,11 @@ def test_output_comes_by_channel_and_the_end_is_a_status(box: World) -> None:
     assert (asked["working_dir"], asked["timeout_seconds"], asked["stdin"]) == ("/tmp", 2.5, None)
 
 
+def test_frames_are_taken_as_they_are_sent_and_not_unpacked(box: World) -> None:
+    with connect(box, "command=cat&stdin=true") as opened:  # this client would compress
+        assert opened.protocol.extensions == []
+
+
 def test_the_exit_code_is_in_the_status(box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("exit", b"3"),))
     status = ending(frames(box, "command=false"))
