@@ -149,6 +149,7 @@ WORDS: Mapping[str, str] = {
     "network": "What it can reach.",
     "mode": "none: only itself; sealed: listed names, through a proxy of its own; public: the Internet.",
     "ProfileNetwork.allowedHosts": "Names that it reaches unasked, by a sealed network's proxy, and the only ones.",
+    "readOnlyHostFolders": "Whether folders of the host, where the operator lets them be bound, can only be read.",
     "base": "The built-in profile that it derives from; what is left out is as there.",
     "defaultUser": "The user of a sandbox that names none.",
     "lowestUserID": "The lowest uid and gid that a sandbox may name.",
