@@ -24,7 +24,9 @@ from controller.engine.firewall import NftFirewall
 from controller.engine.hostuse import HostGauge
 from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
+from controller.engine.secrets import SecretFolder
 from controller.engine.usage import CgroupUsage
+from controller.engine.volumes import Volumes
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
 from controller.logs import configure_logs
@@ -121,6 +123,7 @@ class Daemon:
         _open(store)
         _watch_connections(meter, store)
         meter.watch("paddock_leader", lambda: float(lease.held()))
+        secrets = SecretFolder(settings.secrets_dir)
         engine = DockerEngine(
             store.instance_id,
             base_url=settings.docker_host,
@@ -129,7 +132,10 @@ class Daemon:
             call_timeout_seconds=settings.engine_timeout_seconds,
             host_roots=settings.host_roots,
             mounts_dir=settings.mounts_dir,
+            secrets=secrets,
+            volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
+            gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)
@@ -246,6 +252,7 @@ class Daemon:
             exec_rules=settings.exec_rules(),
             samples=samples.now,
             traces=traces,
+            secrets=secrets,
             files=engine.files,
             left=engine.left,
             exec_folder=settings.state_dir / "execs",

@@ -65,6 +65,8 @@ class Authenticate:
         given = Headers(scope=scope).getlist("authorization")
         if len(given) > 1:
             raise BadRequest("there is more than one Authorization header; send one")
+        if given and not given[0].strip():  # whoever meant to show a token is not taken for the user who runs it
+            raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
         if not given and peer is not None:
             return self._who(peer, "", source)  # needs no store

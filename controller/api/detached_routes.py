@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from controller.api import models
 from controller.api.exec_routes import Text
 from controller.api.paths import PREFIX
+from controller.api.variables import Variables, environment
 from controller.kinds.registry import Kind
 from controller.ports import StreamError
 from controller.service import errors, wire
@@ -32,7 +33,7 @@ class DetachRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
-    env: Annotated[dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text], Field(max_length=4096)] = {}
+    env: Variables = {}
     workingDir: Text = ""
     timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None
 
@@ -80,7 +81,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
             namespace,
             name,
             tuple(asked.command),
-            env=asked.env,
+            env=environment(asked.env),
             working_dir=asked.workingDir,
             timeout_seconds=asked.timeoutSeconds,
         )

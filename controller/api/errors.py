@@ -1,5 +1,8 @@
 """Errors as Kubernetes' Status bodies, whatever raised them."""
 
+import json
+from typing import Any
+
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +20,13 @@ _REASONS = {404: "NotFound", 405: "MethodNotAllowed", 413: "RequestEntityTooLarg
 _REASONS |= {429: "TooManyRequests"}
 
 
+class _Told(JSONResponse):
+    """In plain characters: words may hold half a character that somebody sent, which UTF-8 can't write."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
+
+
 def install(app: FastAPI) -> None:
     """Make every error of this application a Status body."""
     app.add_exception_handler(ServiceError, _service)
@@ -27,7 +37,7 @@ def install(app: FastAPI) -> None:
 
 def answer(error: ServiceError) -> JSONResponse:
     """The response for a use-case's error."""
-    return JSONResponse(wire.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
+    return _Told(wire.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
 
 
 def _service(_request: Request, error: Exception) -> JSONResponse:

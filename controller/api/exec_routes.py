@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from controller.api import models
 from controller.api.paths import PREFIX
 from controller.api.pump import Pump
+from controller.api.variables import Variables, environment
 from controller.kinds.registry import Kind
 from controller.ports import StreamError
 from controller.service import errors
@@ -38,7 +39,7 @@ class ExecRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
-    env: Annotated[dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text], Field(max_length=4096)] = {}
+    env: Variables = {}
     workingDir: Text = ""
     stdin: str = ""
     encoding: _Encoding = "utf-8"
@@ -79,8 +80,9 @@ def router(kind: Kind, services: Services) -> APIRouter:
 
         For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
         Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
-        `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0 stdin, 1 stdout, 2 stderr,
-        3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255 and 0 close stdin.
+        `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
+        stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
+        and 0 close stdin.
         """
         stdin = _stdin(asked)
         began = time.monotonic()
@@ -90,7 +92,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
             namespace,
             name,
             tuple(asked.command),
-            env=asked.env,
+            env=environment(asked.env),
             working_dir=asked.workingDir,
             stdin=(stdin,) if stdin else None,
             timeout_seconds=asked.timeoutSeconds,

@@ -9,7 +9,7 @@ that bear a channel and nothing else mean nothing.
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -18,6 +18,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.api.pump import Pump
 from controller.api.steering import Steering
+from controller.api.variables import of_query
+from controller.kinds.secret import Environment
 from controller.ports import StreamError
 from controller.service import wire
 from controller.service.errors import BadRequest
@@ -71,7 +73,7 @@ class ExecRequest:
     """What is asked for in the query."""
 
     command: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Environment
     working_dir: str
     timeout_seconds: float | None
     stdin: bool
@@ -80,12 +82,9 @@ class ExecRequest:
     @classmethod
     def of(cls, query: QueryParams) -> "ExecRequest":
         """Read a query; BadRequest says what is wrong with it."""
-        pairs = [each.partition("=") for each in query.getlist("env")]
-        if any(not name or not equals for name, equals, _ in pairs):
-            raise BadRequest("env must be NAME=VALUE")
         return cls(
             command=tuple(query.getlist("command")),
-            env={name: value for name, _, value in pairs},
+            env=of_query(query.getlist("env"), query.getlist("secret")),
             working_dir=query.get("workingDir", ""),
             timeout_seconds=_seconds(query.get("timeoutSeconds")),
             stdin=_flag(query, "stdin"),

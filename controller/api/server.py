@@ -84,6 +84,7 @@ def configured(
         lifespan="off",
         ws="websockets-sansio",
         ws_max_size=1 << 20,
+        ws_per_message_deflate=False,  # a client's 256 KiB, read at once, could be 256 frames of a whole MiB each
         ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
         server_header=False,
         proxy_headers=False,

@@ -34,6 +34,7 @@ _WHERE = {
     "Refused": "errors",
     "Running": "exec",
     "Sandbox": "sandbox",
+    "Secret": "variables",
     "TimeIsOver": "errors",
     "Unreachable": "errors",
 }
@@ -50,6 +51,7 @@ __all__ = [
     "Refused",
     "Running",
     "Sandbox",
+    "Secret",
     "TimeIsOver",
     "Unreachable",
 ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.client.connection import Connection, segment
+from controller.client.variables import as_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def start(
     """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
     asked = {
         "command": list(command),
-        "env": dict(env or {}),
+        "env": as_json(env),
         "workingDir": working_dir,
         "timeoutSeconds": timeout_seconds,
     }

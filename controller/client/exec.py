@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
+from controller.client.variables import as_json, as_query
 from controller.client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"
@@ -146,7 +147,7 @@ def start(
 ) -> Running:
     """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
     query = [("command", each) for each in command]
-    query += [("env", f"{name}={value}") for name, value in (env or {}).items()]
+    query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
     query += [("workingDir", working_dir)] if working_dir else []
@@ -167,7 +168,7 @@ def run(
     """Run a command in the sandbox at `path` to its end. Raises Refused where the daemon says no."""
     asked = {
         "command": list(command),
-        "env": dict(env or {}),
+        "env": as_json(env),
         "workingDir": working_dir,
         "stdin": base64.b64encode(stdin).decode(),
         "encoding": "base64",

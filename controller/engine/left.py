@@ -18,9 +18,11 @@ from controller.kinds.left_exec import ExecRef
 from controller.ports import Chunk, StreamError
 
 _LOOK_SECONDS = 1.0
+_OVERWRITTEN = 126
+_EVENTS_SECONDS = 86400  # the engine keeps the newest 256 events anyway
 _START_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
 _FORGOTTEN = (
-    "it has ended, and how is not known: the engine, or its box, was started again, or nobody asked for some minutes"
+    "it has ended, and how is not known: the engine, or its box, was started again, or no daemon was there for minutes"
 )
 
 
@@ -82,7 +84,7 @@ class Left(Iterator[Chunk]):
         while True:
             state = self._look() or {}
             if not state.get("Running") and state.get("ExitCode") is not None:
-                return [Chunk("exit", str(int(state["ExitCode"])).encode())]
+                return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
             leader = int(state.get("Pid") or leader)
             now = time.monotonic()
             late, closed = now >= self._deadline, self._closed.is_set()
@@ -94,6 +96,28 @@ class Left(Iterator[Chunk]):
                 time.sleep(_PAUSE_SECONDS)  # the engine is starting it: there is nothing to kill yet
             else:
                 return self._killed(leader, late=late)
+
+    def _exit_code(self, said: int) -> int:
+        """Its true one. Raises StreamError where nobody knows it.
+
+        The engine says 126 of a command that wrote when nobody read; the event of its end knows better.
+        """
+        if said != _OVERWRITTEN:
+            return said
+        wanted = {"type": "container", "event": "exec_die", "container": self._ref.container_id}
+        now = int(time.time())
+        try:
+            events = self._client.call(
+                "events.list",
+                lambda api: list(api.events(since=now - _EVENTS_SECONDS, until=now + 1, filters=wanted, decode=True)),
+            )
+        except Fault as fault:
+            raise StreamError(_FORGOTTEN) from fault
+        for each in events:
+            told = each["Actor"]["Attributes"]
+            if told.get("execID") == self._ref.exec_id:
+                return int(told["exitCode"])
+        raise StreamError(_FORGOTTEN)
 
     def _killed(self, leader: int, *, late: bool) -> list[Chunk]:
         ref = self._ref

@@ -3,6 +3,7 @@
 Numbers are the same on every architecture (asm-generic). All of them raise OSError. They need CAP_SYS_ADMIN.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -11,7 +12,7 @@ import struct
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 1, 0x04, 0x40
-_SET_STRING, _CMD_CREATE = 1, 6
+_SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _MNT_DETACH, _NOFOLLOW = 2, 8
 _IDMAP = 0x00100000
@@ -40,9 +41,11 @@ def tree_of(fd: int) -> int:
 
 
 def tmpfs(flags: int, **options: str) -> int:
-    """A new tmpfs, not yet anywhere. `options` as of tmpfs(5): size, uid, gid, mode, nr_inodes."""
+    """A new tmpfs, not yet anywhere. `options` as of tmpfs(5): size, uid, gid, mode. Not swapped, where that can be."""
     context = _call(_FSOPEN, b"tmpfs", 1)
     try:
+        with contextlib.suppress(OSError):  # Linux 6.4
+            _call(_FSCONFIG, context, _SET_FLAG, b"noswap", None, 0)
         return _mounted(context, flags, options)
     finally:
         os.close(context)

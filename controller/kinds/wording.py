@@ -11,6 +11,8 @@ from controller.kinds import model_fields
 from controller.kinds.problem import Path, field_text
 from controller.kinds.quantity import format_bytes, format_cpu
 
+MOST_FAULTS = 100  # of one validation: to find words for each takes its time, and a file can hold a million
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -48,9 +50,14 @@ class _Case:
 
 
 def faults(model: type[BaseModel], error: ValidationError, around: Path, text: Callable[[Path], str]) -> list[Fault]:
-    """All faults of a failed validation. `around` is the model's place in the document, for the paths in words;
-    `text` gives a scalar of the document as it was written ("" where there is none)."""
-    return [_fault(model, each, around, text) for each in error.errors(include_url=False)]
+    """All faults of a failed validation, as far as anybody reads them. `around` is the model's place in the document,
+    for the paths in words; `text` gives a scalar of the document as it was written ("" where there is none)."""
+    errors = error.errors(include_url=False)
+    found = [_fault(model, each, around, text) for each in errors[:MOST_FAULTS]]
+    if len(errors) > MOST_FAULTS:
+        more = len(errors) - MOST_FAULTS
+        found.append(Fault(around, f"{more} more problems are not told; repair these first"))
+    return found
 
 
 def _fault(model: type[BaseModel], error: ErrorDetails, around: Path, text: Callable[[Path], str]) -> Fault:

@@ -24,6 +24,7 @@ class Figures:
         self._begun: float | None = None
         self._in_force: dict[str, int] = {}  # by uid: the generation that was seen in force
         self._warm: set[str] = set()
+        self._failed: dict[str, int] = {}  # by a pool's member: how often it has failed to start
         self._short: set[tuple[str, str, str]] = set()
 
     def tell(self, decided: Plan, snapshot: Snapshot) -> None:
@@ -31,6 +32,7 @@ class Figures:
         if self._begun is None:
             self._begun = snapshot.now
             self._warm = {each.uid for each in decided.warm}
+            self._failed = _failures(snapshot)
         self._converged(snapshot)
         self._deleted(decided, snapshot)
         self._pools(decided, snapshot)
@@ -76,6 +78,16 @@ class Figures:
             labels = {"namespace": retired.pool.namespace, "pool": retired.pool.name}
             self._meter.count("paddock_pool_members_retired_total", reason=retired.reason, **labels)
         self._warm &= snapshot.instances.keys()
+        failed = _failures(snapshot)
+        for uid in (uid for uid, count in failed.items() if count > self._failed.get(uid, 0)):
+            self._failed_to_start(snapshot, snapshot.instances[uid])
+        self._failed = failed
+
+    def _failed_to_start(self, snapshot: Snapshot, member: Instance) -> None:
+        pool, failure = snapshot.pools[member.parent_uid].obj, member.memory.failure
+        if failure is not None:
+            labels = {"namespace": pool.namespace, "pool": pool.name, "reason": failure.reason}
+            self._meter.count("paddock_pool_startup_failures_total", **labels)
 
     def _shortages(self, decided: Plan, snapshot: Snapshot) -> None:
         """Who waits for room now: decided anew in every pass, but for those that are in flight."""
@@ -89,6 +101,15 @@ class Figures:
         for _, scope, resource in short - self._short:
             self._meter.count("paddock_quota_rejections_total", scope=scope, resource=resource)
         self._short = short
+
+
+def _failures(snapshot: Snapshot) -> dict[str, int]:
+    """How often each pool's member has failed in a row."""
+    return {
+        uid: each.memory.failure.count
+        for uid, each in snapshot.instances.items()
+        if each.member_uid and each.parent_uid in snapshot.pools and each.memory.failure is not None
+    }
 
 
 def _quota_labels() -> Iterator[tuple[str, str]]:

@@ -17,7 +17,8 @@ from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Layer, Usage
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
-from controller.metrics.families import empty, filled, single
+from controller.metrics.families import empty, enum, filled, single
+from controller.metrics.probed import health_of
 from controller.metrics.render import Labels
 from controller.ports import UsageReader
 
@@ -30,6 +31,7 @@ class Row:
     container: Container
     usage: Usage
     restarts: int | None
+    disk_limit_bytes: int | None
 
 
 # Where each figure comes from. None there: this host does not tell, or no limit is set; then there is no sample.
@@ -70,6 +72,7 @@ FIGURES: Mapping[str, str] = MappingProxyType(
         "paddock_container_pids_limit": "usage.pids_limit",
         "paddock_container_pids_limit_hits_total": "usage.pids_limit_hits",
         "paddock_container_restarts_total": "restarts",
+        "paddock_container_fs_limit_bytes": "disk_limit_bytes",
     }
 )
 NETWORK_FIGURES: Mapping[str, str] = MappingProxyType(
@@ -123,6 +126,9 @@ class ContainerCollector:
         yield from self._measured(rows)
         if snapshot is not None:
             yield _info(rows, snapshot)
+            if self._detail:
+                health = [(row.labels, health_of(snapshot, row.container)) for row in rows]
+                yield enum("paddock_container_health_status", "status", health)
         yield from _reading(snapshot, alive, usages)
         yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - began)
 
@@ -162,7 +168,8 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
             continue
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
-        yield Row(labels, container, usage, instance.memory.restarts if instance else None)
+        restarts, disk = (instance.memory.restarts, instance.reserves.disk_bytes) if instance else (None, 0)
+        yield Row(labels, container, usage, restarts, disk or None)
 
 
 def _labels(snapshot: Snapshot, container: Container) -> Labels:

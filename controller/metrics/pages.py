@@ -2,6 +2,7 @@
 
 import gzip
 import hmac
+import ipaddress
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,12 +31,16 @@ class Answer:
 
 
 class Pages:
-    """Answers GET requests. At most two scrapes are worked on at once; with a `token`, only for its bearer."""
+    """Answers GET requests. At most two scrapes are worked on at once; with a `token`, only for its bearer.
 
-    def __init__(self, registry: CollectorRegistry, token: str | None = None) -> None:
+    `local`: only for those who call this machine by an address, or `localhost`. The page of a web site can have the
+    site's own name lead to 127.0.0.1 (DNS rebinding), and so read in a browser here what only this machine should.
+    """
+
+    def __init__(self, registry: CollectorRegistry, token: str | None = None, *, local: bool = False) -> None:
         if token is not None and not token.strip():
             raise ValueError("the metrics token is empty: set one, or none at all")
-        self._registry = registry
+        self._registry, self._local = registry, local
         self._token = None if token is None else f"Bearer {token.strip()}".encode()
         self._in_flight = BoundedSemaphore(MAX_IN_FLIGHT)
 
@@ -49,6 +54,9 @@ class Pages:
         if not self._allowed(headers.get("Authorization") or ""):
             refusal = b"unauthorized: send the metrics token as `Authorization: Bearer <token>`\n"
             return Answer(401, refusal, headers={"WWW-Authenticate": "Bearer"})
+        if self._local and not _is_this_machine(headers.get("Host") or ""):
+            refusal = b"forbidden: scrape by address (127.0.0.1) or as localhost, or set metrics_token_file\n"
+            return Answer(403, refusal)
         if not self._in_flight.acquire(blocking=False):
             busy = f"busy: {MAX_IN_FLIGHT} scrapes are in flight already; scrape less often\n".encode()
             return Answer(503, busy, headers={"Retry-After": "1"})
@@ -71,3 +79,15 @@ class Pages:
             return Answer(200, body, content_type)
         # Level 1: twice as fast as the default for a tenth more bytes.
         return Answer(200, gzip.compress(body, compresslevel=1), content_type, {"Content-Encoding": "gzip"})
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a Host header (browsers always send one) holds no name that others could let lead here."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name.lower() in ("", "localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

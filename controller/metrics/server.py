@@ -1,6 +1,7 @@
 """The metrics door: HTTP from threads of its own, so that no scrape waits for the API, nor the API for a scrape."""
 
 import errno
+import ipaddress
 import logging
 import socket
 import ssl
@@ -36,7 +37,7 @@ class MetricsServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`token` is asked of every scrape; with `tls` it is https."""
-        self._pages = Pages(registry, token)
+        self._pages = Pages(registry, token, local=token is None and _is_loopback(host))
         self._tls = tls
         self._host = host
         self._port = port
@@ -67,6 +68,13 @@ class MetricsServer:
         self._port, self._server, self._thread = self.port, None, None
         server.stop()
         thread.join()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _why(host: str, port: int, error: OSError) -> str:

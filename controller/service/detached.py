@@ -7,11 +7,12 @@ their box, have its places and time as every command, and end with it.
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from controller.kinds.registry import Kind, Registry
+from controller.kinds.secret import Environment
 from controller.ports import Chunk, Clock, StreamError
 from controller.service import errors
 from controller.service.exec_log import ExecLog
@@ -72,7 +73,7 @@ class Detached:
         name: str,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
+        env: Environment | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> "Future[DetachedExec]":

@@ -8,6 +8,7 @@ from pathlib import Path
 from controller.kinds.left_exec import LeftExecs
 from controller.kinds.observed import HostFacts
 from controller.kinds.registry import Registry
+from controller.kinds.secret import Secrets
 from controller.policy.levels import Policy
 from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
 from controller.service.access import bounding
@@ -93,6 +94,7 @@ def make_services(
     samples: LastSamples | None = None,
     traces: Traces | None = None,
     left: LeftExecs | None = None,
+    secrets: Secrets | None = None,
     exec_folder: Path | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
@@ -138,6 +140,7 @@ def make_services(
         escapes=Escapes(store=store, engine=engine, clock=clock),
         left=left or NoLeft(),
         deadlines=ExecDeadlines(store, exec_rules),
+        secrets=secrets,
     )
     records = ExecRecords(exec_folder, into_box.rules.output_bytes)
     return Services(

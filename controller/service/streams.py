@@ -9,12 +9,14 @@ from controller.kinds.left_exec import ExecRef, LeftExecs
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container, State
 from controller.kinds.registry import Kind
+from controller.kinds.secret import Environment, NoSecret, SecretRef, Secrets
 from controller.ports import Chunk, Engine, StreamError, Streams
 from controller.service import errors
 from controller.service.escapes import Escapes
 from controller.service.exec_deadline import ExecDeadlines
 from controller.service.exec_rules import ExecRules, Places
 from controller.service.objects import Objects
+from controller.service.secrets import revealed
 from controller.service.use import WAIT_SECONDS, Used, UsedStream, is_coming, words
 
 T = TypeVar("T")
@@ -38,7 +40,9 @@ class IntoBox:
         escapes: Escapes,
         left: LeftExecs,
         deadlines: ExecDeadlines,
+        secrets: Secrets | None = None,
     ) -> None:
+        self._secrets = secrets
         self._objects, self._engine, self._streams, self._used = objects, engine, streams, used
         self._left, self._deadlines = left, deadlines
         self._places, self._escapes = Places(rules.per_sandbox), escapes
@@ -70,7 +74,7 @@ class IntoBox:
         name: str,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
+        env: Environment | None = None,
         working_dir: str = "",
         user: str = "",
         stdin: Iterable[bytes] | None = None,
@@ -79,6 +83,7 @@ class IntoBox:
     ) -> Callable[[], UsedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it.
 
+        `env` may name secrets of the namespace; their values go to the command alone.
         Without `timeout_seconds` its template's or the host's limit holds; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -93,7 +98,7 @@ class IntoBox:
         start = partial(
             self._streams.exec,
             command=command,
-            env=env,
+            env=self._environment(namespace, env or {}),
             working_dir=working_dir,
             user=user,
             stdin=stdin,
@@ -112,6 +117,16 @@ class IntoBox:
                 raise
 
         return partial(self._used.stream, obj.uid, open_, asks=True)
+
+    def _environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
+        """The variables with the values of the secrets among them. BadRequest for one that can't be used."""
+        found: dict[str, str] = {}
+        for variable, value in env.items():
+            try:
+                found[variable] = revealed(self._secrets, namespace, value) if isinstance(value, SecretRef) else value
+            except NoSecret as error:
+                raise errors.BadRequest(f"{variable}: {error}") from error
+        return found
 
     def time_limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
         """How long a command in this sandbox may run, in seconds; None: as long as it likes. BadRequest."""

@@ -58,6 +58,11 @@ def test_output_comes_by_channel_and_the_end_is_a_status(box: World) -> None:
     assert (asked["working_dir"], asked["timeout_seconds"], asked["stdin"]) == ("/tmp", 2.5, None)
 
 
+def test_frames_are_taken_as_they_are_sent_and_not_unpacked(box: World) -> None:
+    with connect(box, "command=cat&stdin=true") as opened:  # this client would compress
+        assert opened.protocol.extensions == []
+
+
 def test_the_exit_code_is_in_the_status(box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("exit", b"3"),))
     status = ending(frames(box, "command=false"))
@@ -176,3 +181,16 @@ def test_a_log_that_is_refused_is_a_status(box: World) -> None:
 def test_an_empty_log_is_an_empty_answer(box: World) -> None:
     box.streams.log = lambda **_: iter(())
     assert logs(box).text == ""
+
+
+def test_a_log_that_breaks_off_is_left_unfinished_and_no_defect_of_ours(
+    box: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaking(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"first\n")
+        raise StreamError("container which is dead or marked for removal")
+
+    box.streams.log = breaking
+    with pytest.raises(httpx.RemoteProtocolError):
+        logs(box)
+    assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]

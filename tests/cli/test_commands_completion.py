@@ -76,8 +76,8 @@ def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
     assert complete("wait", "-n", "te") == ["team"]
     assert complete("describe", "nothing", "") == []
     assert complete("get", "securityp") == ["securityprofiles"]
-    assert complete("describe", "sp", "") == ["development", "full-isolation"]
-    assert complete("delete", "securityp") == []  # it can only be read
+    assert complete("describe", "sp", "") == ["build", "development", "full-isolation", "production"]
+    assert complete("delete", "even") == []  # it can only be read
 
 
 def test_files_fields_and_shells(complete: Complete, folder: Path) -> None:

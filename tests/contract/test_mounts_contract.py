@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.engine.secrets import SecretFolder
+from controller.engine.volumes import Volumes
 from controller.kinds.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
 from controller.kinds.container import ContainerConfig
 from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
@@ -19,6 +21,8 @@ from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 from tests.mounts import unmount_below
 
 SLOTS = (Slot("/work"),)
+FILE = (Slot("/run/token", file=True),)
+CANARY = "canary-6f1d0c"
 OWNER = 12345
 
 
@@ -35,13 +39,23 @@ def world(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterato
         (root / name).mkdir()
     if request.param == "fake":
         with fake_world() as made:
+            made.engine.secrets = {"token"}  # type: ignore[attr-defined]
             made.engine.folders = {str(root / "a"), str(root / "b")}  # type: ignore[attr-defined]
             yield made.settled()
         return
     for name in ("a", "b"):
         os.chown(root / name, OWNER, OWNER)
+    secrets = tmp_path / "secrets"
+    (secrets / "default").mkdir(parents=True)
+    (secrets / "default" / "token").write_text(CANARY)
+    (secrets / "default" / "token").chmod(0o600)
+    options = {
+        "mounts_dir": tmp_path / "mounts",
+        "secrets": SecretFolder(secrets),
+        "volumes": Volumes(tmp_path / "volumes", 1 << 30),
+    }
     try:
-        with docker_world(host_roots=(HostRoot(path=str(root)),), mounts_dir=tmp_path / "mounts") as made:
+        with docker_world(host_roots=(HostRoot(path=str(root)),), **options) as made:
             yield made.settled()
     finally:
         unmount_below(tmp_path)
@@ -150,3 +164,38 @@ def test_a_box_of_another_object_is_not_bound_into(world: World, root: Path) -> 
     stranger = bind(world, world.new_uid(), folder(root, "a"), into=box.id)
     assert isinstance(world.engine.act(stranger), Transient)
     assert world.only(box.uid).bound == ()
+
+
+def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: World, tmp_path: Path) -> None:
+    uid, secret, other = (
+        world.new_uid(),
+        Mount("/run/token", "secret", "token", True),
+        Mount("/run/token", "secret", "x"),
+    )
+    create = world.create(uid, user="20000:20000", slots=FILE, mounts=(secret,))
+    places = replace(bind(world, uid), slots=FILE)
+    refused = world.engine.act(replace(places, mounts=(other,)))
+    assert isinstance(refused, Transient)
+    assert refused.reason == "SecretMissing"
+    ok(world.engine.act(places))
+    ok(world.engine.act(create))
+    box = again(world, uid)
+    assert missing((secret,), box.inside, box.bound) == (secret,), "a member of a pool has none"
+    ok(world.engine.act(replace(places, mounts=(secret,), container_id=box.id)))
+    now = world.only(uid)
+    assert missing((secret,), now.inside, now.bound) == ()
+    assert now.inside is not None
+    assert differing(facts(create.config, now.inside, bound=now.bound)) == ""
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    ok(world.engine.act(replace(places, mounts=(secret,))))
+    now = again(world, uid)
+    assert missing((secret,), now.inside, now.bound) == ()
+
+
+def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
+    uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
+    box = started(world, uid)
+    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    now = world.only(uid)
+    assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")

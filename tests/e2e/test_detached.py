@@ -4,10 +4,14 @@ The script writes on, so that one which minds that nobody reads it any more is f
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from controller.client import Paddock
+from controller.client.detached import DetachedExec
+from controller.client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
 
 pytestmark = pytest.mark.docker
@@ -24,21 +28,18 @@ spec:
 WRITES = "while [ ! -e /tmp/stop ]; do echo a line; sleep 0.02; done; echo done > /tmp/done; exit 5"
 
 
-def state(daemon: RunningDaemon, id_: str) -> str:
-    lines = daemon.paddock("execs", "busy").stdout.splitlines()
-    return next((line.split()[1] for line in lines if line.startswith(id_)), "")
+@contextmanager
+def box_of(daemon: RunningDaemon) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        yield paddock.sandbox("busy")
+
+
+def found(box: Sandbox, id_: str) -> DetachedExec:
+    return next(each for each in box.execs() if each.id == id_)
 
 
 def processes(container: str) -> str:
     return docker("top", container, "-o", "pid,args")
-
-
-def log(daemon: RunningDaemon, id_: str) -> str:
-    return daemon.paddock("logs", "busy", "--exec", id_).stdout
-
-
-def begin(daemon: RunningDaemon, timeout: str, *command: str) -> str:
-    return daemon.paddock("exec", "-d", f"--timeout={timeout}", "busy", "--", *command).stdout.strip()
 
 
 def ready(daemon: RunningDaemon, idle_seconds: int = 1800) -> str:
@@ -51,49 +52,47 @@ def ready(daemon: RunningDaemon, idle_seconds: int = 1800) -> str:
 def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
     with running(tmp_path, PADDOCK_RESYNC_SECONDS="1") as daemon:
         container = ready(daemon)
-        id_ = begin(daemon, "0", "sh", "-c", "echo begun; sleep 31415 & sleep 31415")
-        wait_for("its words", lambda: log(daemon, id_) == "begun\n")
-        assert "sleep 31415" in processes(container)
-        assert state(daemon, id_) == "Running"
-        daemon.paddock("execs", "busy", "--kill", id_)
-        wait_for("it is killed", lambda: state(daemon, id_) == "Killed")
-        wait_for("all of it is gone", lambda: "sleep 31415" not in processes(container))
-        assert log(daemon, id_) == "begun\n"
+        script = "echo begun; sleep 31415 & sleep 31415"
+        id_ = daemon.paddock("exec", "-d", "--timeout=0", "busy", "--", "sh", "-c", script).stdout.strip()
+        with box_of(daemon) as box:
+            wait_for("its words", lambda: box.exec_log(id_) == b"begun\n")
+            assert "sleep 31415" in processes(container)
+            assert f"{id_}   Running" in daemon.paddock("execs", "busy").stdout
+            daemon.paddock("execs", "busy", "--kill", id_)
+            wait_for("it is killed", lambda: found(box, id_).state == "Killed")
+            wait_for("all of it is gone", lambda: "sleep 31415" not in processes(container))
+            assert daemon.paddock("logs", "busy", "--exec", id_).stdout == "begun\n"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The state folder of daemons that follow each other."""
-    yield tmp_path
-    daemon = start_daemon(tmp_path)
-    daemon.stop()
-    remove_containers(daemon.instance_id())
-
-
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_it_outlives_its_daemon_and_is_found_again(folder: Path, end: str) -> None:
-    daemon = start_daemon(folder)
-    container = ready(daemon, idle_seconds=2)
-    ends, killed = begin(daemon, "0", "sh", "-c", WRITES), begin(daemon, "0", "sleep", "31415")
-    late = begin(daemon, "5", "sleep", "27182")
-    wait_for("its words", lambda: "a line" in log(daemon, ends))
-    getattr(daemon, end)()
-    assert "sleep 31415" in processes(container)
-    daemon = start_daemon(folder)
+def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
+    daemon = start_daemon(tmp_path)
+    container, instance = ready(daemon, idle_seconds=2), daemon.instance_id()
     try:
-        assert state(daemon, ends) == state(daemon, killed) == "Running"
-        assert log(daemon, ends).startswith("a line\n")
-        assert "the daemon was started again" in log(daemon, ends)
-        daemon.paddock("execs", "busy", "--kill", killed)
-        wait_for("it is killed", lambda: state(daemon, killed) == "Killed")
-        wait_for("and its process is gone", lambda: "sleep 31415" not in processes(container))
-        wait_for("one whose time was over was killed", lambda: state(daemon, late) == "TimedOut")
-        assert "sleep 27182" not in processes(container)
-        daemon.paddock("exec", "busy", "--", "touch", "/tmp/stop")
-        wait_for("its own end", lambda: state(daemon, ends) == "Exited")
-        found = daemon.paddock("execs", "busy", "-o", "json").stdout
-        assert '"exitCode": 5' in found
-        assert docker("ps", "-q", "--filter", f"id={container}"), "a box in use was not reaped"
-        daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/busy")
+        with box_of(daemon) as box:
+            ends = box.detach(["sh", "-c", WRITES], timeout_seconds=0).id
+            killed = box.detach(["sleep", "31415"], timeout_seconds=0).id
+            late = box.detach(["sleep", "27182"], timeout_seconds=5).id
+            wait_for("its words", lambda: b"a line" in box.exec_log(ends))
+        getattr(daemon, end)()
+        assert "sleep 31415" in processes(container)
+        daemon = start_daemon(tmp_path)
+        with box_of(daemon) as box:
+            assert found(box, ends).state == found(box, killed).state == "Running"
+            assert box.exec_log(ends).startswith(b"a line\n")
+            assert b"the daemon was started again" in box.exec_log(ends)
+            box.kill_exec(killed)
+            wait_for("it is killed", lambda: found(box, killed).state == "Killed")
+            wait_for("and its process is gone", lambda: "sleep 31415" not in processes(container))
+            wait_for("one whose time was over was killed", lambda: found(box, late).state == "TimedOut")
+            assert "sleep 27182" not in processes(container)
+            box.exec(["touch", "/tmp/stop"])
+            wait_for("its own end", lambda: found(box, ends).state != "Running")
+            assert (found(box, ends).state, found(box, ends).exit_code) == ("Exited", 5)
+        # In use it was not reaped, and now it is.
+        wait_for("it is idle", lambda: not docker("ps", "-q", "--filter", f"id={container}"))
     finally:
-        daemon.stop()
+        if daemon.process.poll() is None:
+            daemon.stop()
+        remove_containers(instance)

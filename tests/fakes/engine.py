@@ -105,6 +105,7 @@ class Box:
     memory_used_bytes: int = 1 << 20
     at_rest: bool = False
     gpus: int = 0
+    gpu_ids: tuple[str, ...] = ()
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
@@ -219,6 +220,7 @@ class FakeEngine:
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
         self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
+        self.secrets: set[str] | None = None  # that are there; None: any
         self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
@@ -664,6 +666,8 @@ class FakeEngine:
         for each in action.mounts:
             if each.kind == "host" and self.folders is not None and each.source not in self.folders:
                 return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+            if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
+                return Transient("SecretMissing", f"there is no secret {each.source}")
             self.places[action.uid][each.path] = each
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):
@@ -794,7 +798,7 @@ class FakeEngine:
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
         limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
         box = self._new_box(config.name, labels, image, image_id, limits)
-        box.command, box.gpus = config.command, config.gpus
+        box.command, box.gpus, box.gpu_ids = config.command, config.gpus, config.gpu_ids
         box.networks, box.config = (config.network_mode,), config
         box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
         return box

@@ -13,7 +13,7 @@ from controller.kinds.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.text_file import MAX_BYTES, decode
 from controller.kinds.yaml_core import scalar
-from controller.kinds.yaml_tree import read
+from controller.kinds.yaml_tree import Room, read
 
 GOOD = """\
 # a comment
@@ -78,6 +78,28 @@ def test_aliases_are_expanded() -> None:
     assert one(text).labels == {"app": "web", "old": "app"}
 
 
+def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
+    tree = "kind: Sandbox\nspec:\n  a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+    for name, below in zip("bcde", "abcd", strict=True):
+        tree += f"  {name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    many = "more than 1,000,000 values (aliases counted as often as used)"
+    documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
+    assert not documents
+    assert any(many in each.message for each in problems)
+    room = Room()  # as those of a request have it
+    told = [str(parse(f"{number}.yaml", tree, discover(), room=room)) for number in range(12)]
+    assert [many in each for each in told] == [False] * 8 + [True] * 4
+
+
+def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
+    more = "".join(f"    a{number}: *a\n" for number in range(200))
+    text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{more}  labels:")
+    documents, problems = parse("app.yaml", text, discover())
+    assert not documents
+    assert [each.field for each in problems] == ["metadata.annotations"]
+    assert problems[0].message == "are more than 1 MiB together; keep what is large elsewhere"
+
+
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
     document = one(GOOD + "  lifecycle: null\n  runState:\n")
     assert document.spec["lifecycle"] is None
@@ -115,6 +137,17 @@ def test_what_is_asked_for_beside_the_documents_must_be_a_namespace_too(asked: s
     assert not documents
     assert [each.field for each in problems] == ["metadata.namespace"]
     assert "is no namespace: write at most 63 lower-case letters" in problems[0].message
+
+
+def test_of_endless_problems_the_first_are_told() -> None:
+    fields = ", ".join(f"imag{number}: 1" for number in range(5000))
+    _, problems = parse("app.yaml", GOOD.replace("template:", f"template: {{{fields}}}\n  x:"), discover())
+    assert len(problems) <= 110
+    assert "more problems are not told; repair these first" in "\n".join(map(str, problems))
+    bad = "---\n".join(f"kind: Sandbix{number}\n" for number in range(5000))
+    documents, problems = parse("app.yaml", bad + "---\n" + GOOD, discover())
+    assert (documents, 1000 <= len(problems) <= 1010) == ([], True)
+    assert "what is wrong from here on is not told" in problems[-1].message
 
 
 class _Nothing(Model):

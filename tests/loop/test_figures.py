@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.action import CreateContainer
+from controller.kinds.outcome import Transient
 from controller.service.apply import Source
 from controller.store.sql_store import SqlStore
 from tests.loop.house import TINY, House
@@ -128,3 +130,23 @@ def test_a_pools_members_are_timed_and_their_retirement_has_a_reason(house: Coun
     house.apply_document(pool)
     house.settle()
     assert house.told.counts["paddock_pool_members_retired_total", "scale_down", "default", "warm"] == 2
+
+
+def test_a_member_that_can_not_be_started_is_counted_by_its_reason(house: CountedHouse) -> None:
+    house.apply_template("tiny", **TEMPLATE)
+    house.engine.fail_next(CreateContainer, Transient("EngineUnreachable", "no"), Transient("StartFailed", "no"))
+    house.apply_document(
+        {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "SandboxPool",
+            "metadata": {"name": "warm"},
+            "spec": {"templateRef": {"name": "tiny"}, "warmReplicas": 1},
+        }
+    )
+    house.settle()
+    name = "paddock_pool_startup_failures_total"
+    assert house.told.counts[name, "default", "warm", "EngineUnreachable"] == 1
+    house.clock.advance(60)
+    house.settle()
+    assert len(house.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 1
+    assert sum(count for labels, count in house.told.counts.items() if labels[0] == name) == 2

@@ -155,3 +155,29 @@ def test_all_is_bound_anew_before_each_start(house: House) -> None:
     assert (house.condition("a", "Ready"), len(bound(house, "a"))) == ("True Running", 1)
     made = [each for each in house.engine.calls if isinstance(each, CreateContainer)]
     assert len(made) == 1
+
+
+def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: House) -> None:
+    secrets = [{"name": "token", "mountPath": "/run/secrets/token"}]
+    filled(house, secrets=secrets)
+    assert [house.engine.box(name).mounts for name in boxes(house)] == [(), ()], "a member is nobody's yet"
+    house.refer("a", "t")
+    house.settle()
+    assert "/run/secrets/token from secret token" in bound(house, "a")
+    assert launch(house, "a").startswith("Warm")
+    house.engine.secrets = set()
+    house.apply("b", template={"secrets": secrets})
+    house.settle(seconds=0)
+    assert house.condition("b", "Ready") == "False SecretMissing"
+    house.engine.secrets = {"token"}
+    house.settle()
+    assert house.condition("b", "Ready") == "True Running"
+
+
+def test_volumes_are_bound_cold_and_warm(house: House) -> None:
+    filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi"}])
+    house.refer("a", "t", workspace={"volume": {"name": "work", "size": "16Mi"}})
+    house.settle()
+    words = ["/cache from volume cache of 8Mi read-write", "/workspace from volume work of 16Mi read-write"]
+    assert sorted(bound(house, "a")) == words
+    assert launch(house, "a").startswith("Warm")

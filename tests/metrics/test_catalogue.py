@@ -45,6 +45,7 @@ def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
         "paddock_container_spec_cpu_shares",
         "paddock_container_fs_usage_bytes",
         "paddock_container_fs_usage_measured_timestamp_seconds",
+        "paddock_container_health_status",
         "paddock_container_info",
     }
     measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
@@ -75,7 +76,10 @@ def test_detail_is_off_by_default() -> None:
         collector = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail)
         return {sample.name for metric in collector.collect() for sample in metric.samples}
 
-    extra = {each.name for each in CONTAINERS if each.detail} - {"paddock_container_spec_cpu_shares"}
+    extra = {each.name for each in CONTAINERS if each.detail} - {
+        "paddock_container_spec_cpu_shares",
+        "paddock_container_fs_limit_bytes",
+    }
     assert names(detail=True) - names(detail=False) == extra
 
 

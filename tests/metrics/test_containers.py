@@ -15,6 +15,7 @@ from tests.metrics.made_up import (
     MadeUpUsage,
     Scraped,
     container,
+    instance,
     layers,
     many,
     sandbox,
@@ -68,6 +69,7 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
         ("fs_reads_total", 1),
         ("fs_writes_total", 2),
         ("fs_usage_bytes", 5 * MIB),
+        ("fs_limit_bytes", 9 * MIB),
         ("fs_usage_measured_timestamp_seconds", NOW - 10),
         ("log_bytes", 300),
         ("pressure_cpu_waiting_seconds_total", 1.5),
@@ -86,7 +88,10 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
 )
 def test_each_figure_is_where_it_belongs(name: str, value: float) -> None:
     box = container(BOX.obj, limits=Limits(500, 256 * MIB, 128, cpu_shares=512))
-    shown = scraped(snapshot(BOX, containers=[box]))
+    seen = snapshot(BOX, containers=[box])
+    held = instance(BOX.obj)
+    held = replace(held, reserves=replace(held.reserves, disk_bytes=9 * MIB))
+    shown = scraped(replace(seen, instances={BOX.obj.uid: held}))
     assert shown.value(f"paddock_container_{name}", **HERE, container=box.name) == value
 
 

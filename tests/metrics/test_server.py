@@ -56,6 +56,23 @@ def filled_registry(count: int = 3) -> Registry:
     return registry
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:9464", "localhost:9464", "LOCALHOST", "[::1]:9464", "192.0.2.7", ""])
+def test_whoever_calls_this_machine_by_its_address_may_scrape(host: str) -> None:
+    with running(filled_registry(1)) as server:
+        assert get(server, headers={"Host": host})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example.org:9464", "127.0.0.1.example.org", "[evil.example.org]", "localhost.a"]
+)
+def test_the_page_of_a_web_site_cannot_have_its_name_lead_here(host: str) -> None:
+    with running(filled_registry(1)) as server:
+        status, _, body = get(server, headers={"Host": host})
+        assert (status, body.startswith(b"forbidden: scrape by address")) == (403, True)
+    with running(filled_registry(1), token="word") as server:
+        assert get(server, headers={"Host": host, "Authorization": "Bearer word"})[0] == 200
+
+
 class Slow:
     """A collector that tells when it is asked, and answers when it may."""
 

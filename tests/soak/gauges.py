@@ -22,19 +22,19 @@ class Gauges:
     engine_mounts: int
 
 
-def read(pid: int, engine: PrivateEngine) -> Gauges:
-    """All of them now."""
+def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
+    """All of them now. Mounts are those of the daemon's folder and of the engine's: others come and go on this host."""
     own, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
     return Gauges(
         fds=_entries(own / "fd"),
         threads=_entries(own / "task"),
         memory_mib=_resident_kib(own) >> 10,
-        mounts=_lines(own / "mountinfo"),
+        mounts=_lines(own / "mountinfo", folder, engine.folder),
         containers=len(engine.docker("ps", "-aq").split()),
         networks=len(engine.docker("network", "ls", "-q").split()),
         volumes=len(engine.docker("volume", "ls", "-q").split()),
         engine_fds=_entries(dockerd / "fd"),
-        engine_mounts=_lines(dockerd / "mountinfo"),
+        engine_mounts=_lines(dockerd / "mountinfo", folder, engine.folder),
     )
 
 
@@ -70,8 +70,8 @@ def _entries(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
 
 
-def _lines(file: Path) -> int:
-    return len(file.read_text().splitlines())
+def _lines(file: Path, *about: Path) -> int:
+    return sum(any(f"{each}/" in line for each in about) for line in file.read_text().splitlines())
 
 
 def _resident_kib(process: Path) -> int:

@@ -113,7 +113,7 @@ def _at_rest(daemon: RunningDaemon, engine: PrivateEngine, before: list[gauges.G
     until, pause = time.monotonic() + 30, threading.Event()
     while True:
         pause.wait(3.0)
-        found = gauges.read(daemon.process.pid, engine)
+        found = gauges.read(daemon.process.pid, engine, daemon.folder)
         if (found.threads <= wanted[0] and found.fds <= wanted[1]) or time.monotonic() > until:
             return found
 

@@ -15,6 +15,13 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.option("-i", "--stdin", "with_stdin", is_flag=True, help="Pass stdin to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal, which is shown in this one.")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME=SECRET",
+    help="A variable that holds a secret of the namespace, by its name; repeatable.",
+)
 @click.option("-w", "--workdir", default="", metavar="FOLDER", help="Where the command runs.")
 @click.option(
     "--timeout",
@@ -34,6 +41,7 @@ def exec_(
     with_stdin: bool,
     tty: bool,
     env: Sequence[str],
+    secrets: Sequence[str],
     workdir: str,
     timeout: float | None,
     detach: bool,
@@ -44,13 +52,19 @@ def exec_(
     paddock exec quickstart -- python3 -c 'print(6 * 7)'
     echo hello | paddock exec -i quickstart -- cat
     paddock exec -it quickstart -- python3
+    paddock exec --secret NPM_TOKEN=npm-token quickstart -- npm publish
     paddock exec -d --timeout 2h quickstart -- python3 train.py
     """
-    if any(not each.partition("=")[0] or "=" not in each for each in env):
-        raise click.UsageError("--env takes NAME=VALUE")
+    for option, value, given in (("--env", "VALUE", env), ("--secret", "SECRET", secrets)):
+        if any(not each.partition("=")[0] or "=" not in each for each in given):
+            raise click.UsageError(f"{option} takes NAME={value}")
     if detach and (with_stdin or tty):
         raise click.UsageError("--detach lets go of the command: it takes no -i and no -t")
     from controller.cli.entering import enter, let_go
+    from controller.client import Secret
+
+    variables = {name: value for name, _, value in (each.partition("=") for each in env)}
+    variables |= {name: Secret(value) for name, _, value in (each.partition("=") for each in secrets)}
 
     if detach:
         let_go(
@@ -58,7 +72,7 @@ def exec_(
             namespace or DEFAULT_NAMESPACE,
             sandbox_name(name),
             command,
-            env=dict(each.split("=", 1) for each in env),
+            env=variables,
             working_dir=workdir,
             timeout_seconds=timeout,
         )
@@ -71,7 +85,7 @@ def exec_(
             command,
             with_stdin=with_stdin,
             tty=tty,
-            env=dict(each.split("=", 1) for each in env),
+            env=variables,
             working_dir=workdir,
             timeout_seconds=timeout,
         )

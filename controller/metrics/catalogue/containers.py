@@ -3,6 +3,7 @@
 from controller.metrics.catalogue.family import Family, counter, gauge
 
 CONTAINER = ("namespace", "sandbox", "container")
+HEALTH = ("starting", "healthy", "unhealthy", "none")
 SOURCES = ("cgroup2", "cgroup1", "docker_api")
 
 # `detail` marks what few people watch: at most 60 series a sandbox are exported unless more is asked for.
@@ -118,6 +119,13 @@ FAMILIES: tuple[Family, ...] = (
         unit="bytes",
     ),
     gauge(
+        "paddock_container_fs_limit_bytes",
+        "What it may write to its own layer; absent when none.",
+        CONTAINER,
+        unit="bytes",
+        detail=True,
+    ),
+    gauge(
         "paddock_container_fs_usage_measured_timestamp_seconds",
         "When fs_usage_bytes was last measured.",
         CONTAINER,
@@ -187,6 +195,13 @@ FAMILIES: tuple[Family, ...] = (
         "paddock_container_restarts_total",
         "Restarts and repairs by Paddock over the sandbox's life, as paddock_sandbox_status_restarts_total.",
         CONTAINER,
+        detail=True,
+    ),
+    gauge(
+        "paddock_container_health_status",
+        f"1 for the health that its probes tell, 0 for the others ({', '.join(HEALTH)}).",
+        (*CONTAINER, "status"),
+        values={"status": HEALTH},
         detail=True,
     ),
     gauge(

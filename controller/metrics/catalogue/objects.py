@@ -57,7 +57,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_sandbox_spec_pids_limit", "Desired task limit.", SANDBOX),
     gauge(
         "paddock_sandbox_spec_fs_limit_bytes",
-        "Disk reserved for it, against the quotas; absent when none.",
+        "Desired limit of its writable layer, counted against the quotas; absent when none.",
         SANDBOX,
         unit="bytes",
     ),

@@ -1,6 +1,7 @@
 """Section C: warm pools."""
 
 from controller.metrics.catalogue.family import Family, counter, gauge, histogram
+from controller.metrics.catalogue.loop import OUTCOMES, REASONS
 
 POOL = ("namespace", "pool")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -22,6 +23,13 @@ CLAIMS: tuple[Family, ...] = (
     counter("paddock_pool_claim_misses_total", "Sandboxes of a pool's template that found none ready.", POOL),
     histogram("paddock_pool_claim_duration_seconds", "Claim to usable sandbox.", POOL, buckets=SECONDS),
     histogram("paddock_pool_startup_duration_seconds", "Create to ready of a pool member.", POOL, buckets=SECONDS),
+    counter(
+        "paddock_pool_startup_failures_total",
+        f"Tries to start a member that failed ({', '.join(REASONS)}).",
+        (*POOL, "reason"),
+        values={"reason": REASONS},
+        words={"reason": OUTCOMES},
+    ),
     counter(
         "paddock_pool_members_retired_total",
         f"Members removed unused ({', '.join(RETIRED)}).",

@@ -1,0 +1,31 @@
+"""The health of a container in one word, as its sandbox's probes tell it."""
+
+from controller.kinds.instance import Memory
+from controller.kinds.observed import Container
+from controller.kinds.probe import Probed
+from controller.kinds.snapshot import Snapshot
+
+
+def health_of(snapshot: Snapshot, container: Container) -> str:
+    """`none` where nothing is probed; `unhealthy` when its liveness probe has failed as often as it may."""
+    instance, sandbox = snapshot.instances.get(container.uid), snapshot.sandboxes.get(container.uid)
+    template = sandbox.template if sandbox else None
+    asked = template and (template.startup or template.readiness or template.liveness)
+    if instance is None or not asked:
+        return "none"
+    return _of_run(instance.memory, snapshot.probes.get(container.uid), (container.id, container.started_at))
+
+
+def _of_run(memory: Memory, probed: Probed | None, run: tuple[str, float]) -> str:
+    checked = memory.checked
+    if checked is None or checked.run != run:
+        return "starting"
+    if checked.ended or (probed is not None and probed.run == run and _dead(probed)):
+        return "unhealthy"
+    return "healthy" if checked.started and checked.ready else "starting"
+
+
+def _dead(probed: Probed) -> bool:
+    tally = probed.tallies.get("liveness")
+    watch = next((each for each in probed.watches if each.name == "liveness"), None)
+    return tally is not None and watch is not None and tally.failures >= watch.probe.failure_threshold

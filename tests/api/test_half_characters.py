@@ -1,0 +1,46 @@
+"""Half a character (a lone surrogate), which JSON can write and UTF-8 can not, is refused in words everywhere."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.helpers_api import World
+
+API = "/apis/paddock/v1alpha1"
+BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+HALF = "\\ud800"
+MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
+PLAIN = "application/json"
+
+
+@pytest.fixture
+def http(served: World) -> Iterator[httpx.Client]:
+    served.apply()
+    served.view.show(served.sandbox())
+    with httpx.Client(base_url="http://paddock", transport=httpx.HTTPTransport(uds=str(served.socket))) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "type_", "body"),
+    [
+        ("PATCH", BOX, MERGE, f'{{"{HALF}": 1}}'),
+        ("PATCH", BOX, MERGE, f'{{"spec": {{"{HALF}": 1}}}}'),
+        ("PATCH", BOX, MERGE, f'{{"spec": {{"template": {{"image": "{HALF}"}}}}}}'),
+        ("PATCH", BOX, MERGE, f'{{"metadata": {{"annotations": {{"{HALF}": "a"}}}}}}'),
+        ("PATCH", BOX, MERGE, f'{{"metadata": {{"annotations": {{"a": "{HALF}"}}}}}}'),
+        ("PATCH", BOX, MERGE, f'{{"metadata": {{"finalizers": ["{HALF}"]}}}}'),
+        ("PATCH", BOX, JSON, f'[{{"op": "remove", "path": "/{HALF}"}}]'),
+        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["x"], "{HALF}": 1}}'),
+        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["{HALF}"]}}'),
+        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["x"], "env": {{"{HALF}": "{HALF}"}}}}'),
+        ("POST", f"{API}/apply", PLAIN, f'{{"documents": [{{"text": "{HALF}"}}], "namespace": "{HALF}"}}'),
+        ("POST", f"{API}/apply", PLAIN, f'{{"{HALF}": 1}}'),
+        ("POST", f"{API}/auth/can-i", PLAIN, f'{{"verb": "{HALF}", "kind": "sandbox"}}'),
+        ("POST", f"{BOX}s", PLAIN, f'{{"kind": "{HALF}"}}'),
+    ],
+)
+def test_it_is_no_defect(http: httpx.Client, method: str, path: str, type_: str, body: str) -> None:
+    answer = http.request(method, path, content=body, headers={"Content-Type": type_})
+    assert (400 <= answer.status_code < 500, answer.json()["kind"]) == (True, "Status"), answer.text

@@ -1,0 +1,320 @@
+"""Files, ports and streams of real boxes by the command line: what goes through, and what is left when a side goes.
+
+One box has no network and a read-only root, as the strictest level has it, and serves a port in it; a second one is
+suspended as soon as nobody uses it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from controller.client import Paddock
+from controller.client.sandbox import Sandbox
+from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+MIB = 1 << 20
+# Says what it is asked, or sends without an end; how many connections there are is in a file.
+SERVER = """
+import os, socket, threading
+count, lock = 0, threading.Lock()
+def note(step):
+    global count
+    with lock:
+        count += step
+        with open("/tmp/new", "w") as file: file.write(str(count))
+        os.replace("/tmp/new", "/tmp/count")
+def serve(c):
+    note(1)
+    try:
+        with c:
+            asked = c.recv(6)
+            if asked == b"flood\\n":
+                while True: c.sendall(b"x" * 65536)
+            if asked == b"sleep\\n":
+                while True: threading.Event().wait()
+            while asked: c.sendall(asked); asked = c.recv(65536)
+    except OSError: pass
+    finally: note(-1)
+s = socket.create_server(("127.0.0.1", 8500))
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template:
+    image: paddock/python:1
+    command: ["python3", "-c", %s]
+    tmpfs: [{mountPath: /workspace, size: 300Mi}]
+  resources: {limits: {memory: 640Mi, cpu: "2"}}
+  lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: %d}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        made.apply(BOX % ("open", json.dumps(SERVER), 1800))
+        made.apply(BOX % ("dozing", json.dumps(SERVER), 2))
+        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
+        yield made
+
+
+@pytest.fixture
+def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        made = paddock.sandbox("open")
+        wait_for("its server listens", lambda: asked(made))
+        yield made
+
+
+def asked(box: Sandbox) -> bool:
+    with contextlib.suppress(Exception), box.connect(8500) as link:
+        link.send(b"hello")
+        return link.receive() == b"hello"
+    return False
+
+
+def connections(box: Sandbox) -> int:
+    """To its port, now."""
+    return int(box.files.read("/tmp/count") or b"0")
+
+
+def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "controller", *words]
+    return subprocess.Popen(command, cwd=ROOT, env=daemon.environment, stdout=subprocess.PIPE, **options)
+
+
+def workers(daemon: RunningDaemon) -> list[str]:
+    """The daemon's processes that work on boxes' files."""
+    done = subprocess.run(
+        ["pgrep", "-P", str(daemon.process.pid), "-f", "files_worker"], capture_output=True, text=True
+    )
+    return done.stdout.split()
+
+
+def processes(daemon: RunningDaemon, name: str) -> str:
+    return docker("top", str(daemon.get(name)["status"]["instanceRef"]["name"]), "-o", "args")
+
+
+def test_files_and_folders_go_in_and_come_out_as_they_are(daemon: RunningDaemon, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "empty").mkdir(parents=True)
+    (source / "deep" / "er").mkdir(parents=True)
+    (source / "deep" / "er" / "binary").write_bytes(os.urandom(3 * MIB + 1))
+    (source / "script").write_text("#!/bin/sh\n")
+    (source / "script").chmod(0o750)
+    (source / "link").symlink_to("deep/er/binary")
+    for folder in ("/workspace", "/tmp"):  # both are tmpfs: all else is read-only
+        daemon.paddock("cp", str(source), f"open:{folder}/tree")
+        back = tmp_path / folder.strip("/")
+        daemon.paddock("cp", f"open:{folder}/tree", str(back))
+        assert tree(back) == tree(source)
+    refused = daemon.paddock("cp", str(source / "script"), "open:/etc/script", check=False)
+    assert (refused.returncode, "read-only" in refused.stderr.lower()) == (1, True)
+    packed = subprocess.run(["tar", "-C", str(source), "-cf", "-", "deep"], capture_output=True, check=True).stdout
+    copied = start(daemon, "cp", "-", "open:/workspace", stdin=subprocess.PIPE)
+    copied.communicate(packed, timeout=60)
+    assert copied.returncode == 0
+    out = start(daemon, "cp", "open:/workspace/deep", "-")
+    (tmp_path / "out.tar").write_bytes(out.communicate(timeout=60)[0])
+    with tarfile.open(tmp_path / "out.tar") as made:
+        assert sorted(made.getnames()) == ["deep", "deep/er", "deep/er/binary"]
+
+
+def tree(top: Path) -> dict[str, Any]:
+    """What is there: kinds, permission bits, contents and targets."""
+    found: dict[str, Any] = {}
+    for path in sorted(top.rglob("*")):
+        mode = path.lstat().st_mode & 0o777
+        what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
+        found[str(path.relative_to(top))] = (what, None if path.is_symlink() else mode)
+    return found
+
+
+def test_a_port_of_a_box_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
+    data = os.urandom(8 * MIB)
+    with forwarded(daemon, "open") as port:
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            sending = threading.Thread(target=lambda: (link.sendall(data), link.shutdown(socket.SHUT_WR)))
+            sending.start()
+            found = b""
+            while piece := link.recv(1 << 20):
+                found += piece
+            sending.join()
+        assert found == data
+        wait_for("the connection is freed", lambda: connections(box) == 0)
+
+
+@contextlib.contextmanager
+def forwarded(daemon: RunningDaemon, name: str) -> Iterator[int]:
+    process = start(daemon, "port-forward", name, ":8500")
+    assert process.stdout is not None
+    with process:
+        yield int(process.stdout.readline().split(b" ->")[0].rpartition(b":")[2])
+        process.kill()
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
+    daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path
+) -> None:
+    if direction == "in":
+        os.mkfifo(tmp_path / "never")
+        process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        head = tarfile.TarInfo("half")
+        head.size = 10 * MIB
+        process.stdin.write(head.tobuf() + bytes(2 * MIB))
+        process.stdin.flush()
+    else:
+        box.files.write("/workspace/much", bytes(40 * MIB))
+        process = start(daemon, "cp", "open:/workspace/much", "-")
+    wait_for("it is under way", lambda: workers(daemon))
+    process.kill()
+    process.communicate(timeout=30)
+    wait_for("its worker is gone", lambda: not workers(daemon))
+    names = [each.name for each in box.files.entries("/workspace")]
+    assert "half" not in names
+    assert not [each for each in names if each.startswith(".paddock")]
+
+
+def test_a_port_forward_that_is_killed_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
+    with forwarded(daemon, "open") as port, contextlib.ExitStack() as held:
+        for words in (b"flood\n", b"sleep\n", b"hello\n"):
+            held.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(words)
+        wait_for("all are there", lambda: connections(box) == 3)
+    # Whoever sleeps in the box does not look at its connection: that one goes with the box.
+    wait_for("they are freed", lambda: connections(box) <= 1)
+
+
+def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox) -> None:
+    before = connections(box)
+    box.files.write("/workspace/much", bytes(40 * MIB))
+    clients = [
+        start(daemon, "exec", "--timeout=0", "open", "--", "sh", "-c", "while :; do echo 0123456789abcdef; done"),
+        start(daemon, "cp", "open:/workspace/much", "-"),
+    ]
+    with forwarded(daemon, "open") as port, socket.create_connection(("127.0.0.1", port)) as link:
+        link.sendall(b"flood\n")
+        for each in clients:
+            assert each.stdout is not None
+            assert each.stdout.read(16)
+        assert link.recv(16)
+        wait_for("the command's end", lambda: "0123456789abcdef" not in processes(daemon, "open"))
+        wait_for("the worker's end", lambda: not workers(daemon))
+        wait_for("the connection's end", lambda: connections(box) == before)
+    for each in clients:
+        each.kill()
+        each.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("end", ["kill", "delete"])
+def test_streams_that_stand_still_hold_up_neither_the_end_nor_the_removal_of_their_box(
+    tmp_path: Path, end: str
+) -> None:
+    """By hand they are killed past the daemon, which has to be quick then; else it may be patient with them."""
+    patience = {"kill": "1.5", "delete": "3600"}[end]
+    with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as held:
+        daemon.apply(BOX % ("open", json.dumps(SERVER), 1800))
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
+        name = str(daemon.get("open")["status"]["instanceRef"]["name"])
+        for _ in range(5):
+            script = "while :; do echo 0123456789abcdef; done"
+            client = held.enter_context(start(daemon, "exec", "--timeout=0", "open", "--", "sh", "-c", script))
+            held.callback(client.kill)
+            assert client.stdout is not None
+            assert client.stdout.read(16)
+        if end == "kill":
+            docker("kill", name)
+            wait_for("it is back", lambda: daemon.get("open")["status"].get("restartCount") == 1)
+        else:
+            daemon.paddock("delete", "sandbox", "open", "--wait=true", seconds=60)
+            assert docker("ps", "-aq", "--filter", f"name={name}") == ""
+
+
+@pytest.mark.parametrize("what", ["cp", "port-forward"])
+def test_what_is_used_is_woken(daemon: RunningDaemon, what: str, tmp_path: Path) -> None:
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=90s", "sandbox/dozing")
+    if what == "cp":
+        (tmp_path / "a").write_text("hello")
+        daemon.paddock("cp", str(tmp_path / "a"), "dozing:/workspace/a")  # where it is gone again with the next sleep
+        return
+    with forwarded(daemon, "dozing") as port:
+
+        def answered() -> bool:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as link:
+                link.sendall(b"hello")
+                return link.recv(5) == b"hello"
+            return False
+
+        wait_for("an answer of the box, which was started for it", answered)
+
+
+def test_a_transfer_takes_constant_memory(daemon: RunningDaemon, box: Sandbox, tmp_path: Path) -> None:
+    sizes = {"little": MIB, "much": 128 * MIB}
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    most: dict[str, list[int]] = {"client": [], "daemon": []}
+    for name in sizes:
+        for words in ((str(tmp_path / name), "open:/workspace/file"), ("open:/workspace/file", str(tmp_path / "back"))):
+            Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # forget the highest so far
+            process = start(daemon, "cp", *words)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = status
+            assert status == 0
+            most["client"].append(used.ru_maxrss << 10)
+            most["daemon"].append(highest_bytes(daemon.process.pid))
+            assert process.stdout is not None
+            process.stdout.close()
+        box.files.remove("/workspace/file")
+    for (_, _), (little_in, little_out, much_in, much_out) in zip(most.items(), most.values(), strict=True):
+        assert max(much_in - little_in, much_out - little_out) < 24 * MIB, most
+
+
+def highest_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def at_terminal(daemon: RunningDaemon, script: str) -> pexpect.spawn:
+    environment = {**daemon.environment, "TERM": "xterm", "PADDOCK": f"{sys.executable} -m controller"}
+    return pexpect.spawn("/bin/sh", ["-c", script], cwd=str(ROOT), env=environment, timeout=60, dimensions=(24, 120))
+
+
+def test_a_person_sees_how_far_a_copy_is_and_then_nothing_of_it(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """The archive's end is held back until the bar was seen."""
+    (tmp_path / "data").write_bytes(bytes(MIB))
+    script = f"(tar -C {tmp_path} -cf - data; cat {tmp_path}/go) | $PADDOCK cp - open:/workspace; echo left $?"
+    os.mkfifo(tmp_path / "go")
+    terminal = at_terminal(daemon, script)
+    terminal.expect(r"stdin.*1\.\d/\?.*MB/s|stdin.*bytes|stdin.*MB")
+    with (tmp_path / "go").open("wb"):
+        pass
+    terminal.expect("left 0")
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+
+
+def test_a_copy_that_is_interrupted_says_so_and_ends(daemon: RunningDaemon, tmp_path: Path) -> None:
+    process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for("it is under way", lambda: workers(daemon))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    wait_for("its worker is gone", lambda: not workers(daemon))

@@ -1,0 +1,47 @@
+"""Spec files that went wrong as files do: cut, doubled, mixed up. They are read, or their problems are told."""
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.kinds.document import parse
+from controller.kinds.registry import discover
+
+REGISTRY = discover()
+EXAMPLES = sorted(each.read_text() for each in (Path(__file__).parents[2] / "specs").glob("**/*.yaml"))
+WORDS = "--- ... &a *a !!python/object:os.system !!binary ? : - | >- { } [ ] \" ' # %YAML ~ 1e999 0x10 .nan no <<: *a"
+RUNS = ("9" * 400, "-" * 400, "  " * 60, "\\u0000")
+PIECES = st.sampled_from([*(f"{each} " for each in WORDS.split()), *"\n\t\r\x00\ufeff\u2028\ud7ff", *RUNS])
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> str:
+    """An example, after some accidents."""
+    text = draw(st.sampled_from(EXAMPLES))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        end = min(len(text), at + draw(st.integers(0, 60)))
+        accident = draw(st.sampled_from(("put", "cut", "double", "tail", "swap")))
+        if accident == "put":
+            text = text[:at] + draw(PIECES) + text[at:]
+        elif accident == "cut":
+            text = text[:at] + text[end:]
+        elif accident == "double":
+            text = text[:end] + text[at:]
+        elif accident == "tail":
+            text = text[:at]
+        else:
+            text = text[:at] + draw(PIECES) + text[end:]
+    return text
+
+
+@settings(max_examples=100)
+@given(spoiled())
+def test_a_spoiled_file_is_read_or_its_problems_are_told(text: str) -> None:
+    documents, problems = parse("spoiled.yaml", text, REGISTRY)
+    lines = 2 + sum(text.count(each) for each in "\n\r\x85\u2028\u2029")
+    for each in problems:
+        assert each.message
+        assert 0 <= each.line <= lines
+    assert all(each.kind in REGISTRY for each in documents)

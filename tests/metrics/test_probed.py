@@ -1,0 +1,57 @@
+"""The health of a container, as its probes tell it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.instance import Memory
+from controller.kinds.probe import Checked, OneSuccessProbe, Probe, Probed, ProbeResult, Tally, TcpSocketAction, Watch
+from controller.kinds.snapshot import Snapshot
+from controller.metrics.containers import ContainerCollector
+from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, sandbox, scrape, snapshot
+
+TCP = {"tcpSocket": {"port": 80}}
+PLAIN, WATCHED = sandbox("plain"), sandbox("box", {**SPEC, "template": {**SPEC["template"], "liveness": TCP}})
+BOX = container(WATCHED.obj)
+RUN = (BOX.id, BOX.started_at)
+PROBE: Probe = OneSuccessProbe(tcp_socket=TcpSocketAction(port=80), failure_threshold=3)
+
+
+def health(checked: Checked | None, failures: int = 0, **changes: Any) -> dict[str, float]:
+    """By status, what is told of the box whose probes have come to that."""
+    seen = snapshot(WATCHED)
+    memory = Memory(checked=checked)
+    tally = Tally(ProbeResult("failure"), failures=failures)
+    probed = Probed(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
+    instances, probes = {WATCHED.obj.uid: instance(WATCHED.obj, memory)}, {WATCHED.obj.uid: probed}
+    return told(replace(seen, instances=instances, probes=probes, **changes))
+
+
+def told(seen: Snapshot) -> dict[str, float]:
+    found = scrape(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True).collect).samples
+    return {each.labels["status"]: each.value for each in found if each.name == "paddock_container_health_status"}
+
+
+def only(status: str) -> dict[str, float]:
+    return {each: float(each == status) for each in ("starting", "healthy", "unhealthy", "none")}
+
+
+def test_a_box_without_probes_has_none() -> None:
+    assert told(snapshot(PLAIN)) == only("none")
+
+
+@pytest.mark.parametrize(
+    ("checked", "failures", "expected"),
+    [
+        (None, 0, "starting"),
+        (Checked(("another run", 1.0), started=True, ready=True), 0, "starting"),
+        (Checked(RUN, started=True), 0, "starting"),
+        (Checked(RUN, started=True, ready=True), 0, "healthy"),
+        (Checked(RUN, started=True, ready=True), 2, "healthy"),
+        (Checked(RUN, started=True, ready=True), 3, "unhealthy"),
+        (Checked(RUN, started=True, ready=True, ended="LivenessProbeFailed"), 0, "unhealthy"),
+    ],
+)
+def test_what_probes_came_to(checked: Checked | None, failures: int, expected: str) -> None:
+    assert health(checked, failures) == only(expected)
