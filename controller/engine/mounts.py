@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -59,7 +58,7 @@ class HostMounts:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
         self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
-        self._lock = threading.Lock()
+        # Written by the one thread that mounts, whole; read by any.
         self._bound: dict[str, tuple[Bound, ...]] | None = None
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
@@ -90,6 +89,7 @@ class HostMounts:
     def bind(self, action: BindMounts) -> Outcome:
         """Make the places, and bind what is wanted there. Raises Fault."""
         try:
+            self._known()
             user = self._user(action)
             return self._namespace.run(lambda: self._bind(action, user))
         except NoSecret as error:
@@ -127,22 +127,17 @@ class HostMounts:
                 self._let_go(uid, self._empty)
 
     def _known(self) -> Mapping[str, tuple[Bound, ...]]:
-        with self._lock:
-            if self._bound is None:
-                try:
-                    self._bound = self._namespace.run(self._read)
-                except (NoWay, OSError):
-                    return {}
-            return self._bound
+        """All that is bound. Not for the thread that mounts: it may be waited for here."""
+        if self._bound is None:
+            try:
+                self._namespace.run(self._remember)
+            except (NoWay, OSError):
+                return {}
+        return self._bound or {}
 
     def _note(self, uid: str, bound: tuple[Bound, ...] | None) -> None:
-        with self._lock:
-            known = dict(self._bound or {})
-            if bound is None:
-                known.pop(uid, None)
-            else:
-                known[uid] = bound
-            self._bound = known
+        others = {each: noted for each, noted in (self._bound or {}).items() if each != uid}
+        self._bound = others if bound is None else {**others, uid: bound}
 
     def _user(self, action: BindMounts) -> Ids:
         """The ids of the box's user. Raises Fault, Refused."""
@@ -165,7 +160,7 @@ class HostMounts:
             self._clear(action.uid)
             self._made[action.uid] = self._ticks()
             self._make_places(action)
-        known = {each.path: each for each in self.bound(action.uid)}
+        known = {each.path: each for each in self._noted(action.uid)}
         for mount in action.mounts:
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
             known[mount.path] = self._put(action, mount, number, user)
@@ -194,7 +189,7 @@ class HostMounts:
             while len(_mounted_at(place)) > 1:
                 mounting.detach(str(place))
             # Noted first: whoever looks inside meanwhile finds what is known of.
-            self._write(action.uid, (*(each for each in self.bound(action.uid) if each.path != mount.path), begun))
+            self._write(action.uid, (*(each for each in self._noted(action.uid) if each.path != mount.path), begun))
         except OSError:
             os.close(tree)
             raise
@@ -253,7 +248,7 @@ class HostMounts:
         """Unmount what an object has in memory, but what was made just now, to be started."""
         if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) < _RESTING_SECONDS:
             return
-        kept = [each for each in self.bound(uid) if not each.in_memory]
+        kept = [each for each in self._noted(uid) if not each.in_memory]
         for place in (self._folder / uid).iterdir():
             origins = _mounted_at(place)
             if len(origins) > 1 and origins[-1] not in {each.origin for each in kept}:
@@ -289,14 +284,20 @@ class HostMounts:
         new.replace(notes)
         self._note(uid, bound)
 
-    def _read(self) -> dict[str, tuple[Bound, ...]]:
+    def _noted(self, uid: str) -> tuple[Bound, ...]:
+        return (self._bound or {}).get(uid, ())
+
+    def _remember(self) -> None:
+        """What a daemon before this one has noted."""
+        if self._bound is not None:
+            return
         found: dict[str, tuple[Bound, ...]] = {}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
                 found[folder.name] = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
             except (OSError, ValueError, TypeError):
                 found[folder.name] = ()  # a daemon died while it made them: they are made anew
-        return found
+        self._bound = found
 
 
 def _begun(mount: Mount) -> Bound:

@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,21 @@ def test_what_is_nobodys_any_more_is_released_after_a_while_and_leaves_nothing(
     mounts.release("v")
     mounts.release("v")
     assert (below(tmp_path), os.listdir(tmp_path / "m")) == ([], [])
+
+
+def test_looks_and_binds_from_many_threads_never_wait_for_each_other_for_good(
+    mounts: HostMounts, tmp_path: Path, ticks: Ticks
+) -> None:
+    """As in a daemon's first second: what was bound before is read while the first binds come in."""
+    mounts.bind(bind("before", *MOUNTS))
+    for _ in range(5):
+        young = again(tmp_path, ticks)
+        with ThreadPoolExecutor(8) as threads:
+            binds = [threads.submit(young.bind, bind(f"u{number}", *MOUNTS)) for number in range(4)]
+            looks = [threads.submit(young.bound, "before") for _ in range(20)]
+            sweeps = [threads.submit(young.sweep, [], []) for _ in range(4)]
+            assert [each.result(60) for each in binds] == [Ok()] * 4
+            assert all(len(each.result(60)) == 2 for each in looks)
+            assert [each.result(60) for each in sweeps] == [None] * 4
+        young.close()
+    assert {len(again(tmp_path, ticks).bound(f"u{number}")) for number in range(4)} == {2}
