@@ -1,6 +1,8 @@
 """What must not grow: counted at rest, between two rounds of a soak."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -26,7 +28,7 @@ def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
     """All of them now. Mounts are those of the daemon's folder and of the engine's: others come and go on this host."""
     own, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
     return Gauges(
-        fds=_entries(own / "fd"),
+        fds=_entries(own / "fd") - _of_the_pool(own / "fd", folder),
         threads=_entries(own / "task"),
         memory_mib=_resident_kib(own) >> 10,
         mounts=_lines(own / "mountinfo", folder, engine.folder),
@@ -45,7 +47,7 @@ def grown(rounds: Sequence[Gauges]) -> dict[str, str]:
     Python gives back what it frees in large pieces only.
     """
     counted = rounds[1:]
-    third = max(1, len(counted) // 3)
+    third = max(min(2, len(counted) // 2), len(counted) // 3)
     found = {}
     for each in fields(Gauges):
         told = [getattr(one, each.name) for one in counted]
@@ -68,6 +70,15 @@ def head(words: Sequence[str]) -> str:
 
 def _entries(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
+
+
+def _of_the_pool(fds: Path, folder: Path) -> int:
+    """Those of the store's connections, of which more are kept the more were needed at once, up to a bound."""
+    found = 0
+    for each in fds.iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(each).startswith(f"{folder}/paddock.db")
+    return found
 
 
 def _lines(file: Path, *about: Path) -> int:
