@@ -26,6 +26,7 @@ from controller.engine.layers import LAYERS_SECONDS, Layers
 from controller.engine.packages import read_package_hosts
 from controller.engine.secrets import SecretFolder
 from controller.engine.usage import CgroupUsage
+from controller.engine.volumes import Volumes
 from controller.kinds.registry import discover
 from controller.kinds.snapshot import SweepRules
 from controller.logs import configure_logs
@@ -132,7 +133,9 @@ class Daemon:
             host_roots=settings.host_roots,
             mounts_dir=settings.mounts_dir,
             secrets=secrets,
+            volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             firewall=NftFirewall() if settings.docker_host.startswith("unix:") else None,
+            gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
         workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)

@@ -36,6 +36,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             socket_group_exists=not group or group_exists(group),
             pressure_scale=settings.pressure_scale,
             allowed_runtimes=settings.runtimes,
+            gpu_devices=settings.gpu_devices,
         )
     )
 

@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     profile_grants: ProfileGrants = Field(
         default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
     )
+    gpu_devices: tuple[str, ...] = Field(
+        default=(),
+        max_length=1024,
+        description="the GPUs that sandboxes may have, by index or UUID as the driver names them: then each gets its "
+        "own; none: the engine chooses, and two sandboxes may get the same",
+    )
     runtimes: tuple[str, ...] = Field(
         default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
     )
@@ -140,6 +146,9 @@ class Settings(BaseSettings):
     )
     secrets_dir: Path = Field(
         default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
+    )
+    volumes_per_namespace_bytes: int = Field(
+        default=10 << 30, ge=0, description="what the volumes of one namespace may hold together; 0: it has none"
     )
     mounts_dir: Path = Field(
         default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"

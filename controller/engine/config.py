@@ -4,7 +4,7 @@ What every container gets whatever its level (init, no capabilities but those gr
 and only here; what differs by level comes in the config.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
@@ -67,14 +67,15 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
         **limits_body(config.limits),
         **({"Runtime": config.runtime} if config.runtime else {}),
         **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
-        **({"DeviceRequests": [_gpus(config.gpus)]} if config.gpus else {}),
+        **({"DeviceRequests": [_gpus(config.gpus, config.gpu_ids)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
     }
 
 
-def _gpus(count: int) -> dict[str, Any]:
-    """As `docker run --gpus COUNT` asks for them: whichever driver can give them, or the start is refused."""
-    return {"Driver": "", "Count": count, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}
+def _gpus(count: int, ids: Sequence[str]) -> dict[str, Any]:
+    """As `docker run --gpus` asks for a count, or for particular ones: of whichever driver has them, or no start."""
+    chosen = {"Count": 0, "DeviceIDs": list(ids)} if ids else {"Count": count, "DeviceIDs": None}
+    return {"Driver": "", **chosen, "Capabilities": [["gpu"]], "Options": {}}
 
 
 def limits_body(limits: Limits) -> dict[str, int]:

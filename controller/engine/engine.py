@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from controller.engine.ports import DockerPorts
 from controller.engine.probes import DockerProbes
 from controller.engine.secrets import SecretFolder
 from controller.engine.streams import DockerStreams
+from controller.engine.volumes import Volumes
 from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.left_exec import LeftExecs
 from controller.kinds.mount import BindMounts, HostRoot
@@ -53,16 +55,20 @@ class DockerEngine:
         call_timeout_seconds: float = 30.0,
         pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
         firewall: Firewall | None = None,
+        gpus: tuple[str, ...] = (),
         host_roots: Sequence[HostRoot] = (),
         mounts_dir: Path = DEFAULT_FOLDER,
         secrets: SecretFolder | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         meter = meter or NullMeter()
         cgroups = Cgroups()
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         networks = Networks(instance_id, self._client, self._view)
-        self._mounts = HostMounts(instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets)
+        self._mounts = HostMounts(
+            instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
+        )
         self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter, self._mounts)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
@@ -78,7 +84,7 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
-                facts=lambda: trial.with_disk(self._client.probe()),
+                facts=lambda: replace(trial.with_disk(self._client.probe()), gpus=gpus),
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]

@@ -4,7 +4,7 @@ An image's VOLUME is writable and without a limit even where the root file syste
 covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
 the box, Paddock's too, so the spec has to set them itself. Either is refused otherwise. Labels of it that would pass
 for ours are emptied; its health check, and its user where the level fixes one, have no effect. Told are its setuid
-files (which gain nothing in a box: no-new-privileges) and, where the box runs as the image says, that this is root.
+files (which gain nothing with no-new-privileges) and, where the box runs as the image says, that this is root.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,10 +50,10 @@ def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, 
         yield f"the image {config.image} runs as root; set spec.template.user to run as somebody else"
     if setuid:
         more = f" and {len(setuid) - _SHOWN} more" if len(setuid) > _SHOWN else ""
-        yield (
-            f"the image {config.image} has setuid or setgid files, which gain nothing in a sandbox: "
-            f"{', '.join(setuid[:_SHOWN])}{more}"
-        )
+        idle = any(each.startswith("no-new-privileges") for each in config.security_options)
+        effect = "gain nothing in this sandbox" if idle else "let programs become other users in this sandbox"
+        shown = f"{', '.join(setuid[:_SHOWN])}{more}"
+        yield f"the image {config.image} has setuid or setgid files, which {effect}: {shown}"
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:

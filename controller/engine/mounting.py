@@ -51,6 +51,15 @@ def tmpfs(flags: int, **options: str) -> int:
         os.close(context)
 
 
+def file_system(kind: str, device: str, flags: int) -> int:
+    """The file system of that kind on a device, mounted nowhere yet."""
+    context = _call(_FSOPEN, kind.encode(), 1)
+    try:
+        return _mounted(context, flags, {"source": device})
+    finally:
+        os.close(context)
+
+
 def _mounted(context: int, flags: int, options: dict[str, str]) -> int:
     for name, value in options.items():
         _call(_FSCONFIG, context, _SET_STRING, name.encode(), value.encode(), 0)

@@ -68,6 +68,7 @@ class ContainerConfig:
     log_files: int = 2
     runtime: str = ""
     gpus: int = field(default=0, metadata=_ADDED)
+    gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)  # chosen when it is made; none: the engine chooses
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
     seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)

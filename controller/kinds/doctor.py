@@ -97,7 +97,7 @@ class DaemonFacts:
 class DoctorFacts:
     """Everything that is judged together. `local`: the engine is this machine's.
 
-    `socket_group` and `allowed_runtimes` are the settings'.
+    `socket_group`, `allowed_runtimes` and `gpu_devices` are the settings'.
     """
 
     local: bool
@@ -111,3 +111,4 @@ class DoctorFacts:
     socket_group_exists: bool = True
     pressure_scale: float = 1.0
     allowed_runtimes: tuple[str, ...] = ()
+    gpu_devices: tuple[str, ...] = ()

@@ -93,6 +93,7 @@ class Memory:
     none), `evicted` what the host was short of when it was (empty: of nothing),
     `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
+    `gpus` are the devices that its container was made with, where the operator lists them.
     `overfull` is the spec's generation whose run wrote more to disk than it may, and how many bytes (0: none did).
     `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
@@ -129,6 +130,7 @@ class Memory:
     subnet: str = ""
     insecure: tuple[int, str, str] = (0, "", "")
     overfull: tuple[int, int] = (0, 0)
+    gpus: tuple[str, ...] = ()
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""
@@ -176,7 +178,7 @@ def memory_from_json(data: dict[str, Any]) -> Memory:
     kept = _sorted_out(Memory, data)
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
-    for name in ("run", "asked_to_stop", "changed", "evicted", "insecure", "overfull"):
+    for name in ("run", "asked_to_stop", "changed", "evicted", "insecure", "overfull", "gpus"):
         if name in kept:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:

@@ -40,11 +40,11 @@ class Mount:
     """What is to be at `path` in a box.
 
     `kind` host: the folder `source` of this host; memory: an empty folder of `size_bytes` in memory; secret: the secret
-    of the name `source`, as a file.
+    of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`.
     """
 
     path: str
-    kind: Literal["host", "memory", "secret"]
+    kind: Literal["host", "memory", "secret", "volume"]
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
@@ -55,18 +55,23 @@ class Mount:
             "host": f"host folder {self.source} {how}",
             "memory": f"memory {format_bytes(self.size_bytes)}",
             "secret": f"secret {self.source}",
+            "volume": f"volume {self.source} of {format_bytes(self.size_bytes)} {how}",
         }
         return f"{self.path} from {what[self.kind]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there)."""
+    """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there).
+
+    `in_memory`: it holds memory as long as it is mounted.
+    """
 
     path: str
     mount: str
     origin: str = ""
     read_only: bool = False
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ class HostFacts:
 
     `live_restore`: containers outlive the engine. `swap_limit`: the kernel lets it limit swap. `runtimes` are those
     that it can start containers with. `disk` is whether it holds writable layers to a size (None: not tried).
+    `gpus` are the devices that the operator lists.
     """
 
     engine_version: str = ""
@@ -111,6 +112,7 @@ class HostFacts:
     swap_limit: bool = False
     runtimes: tuple[str, ...] = ()
     disk: DiskAbility | None = None
+    gpus: tuple[str, ...] = ()
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

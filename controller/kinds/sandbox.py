@@ -84,11 +84,35 @@ class SecretMount(Model):
     mount_path: AbsolutePath
 
 
-class WorkspaceSource(Model):
-    """A folder of the host, below one of the operator's roots. What the box writes there is its owner's."""
+class VolumeSource(Model):
+    """A volume of the namespace, made where there is none; it stays when sandboxes go. Its size does not change."""
 
-    host_path: AbsolutePath
+    name: Name
+    size: Annotated[BytesQuantity, Field(ge=4 << 20, le=1 << 44)]
+
+
+class VolumeMount(VolumeSource):
+    """A volume, and where it appears in the sandbox."""
+
+    mount_path: AbsolutePath
     read_only: Flag = False
+
+
+class WorkspaceSource(Model):
+    """A folder of the host, below one of the operator's roots, or a volume.
+
+    What the box writes in a folder is its owner's.
+    """
+
+    host_path: AbsolutePath | None = None
+    volume: VolumeSource | None = None
+    read_only: Flag = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "WorkspaceSource":
+        if (self.host_path is None) == (self.volume is None):
+            raise ValueError("needs one of `hostPath:` and `volume:`, and not both")
+        return self
 
 
 class ResourceLimits(Model):
@@ -125,6 +149,7 @@ class Template(Model):
     tmpfs: Annotated[tuple[TmpfsMount, ...], Field(max_length=32)] = ()
     workspace: WorkspaceMount | None = None
     secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
+    volumes: Annotated[tuple[VolumeMount, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     security: Security | None = None
     runtime: RuntimeName | None = None

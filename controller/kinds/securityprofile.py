@@ -53,6 +53,7 @@ class SecurityProfileSpec(Narrowing):
         Field(pattern=r"^([0-9]{1,10}(:[0-9]{1,10})?)?$", description="uid:gid, or empty for the image's own"),
     ] = None
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
+    read_only_host_folders: Flag | None = None
     tmpfs: Annotated[tuple[ProfileTmpfs, ...] | None, Field(max_length=32)] = None
     default_limits: ProfileLimits | None = None
     max_limits: ProfileLimits | None = None
@@ -66,6 +67,7 @@ class ProfileGrants(Model):
     network: NetworkMode = "none"
     lowest_user_id: Annotated[Whole | None, Field(alias="lowestUserID", ge=0, lt=1 << 31)] = None
     writable_root: Flag = False
+    writable_host_folders: Flag = False
     new_privileges: Flag = False
     limits: ProfileLimits = ProfileLimits()
 
@@ -96,6 +98,7 @@ class Effective(Model):
     lowest_user_id: Annotated[Whole, Field(alias="lowestUserID", description="the lowest uid and gid to be named")]
     network: EffectiveNetwork
     seccomp_profile: Annotated[Text, Field(description="the list of system calls it may make (images/seccomp)")]
+    read_only_host_folders: Annotated[Flag, Field(description="whether the host's folders can only be read")]
     security_options: Annotated[tuple[Text, ...], Field(description="what the engine is told, word for word")]
     sysctls: Annotated[tuple[Text, ...], Field(description="kernel settings of its own, name=value")]
     tmpfs: Annotated[tuple[ProfileTmpfs, ...], Field(description="its folders in memory")]

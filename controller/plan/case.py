@@ -23,7 +23,7 @@ class Case:
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
     observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
     lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
-    have written to disk (0: not measured).
+    have written to disk (0: not measured). `stale_gpus`: the devices that its container was made with are not its own.
     """
 
     now: float
@@ -43,6 +43,7 @@ class Case:
     short_of: tuple[str, ...] = ()
     around: Surroundings = NOTHING
     written_bytes: int = 0
+    stale_gpus: bool = False
 
     @property
     def deleting(self) -> bool:

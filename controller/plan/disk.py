@@ -63,7 +63,7 @@ def condition(case: Case) -> Condition:
         return Condition(TYPE, "Unknown", "NotAsked", "its limits say nothing of disk")
     config, container = case.rendered.config, case.container
     if in_memory(config):
-        return Condition(TYPE, "True", "InMemory", "it has nothing but memory to write to, which its limit bounds")
+        return Condition(TYPE, "True", "InMemory", "of its own it has memory alone to write to, which is sized")
     if not config.storage_bytes:
         return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(case)})")
     if container is None:

@@ -87,6 +87,7 @@ class Draft:
     room: Room | None = None
     short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
+    gpus: set[str] = field(default_factory=set)  # devices given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
     gave: set[str] = field(default_factory=set)  # where a pool has given way in this pass (namespaces, the host)
     claiming: set[str] = field(default_factory=set)  # whose limits are not in force since they were claimed (uids)

@@ -20,6 +20,7 @@ from controller.plan import (
     bridge,
     disk,
     egress,
+    gpus,
     preload,
     pressure,
     probes,
@@ -132,12 +133,12 @@ def _unsettled(
 
     The timers of the latter go into `wakes`.
     """
-    containers, instances, results = snapshot.observed.containers, snapshot.instances, snapshot.results
+    containers, instances = snapshot.observed.containers, snapshot.instances
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     observed = snapshot.observed
     unguarded = observed.unguarded or snapshot.guarded.words
     blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
-    overfull = disk.to_look_at(snapshot)
+    moved = snapshot.results.keys() | disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, sandbox in planned.items():
         if uid in in_flight:
@@ -154,8 +155,7 @@ def _unsettled(
             and known[4] is probed.get(uid)
             and known[5] is used
             and known[6] is beside
-            and uid not in results
-            and uid not in overfull
+            and uid not in moved
         ):
             timer = timers.get(uid)
             if timer is None:
@@ -238,7 +238,7 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
-    decision = bridge.attend(case, egress.attend(case, decision))
+    decision = bridge.attend(case, egress.attend(case, gpus.assign(draft, snapshot, case, decision)))
     draft.audit += audited_starts(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)

@@ -75,10 +75,16 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     shares = wanted.cpu_shares if wanted else 0
     base = altered(_each(max, used, kept), cpu_shares=shares)
     whole, base = _with_disk(case, whole, base, held, seated)
-    if base.pids:  # devices stay with what runs, whatever its spec asks for by now
+    if base.pids and not _made_as_asked(case):  # devices stay with what runs, whatever its spec asks for by now
         base, whole = (altered(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
     seat = case.rendered is not None and not case.deleting
     return Claim(base, altered(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
+
+
+def _made_as_asked(case: Case) -> bool:
+    """Whether its container was made with the devices that its spec asks for."""
+    container, rendered = case.container, case.rendered
+    return container is not None and rendered is not None and container.template_hash == rendered.template_hash
 
 
 def _wanted(case: Case, decision: Decision) -> Limits | None:

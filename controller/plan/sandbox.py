@@ -308,7 +308,8 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    if drift.outdated(container, rendered) or byhand.lasting(container) or bridge.unplugged(case):
+    lasting = byhand.lasting(container) or case.stale_gpus
+    if drift.outdated(container, rendered) or lasting or bridge.unplugged(case):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

@@ -54,6 +54,7 @@ def settings_of(level: Level) -> dict[str, Any]:
         "capabilities": list(config.capabilities),
         "noNewPrivileges": any(each.startswith("no-new-privileges") for each in config.security_options),
         "readOnlyRootFilesystem": config.read_only_root,
+        "readOnlyHostFolders": level.host_folders == "read-only",
         "defaultUser": config.user,
         "lowestUserID": level.lowest_uid,
         "network": _reach(level),

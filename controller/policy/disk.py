@@ -40,7 +40,7 @@ def sized(config: ContainerConfig, policy: Policy) -> ContainerConfig:
 
 
 def in_memory(config: ContainerConfig) -> bool:
-    """Whether all that its container may write to is memory."""
+    """Whether all that its container may write to is memory, but for folders of the host, which are not its disk."""
     return config.read_only_root
 
 

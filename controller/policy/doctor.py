@@ -29,6 +29,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _seccomp,
             _mandatory,
             _runtimes,
+            _gpus,
             _user_namespaces,
             _live_restore,
         ]
@@ -161,6 +162,14 @@ def _runtimes(facts: DoctorFacts) -> Findings:
     yield _warning(
         "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or take the setting back"
     )
+
+
+def _gpus(facts: DoctorFacts) -> Findings:
+    if facts.gpu_devices:
+        yield _ok("gpus", f"sandboxes have their own of {', '.join(facts.gpu_devices)}")
+    elif "nvidia" in facts.engine.facts.runtimes:
+        meaning = "the engine chooses the GPUs of each sandbox: two may get the same"
+        yield _warning("gpus", "none are listed", meaning, "list them in the setting gpu_devices (`nvidia-smi -L`)")
 
 
 def _user_namespaces(facts: DoctorFacts) -> Findings:

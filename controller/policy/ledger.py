@@ -80,7 +80,8 @@ def _full(each: Resource, more: int, now: int, most: int) -> str:
 
 def host_defaults(facts: HostFacts) -> HardLimits:
     """What all sandboxes may hold where no HostQuota says otherwise; what is not known of the host bounds nothing."""
-    return HardLimits(cpu=facts.cpus * CPU_OVERCOMMIT if facts.cpus else None, memory=facts.memory_bytes or None)
+    cpu = facts.cpus * CPU_OVERCOMMIT if facts.cpus else None
+    return HardLimits(cpu=cpu, memory=facts.memory_bytes or None, gpus=len(facts.gpus) or None)
 
 
 def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[Bound, ...]]:

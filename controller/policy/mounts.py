@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from controller.kinds.mount import HostRoot, Mount, Slot
-from controller.kinds.sandbox import SandboxSpec, Template, WorkspaceMount
+from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
 from controller.policy.admission import Refusal
 from controller.policy.levels import Level, Policy
 
@@ -47,14 +47,15 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def root_of(path: str, roots: Iterable[HostRoot], namespace: str = "") -> HostRoot | None:
-    """The innermost of the operator's roots that the path is below; of all namespaces where none is named."""
-    mine = [each for each in roots if below(path, each.path) and path != each.path and _is_for(each, namespace)]
-    return max(mine, key=lambda each: len(each.path), default=None)
+def root_of(path: str, roots: Iterable[HostRoot]) -> HostRoot | None:
+    """The innermost of the operator's roots that the path is below: it alone says who may have what of it."""
+    found = [each for each in roots if below(path, each.path) and path != each.path]
+    return max(found, key=lambda each: len(each.path), default=None)
 
 
-def _is_for(root: HostRoot, namespace: str) -> bool:
-    return not namespace or any(_matches(namespace, each) for each in root.namespaces)
+def is_for(root: HostRoot, namespace: str) -> bool:
+    """Whether a root is for sandboxes of that namespace."""
+    return any(_matches(namespace, each) for each in root.namespaces)
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -69,6 +70,7 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     """The places that the container has for what is bound, by their paths."""
     workspace = _workspace(spec, template)
     folders = [Slot(workspace.mount_path)] if workspace else []
+    folders += [Slot(each.mount_path) for each in template.volumes]
     files = [Slot(each.mount_path, file=True) for each in template.secrets]
     return tuple(sorted((*folders, *files), key=lambda each: each.path))
 
@@ -76,15 +78,22 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
 def mounts(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
     """What is to be bound there. A workspace that names no folder is an empty one in memory."""
     secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
-    return (*_folder(spec, template), *secrets)
+    volumes = (_volume(each.mount_path, each, read_only=each.read_only) for each in template.volumes)
+    return (*_folder(spec, template), *volumes, *secrets)
+
+
+def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
+    return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size)
 
 
 def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:
     workspace, asked = _workspace(spec, template), spec.workspace
     if workspace is not None and asked is None:
         yield Mount(workspace.mount_path, "memory", size_bytes=workspace.size)
+    elif workspace is not None and asked is not None and asked.volume is not None:
+        yield _volume(workspace.mount_path, asked.volume, read_only=asked.read_only)
     elif workspace is not None and asked is not None:
-        yield Mount(workspace.mount_path, "host", asked.host_path, read_only=asked.read_only)
+        yield Mount(workspace.mount_path, "host", asked.host_path or "", read_only=asked.read_only)
 
 
 def in_memory(spec: SandboxSpec | None, template: Template) -> int:
@@ -104,11 +113,14 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
     if asked is None:
         return
     if template.workspace is None:
-        secrets = [("spec.template.secrets", each.mount_path) for each in template.secrets]
-        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *secrets])
-    words = host_folder(asked.host_path, policy.host_roots)
-    if words:
-        yield Refusal("spec.workspace.hostPath", words)
+        others = [("spec.template.secrets", each.mount_path) for each in template.secrets]
+        others += [("spec.template.volumes", each.mount_path) for each in template.volumes]
+        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
+    if asked.host_path is None:
+        return
+    elsewhere = tuple(source_refused(spec, policy))
+    if elsewhere:
+        yield from elsewhere
         return
     root = root_of(asked.host_path, policy.host_roots)
     if not asked.read_only and level.host_folders != "read-write":
@@ -119,11 +131,24 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
         yield Refusal("spec.workspace.readOnly", words)
 
 
+def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
+    """The reason to refuse the folder of the host that a sandbox names, whatever its template is."""
+    asked = spec.workspace
+    words = host_folder(asked.host_path, policy.host_roots) if asked is not None and asked.host_path else ""
+    if words:
+        yield Refusal("spec.workspace.hostPath", words)
+
+
 def template_refused(template: Template) -> Iterator[Refusal]:
     """Every reason to refuse what a template asks for; the fields are those below it."""
     asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
     files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
-    yield from _places(template, [*asked, *files])
+    volumes = [(f"volumes[{number}].mountPath", each.mount_path) for number, each in enumerate(template.volumes)]
+    yield from _places(template, [*asked, *files, *volumes])
+    sizes: dict[str, int] = {}
+    for number, each in enumerate(template.volumes):
+        if sizes.setdefault(each.name, each.size) != each.size:
+            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
 
 
 def host_folder(path: str, roots: Iterable[HostRoot]) -> str:

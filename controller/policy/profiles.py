@@ -59,7 +59,7 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
         *_hosts(spec, base),
         *_ids(spec, made, bound),
         *_limits(made, bound),
-        *_folders(spec, made, base),
+        *_folders(spec, made, bound),
     )
 
 
@@ -78,6 +78,7 @@ def loosened(base: Level, grants: ProfileGrants) -> Level:
         lowest_uid=lowest,
         read_only_root=base.read_only_root and not grants.writable_root,
         no_new_privileges=base.no_new_privileges and not grants.new_privileges,
+        host_folders="read-write" if grants.writable_host_folders else base.host_folders,
         most=Limits(**most),
     )
 
@@ -90,6 +91,8 @@ def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Lev
     hosts = spec.network.allowed_hosts if spec.network else None
     if hosts is not None:
         found = replace(found, allowed_hosts=tuple(sorted(set(hosts))))
+    if spec.read_only_host_folders is not None:
+        found = replace(found, host_folders="read-only" if spec.read_only_host_folders else "read-write")
     folders = {each.path: each for each in found.tmpfs}
     folders |= {each.mount_path: Tmpfs(each.mount_path, each.size, each.noexec) for each in spec.tmpfs or ()}
     most = _laid(found.most, spec.max_limits)
@@ -164,11 +167,13 @@ def _limits(made: Level, bound: Level) -> Iterator[Refusal]:
             yield Refusal(f"defaultLimits.{name}", f"{shown(default)} is more than the maximum, {shown(most)}")
 
 
-def _folders(spec: SecurityProfileSpec, made: Level, base: Level) -> Iterator[Refusal]:
-    closed = {each.path for each in base.tmpfs if each.noexec}
+def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
+    if made.host_folders != "read-only" and bound.host_folders == "read-only":
+        yield Refusal("readOnlyHostFolders", f"{bound.name} writes in no folder of the host; leave it out{_GRANTED}")
+    closed = {each.path for each in bound.tmpfs if each.noexec}
     for index, each in enumerate(spec.tmpfs or ()):
         if each.mount_path in closed and not each.noexec:
-            yield Refusal(f"tmpfs[{index}].noexec", f"nothing in {each.mount_path} can be executed at {base.name}")
+            yield Refusal(f"tmpfs[{index}].noexec", f"nothing in {each.mount_path} can be executed at {bound.name}")
     # The rules of a sandbox's own folders hold for these, too.
     asked = tuple(TmpfsMount(mount_path=each.mount_path, size=each.size) for each in spec.tmpfs or ())
     template = Template(image="any", security_level=made.name, tmpfs=asked)

@@ -18,6 +18,7 @@ from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.wording import faults
+from controller.kinds.yaml_tree import Room
 from controller.ports import Clock, Meter, NullMeter, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.access import require_documents
@@ -100,11 +101,15 @@ class Apply:
         applied: list[Applied] = []
         counted = refusals_counted(self._meter)
         with suppress(_DryRun), counted, errors.store_in_words(), self._store.transaction() as transaction:
-            decided, conflicts = self._decide(transaction, documents, as_set)
-            stored = self._written(transaction, decided, claim=not dry_run)
+            decided, problems, conflicts = self._decide(transaction, documents, as_set)
+            if problems and not (as_set.prune and len(decided) == len(documents)):
+                raise errors.invalid([*problems, *conflicts])
+            stored = self._written(transaction, decided, claim=not dry_run and not problems)
             pruned, refused = as_set.pruned(
                 transaction, self._registry, self._clock.now(), {each.key: each for each in documents}
             )
+            if problems:  # what was put is taken back: it only told what speaks against pruning, too
+                raise errors.invalid([*problems, *conflicts, *refused])
             if conflicts or refused:
                 raise _conflict([*conflicts, *refused])
             applied = [*(decided if dry_run else stored), *map(self._pruned, pruned)]
@@ -138,10 +143,11 @@ class Apply:
     def _read(self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet) -> list[Document]:
         documents: list[Document] = []
         problems: list[Problem] = []
+        room = Room()
         for each in sources:
             if len(problems) > MOST_PROBLEMS:
                 break  # the last one says that there is more
-            found, wrong = parse(each.file, each.text, self._registry, namespace=namespace)
+            found, wrong = parse(each.file, each.text, self._registry, namespace=namespace, room=room)
             documents += found
             problems += wrong
         problems += repeated(documents)
@@ -156,8 +162,8 @@ class Apply:
 
     def _decide(
         self, transaction: Transaction, documents: Sequence[Document], as_set: ApplySet
-    ) -> tuple[list[Applied], list[Problem]]:
-        """What becomes of the documents that fit what is stored, and why the others do not."""
+    ) -> tuple[list[Applied], list[Problem], list[Problem]]:
+        """What becomes of the documents that can be read; all problems; and why some do not fit what is stored."""
         now = self._clock.now()
         problems: list[Problem] = []
         conflicts: list[Problem] = []
@@ -176,16 +182,14 @@ class Apply:
                 continue
             wanted, wrong = self._wanted(document, current, profiles)
             problems += wrong
-            if wanted is not None and not wrong:
+            if wanted is not None:
                 fitting.append((document, current))
                 applied.append(self._applied(document, current, wanted, now, as_set))
         applied, wrong = self._owned(transaction, fitting, applied)
         problems += wrong
         if not problems and not conflicts:
             problems += self._unfitting(transaction, documents, applied)
-        if problems:
-            raise errors.invalid(problems)
-        return applied, conflicts
+        return applied, problems, conflicts
 
     def _owned(
         self,

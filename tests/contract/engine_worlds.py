@@ -214,8 +214,8 @@ class World:
                 raise AssertionError(f"not so within {seconds:g} s; the view is {self.engine.observe()}")
 
     def settled(self) -> "World":
-        """Wait for the first look."""
-        self.until(lambda: not self.engine.observe().blind)
+        """Wait for the first look, and for what the engine has to say of itself."""
+        self.until(lambda: not self.engine.observe().blind and self.engine.observe().facts.cpus)
         return self
 
     def new_uid(self) -> str:

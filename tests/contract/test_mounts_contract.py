@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.secrets import SecretFolder
+from controller.engine.volumes import Volumes
 from controller.kinds.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
 from controller.kinds.container import ContainerConfig
 from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
@@ -48,7 +49,11 @@ def world(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterato
     (secrets / "default").mkdir(parents=True)
     (secrets / "default" / "token").write_text(CANARY)
     (secrets / "default" / "token").chmod(0o600)
-    options = {"mounts_dir": tmp_path / "mounts", "secrets": SecretFolder(secrets)}
+    options = {
+        "mounts_dir": tmp_path / "mounts",
+        "secrets": SecretFolder(secrets),
+        "volumes": Volumes(tmp_path / "volumes", 1 << 30),
+    }
     try:
         with docker_world(host_roots=(HostRoot(path=str(root)),), **options) as made:
             yield made.settled()
@@ -186,3 +191,11 @@ def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: Wor
     ok(world.engine.act(replace(places, mounts=(secret,))))
     now = again(world, uid)
     assert missing((secret,), now.inside, now.bound) == ()
+
+
+def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
+    uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
+    box = started(world, uid)
+    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    now = world.only(uid)
+    assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")

@@ -1,6 +1,7 @@
 """Setuid files of an image, out of the folders of its layers."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,8 @@ def test_the_notes_name_setuid_files_and_an_image_that_runs_as_root(top: Path) -
     found = {**image(top), "Config": {"User": "root:root"}}
     root, setuid = look_into(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
     assert "runs as root" in root
-    assert setuid.endswith("/bin/a, /bin/b, /bin/c, /bin/d and 2 more")
+    assert setuid.endswith("which gain nothing in this sandbox: /bin/a, /bin/b, /bin/c, /bin/d and 2 more")
+    granted = replace(config, security_options=())
+    assert "become other users" in look_into(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
     assert look_into(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]

@@ -105,6 +105,7 @@ class Box:
     memory_used_bytes: int = 1 << 20
     at_rest: bool = False
     gpus: int = 0
+    gpu_ids: tuple[str, ...] = ()
     ignores_term: bool = False
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
@@ -797,7 +798,7 @@ class FakeEngine:
     def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
         limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
         box = self._new_box(config.name, labels, image, image_id, limits)
-        box.command, box.gpus = config.command, config.gpus
+        box.command, box.gpus, box.gpu_ids = config.command, config.gpus, config.gpu_ids
         box.networks, box.config = (config.network_mode,), config
         box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
         return box

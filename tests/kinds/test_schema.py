@@ -83,6 +83,7 @@ OTHER: dict[str, Any] = {
     "security": {"runAsNonRoot": True},
     "workspace": {"mountPath": "/work"},
     "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],
+    "volumes": [{"name": "a", "mountPath": "/data", "size": "8Mi"}],
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},

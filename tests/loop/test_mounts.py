@@ -172,3 +172,12 @@ def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: House
     house.engine.secrets = {"token"}
     house.settle()
     assert house.condition("b", "Ready") == "True Running"
+
+
+def test_volumes_are_bound_cold_and_warm(house: House) -> None:
+    filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi"}])
+    house.refer("a", "t", workspace={"volume": {"name": "work", "size": "16Mi"}})
+    house.settle()
+    words = ["/cache from volume cache of 8Mi read-write", "/workspace from volume work of 16Mi read-write"]
+    assert sorted(bound(house, "a")) == words
+    assert launch(house, "a").startswith("Warm")

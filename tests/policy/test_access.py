@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kinds.access import ROLES, Ask, Caller, Grant
+from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import ResourceLimits
+from controller.kinds.securityprofile import stored_profile
 from controller.policy.access import decide, refusals
 from controller.policy.levels import Policy
+from controller.policy.profiles import with_profiles
 
 PLACES = ("team-a", "team-b", "", None)
 ASKS = [
@@ -167,6 +170,25 @@ def test_levels_count_whether_they_are_written_or_the_default() -> None:
     who = granted("user", "team-a", levels=("development",))
     assert refused(who, box()) == ["spec.template.securityLevel"]
     assert refused(who, {"template": {"image": "a", "securityLevel": "development"}}) == []
+
+
+def test_the_operators_own_profiles_count_by_their_names_and_with_their_limits() -> None:
+    spec = {"base": "development", "defaultLimits": {"memory": "2Gi", "pids": 16}}
+    own = stored_profile(StoredObject("SecurityProfile", "", "ci", "u", spec))
+    policy, kind = with_profiles(Policy(), [own]), discover().by_name("Sandbox")
+    assert kind is not None
+    asked = kind.spec.model_validate({"template": {"image": "a", "securityLevel": "ci"}})
+    for bounds, beyond in (
+        ({"levels": ("development",)}, ["spec.template.securityLevel"]),
+        ({"levels": ("ci",)}, []),
+        ({"limits": {"memory": "1Gi", "pids": 16}}, ["spec.resources.limits.memory"]),
+        ({"limits": {"memory": "2Gi"}}, []),
+    ):
+        who = granted("user", "team-a", **bounds)
+        assert [each.field for each in refusals(who, kind, asked, "team-a", policy)] == beyond
+    assert refused(who, spec, "SecurityProfile") == ["metadata.namespace"], (
+        "profiles are the host's: an admin's to write"
+    )
 
 
 def test_limits_hold_for_what_is_left_out_as_well() -> None:

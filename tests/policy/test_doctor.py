@@ -100,6 +100,7 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
     ("disk-quota", W, lambda: engine(mount_options=("rw",))),
     ("seccomp", P, lambda: told(security_options=("name=apparmor",))),
     ("mandatory-access", W, lambda: told(security_options=("name=seccomp,profile=default",))),
+    ("gpus", W, lambda: told(runtimes=("nvidia", "runc"))),
     ("runtimes", W, lambda: replace(told(runtimes=("runc",)), allowed_runtimes=("runsc",))),
     ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=userns"))),
     ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=rootless"))),

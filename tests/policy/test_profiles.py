@@ -52,6 +52,7 @@ PROFILES = merged(
     some("base", *BUILT_IN_NAMES).map(lambda found: {"base": "full-isolation", **found}),
     *NARROWING,
     some("lowestUserID", 0, 1, 1000, 10_000, 30_000),
+    some("readOnlyHostFolders", True, False),
     some("defaultUser", "", "0:0", "1000:1000", "20000", "20000:20000", "40000:40000"),
     FOLDERS.map(lambda found: {"tmpfs": found}),
     LIMITS.map(lambda found: {"defaultLimits": found}),
@@ -64,6 +65,7 @@ GRANTS = merged(
     some("lowestUserID", 0, 1000, 20_000),
     some("writableRoot", True),
     some("newPrivileges", True),
+    some("writableHostFolders", True),
     LIMITS.map(lambda found: {"limits": found}),
 )
 SECURITY = merged(*NARROWING, some("runAsNonRoot", True, False))
@@ -116,6 +118,8 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         ({"base": "full-isolation", "seccompProfile": "standard"}, "seccompProfile", "minimal; policy may grant it"),
         ({"base": "full-isolation", "network": {"mode": "sealed"}}, "network.mode", "none; policy may grant it"),
         ({"base": "full-isolation", "lowestUserID": 0}, "lowestUserID", "0 is lower than full-isolation lets"),
+        ({"base": "full-isolation", "readOnlyHostFolders": False}, "readOnlyHostFolders", "policy may grant it"),
+        ({"base": "development", "readOnlyHostFolders": True}, None, ""),
         ({"base": "full-isolation", "defaultUser": ""}, None, ""),
         ({"base": "full-isolation", "defaultUser": "20000"}, "defaultUser", "name a `defaultUser: uid:gid` from"),
         ({"base": "development", "lowestUserID": 30000}, "lowestUserID", "the default user is 20000:20000"),

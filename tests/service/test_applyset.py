@@ -119,6 +119,24 @@ def test_what_is_in_use_afterwards_is_refused_and_nothing_half_applied(world: Wo
     ]
 
 
+def test_what_speaks_against_pruning_is_told_along_with_the_documents_problems(world: World) -> None:
+    applied(world, template("t") + box("a", "t") + box("b"), WEB)
+    world.apply(box("outside", "t"))
+    revision = world.store.revision()
+    world.refusals.append(("spec.resources", "too much"))
+    with pytest.raises(errors.Invalid) as raised:
+        applied(world, box("b") + box("new", metadata=", ownerReferences: [{kind: Sandbox, name: nobody}]"))
+    world.refusals.clear()
+    told = str(raised.value)
+    assert told.count("spec.resources: too much") == 2
+    assert "ownerReferences" in told
+    assert "can't be pruned: sandboxtemplate `t` is used by sandbox outside" in told
+    assert (world.store.revision(), world.store.get("Sandbox", "default", "new")) == (revision, None)
+    with pytest.raises(errors.Invalid) as raised:
+        applied(world, box("b").replace("spec:", "spec:\n  frobnicate: 1"))
+    assert "pruned" not in str(raised.value), "what would be kept is not known"
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
 def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) -> None:
     applied(world, box("a"), WEB)

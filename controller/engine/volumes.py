@@ -1,0 +1,134 @@
+"""Volumes of a namespace: each a file system of its own, in a file of its own size that is allocated whole.
+
+    <state folder>/volumes/<namespace>/<name>.img     root's; it stays until somebody removes it
+
+So a box that fills its volume fills nothing else, and needs no quota of the file system below. On disk everything
+belongs to one id that no user of the host has; each box sees it as its own.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.engine import mounting
+from controller.engine.host_folders import Refused
+from controller.engine.idmap import IdMaps, Ids
+from controller.kinds.mount import Mount
+from controller.kinds.quantity import format_bytes
+
+_OWNER = Ids(20000, 20000)
+_MAKE_SECONDS = 300.0
+_TRIES = 10
+# ioctls of loop(4), and the flag by which a device goes with its last user
+_GET_FREE, _CONFIGURE, _AUTOCLEAR = 0x4C82, 0x4C0A, 4
+
+
+class Volumes:
+    """The volumes in a folder; together those of a namespace hold at most `most_bytes`."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder, self._most_bytes = folder, most_bytes
+
+    def tree(self, mount: Mount, namespace: str, user: Ids, maps: IdMaps) -> int:
+        """A mount, nowhere yet, of the volume; it is made where there is none. Raises Refused, OSError."""
+        image = self._folder / namespace / f"{mount.source}.img"
+        self._ensure(image, mount)
+        flags = mounting.NO_SUID | mounting.NO_DEVICES | (mounting.READ_ONLY if mount.read_only else 0)
+        with _device(image) as device:
+            tree = mounting.file_system("ext4", device, flags)
+        try:
+            mounting.change(tree, propagation=mounting.PRIVATE, user_namespace=maps.of(_OWNER, user))
+        except OSError:
+            os.close(tree)
+            raise
+        return tree
+
+    def _ensure(self, image: Path, mount: Mount) -> None:
+        if image.exists():
+            found = image.stat().st_size
+            if found != mount.size_bytes:
+                raise Refused(
+                    f"the volume `{mount.source}` has {format_bytes(found)}, not {format_bytes(mount.size_bytes)}: its "
+                    "size does not change; ask for the size that it has, or for another volume"
+                )
+            return
+        image.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
+        if held + mount.size_bytes > self._most_bytes:
+            raise Refused(
+                f"a volume of {format_bytes(mount.size_bytes)} can't be made: those of namespace `{image.parent.name}` "
+                f"hold {format_bytes(held)} of {format_bytes(self._most_bytes)} (volumes_per_namespace_bytes)"
+            )
+        _make(image, mount.size_bytes)
+
+
+def _make(image: Path, size_bytes: int) -> None:
+    """A new file system in a file; another name until it is whole."""
+    program = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise Refused("volumes need mkfs.ext4: install e2fsprogs")
+    new = image.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    try:
+        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        options = f"nodiscard,root_owner={_OWNER.uid}:{_OWNER.gid}"
+        command = [program, "-q", "-F", "-m", "0", "-E", options, str(new)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_MAKE_SECONDS)
+        new.rename(image)
+    except subprocess.SubprocessError as error:
+        words = str(getattr(error, "stderr", "") or error).strip()
+        raise Refused(f"no file system of {format_bytes(size_bytes)} can be made: {words}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise Refused(f"this host's disk has no room for a volume of {format_bytes(size_bytes)}") from error
+        raise
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _device(image: Path) -> Iterator[str]:
+    """A loop device of the file: the one there is, or a new one, which goes with its last user."""
+    found = _attached(image)
+    if found:
+        yield found
+        return
+    with contextlib.ExitStack() as opened:
+
+        def hold(path: Path | str) -> int:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            opened.callback(os.close, fd)
+            return fd
+
+        file, control = hold(image), hold("/dev/loop-control")
+        for attempt in range(_TRIES):
+            path = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
+            try:
+                fcntl.ioctl(hold(path), _CONFIGURE, _config(file))
+                break
+            except OSError as error:  # EBUSY: somebody else was faster
+                if error.errno != errno.EBUSY or attempt == _TRIES - 1:
+                    raise
+        yield path
+
+
+def _attached(image: Path) -> str:
+    """The device that has this very file already; "" for none."""
+    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if each.read_text().strip() == str(image.resolve()):
+                return f"/dev/{each.parents[1].name}"
+    return ""
+
+
+def _config(file: int) -> bytes:
+    """struct loop_config of linux/loop.h: the file, and that the device is let go of with its last user."""
+    info = struct.pack("5Q4I64s64s32s2Q", *[0] * 5, 0, 0, 0, _AUTOCLEAR, b"paddock", b"", b"", 0, 0)
+    return struct.pack("II", file, 0) + info + bytes(64)

@@ -1,0 +1,71 @@
+"""Security profiles on the command line: written, shown beside the built-in ones, explained, changed, deleted."""
+
+import json
+
+import yaml
+
+from tests.cli.conftest import Run
+from tests.helpers_api import World
+
+OWN = """\
+apiVersion: paddock/v1alpha1
+kind: SecurityProfile
+metadata: {name: ci}
+spec:
+  base: development
+  capabilities: [CHOWN]
+"""
+BOX = """\
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: a, namespace: team}
+spec: {template: {image: "tiny:1", securityLevel: ci}}
+"""
+
+
+def test_a_profile_from_apply_to_delete(paddock: Run, served: World) -> None:
+    assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci created\n"
+    assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci unchanged\n"
+    names = paddock("get", "sp", "-o", "name").stdout.split()
+    assert [each.partition("/")[2] for each in names] == ["build", "ci", "development", "full-isolation", "production"]
+    assert paddock("patch", "sp/ci", "-p", "{spec: {seccompProfile: minimal}}").exit_code == 0
+    one = yaml.safe_load(paddock("get", "sp", "ci", "-o", "yaml").stdout)
+    assert (one["spec"], one["metadata"]["generation"]) == (
+        {"base": "development", "capabilities": ["CHOWN"], "seccompProfile": "minimal"},
+        2,
+    )
+    differs = paddock("diff", "-f", "-", stdin=OWN.replace("[CHOWN]", "[]"))
+    assert (differs.exit_code, "capabilities" in differs.stdout) == (1, True)
+    assert paddock("label", "sp/ci", "team=a").stdout == "securityprofile.paddock/ci labeled\n"
+    assert paddock("apply", "-f", "-", stdin=BOX).exit_code == 0
+    refused = paddock("delete", "sp", "ci")
+    assert refused.exit_code == 1
+    assert "securityprofile `ci` is used by sandbox team/a; delete or change those first" in refused.stderr
+    served.services.objects.delete(served.services.registry.by_name("Sandbox"), "team", "a")  # type: ignore[arg-type]
+    assert paddock("delete", "sp", "ci").stdout == 'securityprofile.paddock "ci" deleted\n'
+
+
+def test_a_built_in_profile_is_shown_in_words_that_can_be_applied_and_nobodys_to_change(
+    paddock: Run, served: World
+) -> None:
+    found = json.loads(paddock("get", "sp", "development", "-o", "json").stdout)
+    assert found["status"]["effective"]["capabilities"] == ["CHOWN", "SETGID", "SETUID"]
+    same = paddock("apply", "-f", "-", stdin=json.dumps(found))
+    assert (same.exit_code, "SecurityProfile `development` is built in" in same.stderr) == (1, True)
+    for words in (
+        ["delete", "sp", "development"],
+        ["label", "sp/development", "a=b"],
+        ["patch", "sp/build", "-p", "{}"],
+    ):
+        refused = paddock(*words)
+        assert (refused.exit_code, "is built in, and can't be changed or deleted" in refused.stderr) == (1, True), words
+    own = {**found, "metadata": {"name": "mine"}, "status": None}
+    assert paddock("apply", "-f", "-", stdin=json.dumps(own)).stdout == "securityprofile.paddock/mine created\n"
+
+
+def test_explain(paddock: Run) -> None:
+    shown = paddock("explain", "sp.spec").stdout
+    assert "base\t<string> -required-" in shown
+    assert "a change takes effect: at next start" in shown
+    assert "a change takes effect: live" in paddock("explain", "sp.spec.defaultLimits.memory").stdout
+    assert "seccompProfile" in paddock("explain", "sandbox.spec.template.security").stdout

@@ -1,0 +1,62 @@
+"""The engine's mount namespace is entered by one thread, which alone sees what is mounted there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine import mounting
+from controller.engine.enginens import EngineNamespace, NoWay
+
+pytestmark = pytest.mark.docker  # it takes root, as the engine does
+LISTEN = (
+    "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True); input()"
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Path]:
+    """Somebody who listens at a socket, as an engine does, in a mount namespace of his own."""
+    path = tmp_path / "engine.sock"
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", LISTEN, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listening:
+        assert listening.stdout is not None
+        assert listening.stdout.readline() == b"\n"
+        yield path
+        listening.kill()
+
+
+def here() -> str:
+    return os.readlink("/proc/thread-self/ns/mnt")
+
+
+def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path) -> None:
+    namespace, ours = EngineNamespace(f"unix://{engine}"), here()
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def mount() -> list[str]:
+        made = mounting.tmpfs(mounting.NO_SUID, size="4096", mode="0755")
+        target = os.open(place, os.O_PATH)
+        mounting.attach(made, target)
+        os.close(made)
+        os.close(target)
+        (place / "seen").touch()
+        return sorted(os.listdir(place))
+
+    assert namespace.run(mount) == ["seen"]
+    assert os.listdir(place) == []
+    theirs = namespace.run(here)
+    assert (theirs != ours, here()) == (True, ours)
+    namespace.close()
+    assert EngineNamespace(f"unix://{engine}").run(here) == theirs
+
+
+def test_an_engine_elsewhere_or_one_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NoWay, match="not on this host"):
+        EngineNamespace("tcp://engine.example.org:2375").run(here)
+    with pytest.raises(NoWay, match="does not answer"):
+        EngineNamespace(f"unix://{tmp_path / 'gone.sock'}").run(here)

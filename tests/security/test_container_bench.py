@@ -1,0 +1,88 @@
+"""Section 5 of the CIS Docker Benchmark (as docker-bench-security asks it), of a container of every level, by inspect.
+
+What a level leaves open by intent is in the table below; all else has to pass, on the real engine's own answer. What
+the benchmark asks of running processes (sshd, exec) is asked by the probes in the lab.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.host import fitted
+from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.sandbox import render
+from tests.contract.engine_worlds import TINY, DockerHand, docker_world
+
+pytestmark = pytest.mark.docker
+
+# Restarts and health are Paddock's own (back-off, probes); Docker's policy and health check stay off at every level.
+ALWAYS = {"5.15", "5.27"}
+WRITABLE_ROOT = {"5.13"}
+LEFT_OPEN = {
+    "full-isolation": ALWAYS,
+    "development": ALWAYS | WRITABLE_ROOT | {"5.4"},
+    "build": ALWAYS | WRITABLE_ROOT | {"5.4"},
+    "production": ALWAYS | WRITABLE_ROOT | {"5.4"},
+}
+SENSITIVE = ("/", "/boot", "/dev", "/etc", "/lib", "/proc", "/sys", "/usr", "/var/run/docker.sock")
+Host = Mapping[str, Any]
+
+
+def _sources(found: Host) -> list[str]:
+    return [each.split(":")[0] for each in found.get("Binds") or ()] + [
+        str(each.get("Source")) for each in found.get("Mounts") or () if each.get("Type") == "bind"
+    ]
+
+
+def _options(found: Host) -> list[str]:
+    return list(found.get("SecurityOpt") or ())
+
+
+CHECKS: dict[str, Callable[[Host], bool]] = {
+    "5.4": lambda found: not found["CapAdd"] and found["CapDrop"] == ["ALL"],
+    "5.5": lambda found: not found["Privileged"],
+    "5.6": lambda found: not set(_sources(found)) & set(SENSITIVE),
+    "5.8": lambda found: not found["PortBindings"] and not found["PublishAllPorts"],
+    "5.10": lambda found: found["NetworkMode"] != "host",
+    "5.11": lambda found: found["Memory"] > 0,
+    "5.12": lambda found: found["CpuShares"] > 0 or found["NanoCpus"] > 0,
+    "5.13": lambda found: bool(found["ReadonlyRootfs"]),
+    "5.15": lambda found: found["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 5},
+    "5.16": lambda found: found["PidMode"] != "host",
+    "5.17": lambda found: found["IpcMode"] == "private",
+    "5.18": lambda found: not found["Devices"],
+    "5.20": lambda found: "shared" not in str(found.get("Binds")) + str(found.get("Mounts")),
+    "5.21": lambda found: found["UTSMode"] != "host",
+    "5.22": lambda found: any(each.startswith("seccomp={") for each in _options(found)),
+    "5.26": lambda found: "no-new-privileges:true" in _options(found),
+    "5.29": lambda found: (found["PidsLimit"] or 0) > 0,
+    "5.30": lambda found: found["NetworkMode"] not in ("default", "bridge"),
+    "5.31": lambda found: found["UsernsMode"] != "host",
+    "5.32": lambda found: not any("docker.sock" in each for each in _sources(found)),
+}
+
+
+@pytest.mark.parametrize("level", sorted(BUILT_IN))
+def test_only_what_the_level_leaves_open_fails(level: str) -> None:
+    hand = DockerHand()
+    with docker_world(hand=hand) as world:
+        world.until(lambda: world.engine.observe().facts.cpus)
+        uid, facts = world.new_uid(), world.settled().engine.observe().facts
+        spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
+        assert spec.template is not None
+        config = render(spec, spec.template, name="box", uid=uid, policy=fitted(Policy(), facts)).config
+        wanted = world.create(uid)
+        made = replace(wanted, config=replace(config, name=wanted.config.name))
+        world.engine.act(made)
+        inspected = hand.inspect(wanted.config.name)
+    found = inspected["HostConfig"]
+    failed = {number for number, holds in CHECKS.items() if not holds(found)}
+    if inspected["Config"].get("Healthcheck", {}).get("Test") in (None, ["NONE"]):
+        failed.add("5.27")
+    confined = {each.split(",")[0] for each in facts.security_options}
+    if "name=apparmor" in confined and inspected["AppArmorProfile"] in ("", "unconfined"):
+        failed.add("5.2")
+    assert failed == LEFT_OPEN[level]
