@@ -26,6 +26,7 @@ audit_python() {
     step "Python packages: the pins of the lock files"
     if [ ! -x "$venv/bin/pip-audit" ]; then
         rm -rf "$venv"
+        # shellcheck disable=SC2016 # $0 and $1 are for its own shell
         if ! progress "pip-audit" sh -c '"$0" -m venv "$1" && "$1/bin/pip" -q install --disable-pip-version-check --no-input pip-audit' "${PYTHON:-python3}" "$venv"; then
             rm -rf "$venv"
             unseen "pip-audit could not be installed, so no Python package was looked at"
@@ -57,7 +58,7 @@ audit_image() {
         unseen "$image: Debian's lists could not be fetched: $(tail -n 1 "$work/said")"
     elif newer=$(grep '^Inst ' <<<"$newer"); then
         found=yes
-        sed 's/^Inst /    newer: /' <<<"$newer"
+        say "${newer//Inst /    newer: }"
         say "    build it again, with what stands on it: images/build.sh --force ${image#paddock/}"
     else
         say "    up to date"

@@ -29,6 +29,9 @@ remove_sandboxes() {
         return 0
     fi
     mapfile -t containers < <(docker ps -aq --filter "label=paddock.instance=$id")
+    # What was bound into them: whoever deletes below such a mount deletes in a folder of somebody.
+    awk -v root="${PADDOCK_MOUNTS_DIR:-/run/paddock/mounts}/$id" '$5 == root || index($5, root "/") == 1 {print $5}' /proc/self/mountinfo |
+        tac | while read -r each; do umount --lazy "$each"; done
     if [ ${#containers[@]} -gt 0 ]; then progress "removing ${#containers[@]} containers by label" docker rm -f "${containers[@]}"; fi
 }
 

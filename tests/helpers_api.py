@@ -27,6 +27,7 @@ from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 from tests.fakes.files import FakeFiles
 from tests.fakes.ports import FakePorts
+from tests.fakes.secrets import FakeSecrets
 
 QUICKSTART = """\
 apiVersion: paddock/v1alpha1
@@ -228,6 +229,7 @@ def make_world(
         transfers=transfers,
         exec_folder=folder / "execs",
         left=engine.left if engine else streams,
+        secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
         clock=clock,
         wake=lambda: woken.append(1),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Query, Response, WebSocket
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +23,7 @@ from controller.service.streams import Opener
 
 # An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
 _FIRST_WORDS_SECONDS = 0.25
+_log = structlog.get_logger("paddock.api")
 _LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
 
@@ -127,6 +129,13 @@ class _LogResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._pump.stop()
+
+    async def stream_response(self, send: Send) -> None:
+        """What breaks off later than the first words is left unfinished: that is how the client learns of it."""
+        try:
+            await super().stream_response(send)
+        except StreamError as error:
+            _log.info("a log broke off", error=str(error))
 
 
 async def _text(pump: Pump) -> AsyncIterator[bytes]:

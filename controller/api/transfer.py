@@ -20,6 +20,7 @@ from controller.service.files import BoxFiles, Work
 
 T = TypeVar("T")
 _log = structlog.get_logger("paddock.api")
+_PART_BYTES = 1 << 20
 
 
 class Threads:
@@ -42,7 +43,7 @@ class Threads:
 async def take_in(request: Request, work: Work, threads: Threads, files: BoxFiles) -> dict[str, Any]:
     """Send the request's body to the work; gives what it says in the end. Raises ServiceError."""
     body = request.stream().__aiter__()
-    count = 0
+    count, batch = 0, _Batch(work, threads)
     try:
         while True:
             try:
@@ -51,8 +52,8 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
                 break
             count += len(piece)
             files.refuse_larger(count)
-            if piece:
-                await threads.run(work.send, piece)
+            await batch.add(piece)
+        await batch.flush()
         await threads.run(work.end)
         return await threads.run(work.result)
     except TimeoutError:
@@ -60,6 +61,51 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
         raise BadRequest(f"{words}: the transfer was ended, and what was not whole is not there") from None
     except ClientDisconnect:
         raise BadRequest("the client has left") from None
+    finally:
+        batch.let_go()
+
+
+class _Batch:
+    """Hands data to the work in larger parts where it is behind: every change of threads takes time.
+
+    So much of a transfer is held at most: two parts, and a piece. Let go of it in the end.
+    """
+
+    def __init__(self, work: Work, threads: Threads) -> None:
+        self._work, self._threads = work, threads
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._sending: asyncio.Task[None] | None = None
+
+    async def add(self, piece: bytes) -> None:
+        """One more. Raises what an earlier one met with."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._sending is None or self._sending.done() or self._size >= _PART_BYTES:
+            await self._hand_over()
+
+    async def flush(self) -> None:
+        """All of it is to be there."""
+        await self._hand_over()
+        await self._sent()
+
+    def let_go(self) -> None:
+        """Wait for nothing more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _hand_over(self) -> None:
+        await self._sent()
+        data, self._pieces, self._size = b"".join(self._pieces), [], 0
+        if data:
+            self._sending = asyncio.create_task(self._threads.run(self._work.send, data))
+            # Where nobody waits for it any more, the result of the work says what it met with.
+            self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _sent(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            await sending
 
 
 class WorkResponse(Response):

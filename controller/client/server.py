@@ -37,7 +37,15 @@ def locate(given: str | None) -> Server:
         return _parse(path)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     own = Path(runtime) / "paddock.sock" if runtime else None
-    return _parse(str(own) if own is not None and own.exists() else _SYSTEM_SOCKET)
+    return _parse(str(own) if own is not None and _is_ours(own) else _SYSTEM_SOCKET)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is there, and root's or our own: `su` leaves the folder of somebody else, who may pose as a daemon."""
+    try:
+        return path.stat().st_uid in (0, os.geteuid())
+    except OSError:
+        return False
 
 
 def dial(server: Server) -> socket.socket:

@@ -18,7 +18,7 @@ class Binder:
     def bind(self, action: BindMounts) -> Outcome:
         """Bind, then look inside a box that runs. Raises Fault, Foreign."""
         if action.container_id:
-            found = self._looker.read(action.container_id).container
+            found = self._looker.known(action.container_id)
             if found.uid != action.uid:
                 raise Foreign(found.id, found.name, f"the object with uid {found.uid}, not {action.uid}")
         try:

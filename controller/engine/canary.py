@@ -3,7 +3,10 @@
 One is on a sealed bridge, one on a guarded bridge, as boxes are; both run nothing but a shell that waits. What is tried
 is tried from within their networks, by sockets that are made there: listeners of this host on each of its addresses,
 the metadata service, and each other. They are made by the same rules as boxes, and gone when the try is over; what a
-daemon that was killed has left of them goes with the next try, or the next start.
+daemon that was killed has left of them goes with the next try.
+
+Their bridges stay as long as anything needs a canary: an engine (20.10) that is stopped in the middle of the removal of
+a network does not start any more, so networks are not made and removed for each try.
 """
 
 import socket
@@ -46,26 +49,32 @@ class DockerCanary:
         """Try, with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
         with self._lock:
             try:
-                self._clean()
+                self._remove_boxes()
                 return self._tried(config, range_)
             except Fault as fault:
                 return Sighting(trouble=fault.words)
             except (NoWayIn, NoProfile, OSError) as error:
                 return Sighting(trouble=str(error))
             finally:
-                self.clean()
+                with suppress(Fault):
+                    self._remove_boxes()
 
     def clean(self) -> None:
-        """Remove what is left of earlier tries. Never raises."""
-        with suppress(Fault):
-            self._clean()
+        """Remove all that is left of tries, the bridges too. Never raises."""
+        with self._lock, suppress(Fault):
+            self._remove_boxes()
+            for row in self._networks():
+                self._drop("networks.remove", lambda api, id_=row["Id"]: api.remove_network(id_))
 
-    def _clean(self) -> None:
+    def _remove_boxes(self) -> None:
         label = {"label": [f"{LABEL}={self._instance_id}"]}
         for row in self._client.call("containers.list", lambda api: api.containers(all=True, filters=label)):
             self._drop("containers.remove", lambda api, id_=row["Id"]: api.remove_container(id_, force=True, v=True))
-        for row in self._client.call("networks.list", lambda api: api.networks(filters=label)):
-            self._drop("networks.remove", lambda api, id_=row["Id"]: api.remove_network(id_))
+
+    def _networks(self) -> list[Any]:
+        label = {"label": [f"{LABEL}={self._instance_id}"]}
+        found: list[Any] = self._client.call("networks.list", lambda api: api.networks(filters=label))
+        return found
 
     def _drop(self, operation: str, do: Any) -> None:
         try:
@@ -77,9 +86,10 @@ class DockerCanary:
     def _tried(self, config: ContainerConfig, range_: str) -> Sighting:
         labels = {LABEL: self._instance_id}
         with ExitStack() as held:
-            boxes = []
+            boxes, there = [], {each["Name"] for each in self._networks()}
             for name in (self._open, self._sealed):
-                self._make_network(name, range_, labels, sealed=name == self._sealed)
+                if name not in there:
+                    self._make_network(name, range_, labels, sealed=name == self._sealed)
                 boxes.append(self._start(name, replace(config, network_mode=name), labels))
             aims = [*_host(held), (*METADATA, "the metadata service")]
             own = [_listener(held, each) for each in boxes]

@@ -26,6 +26,7 @@ _MEMORY_BYTES = 512 << 20
 _NO_NEW_PRIVS = 38
 _CAPABILITY_V3 = 0x20080522
 _FRAME_BYTES = 4 << 20
+_GOING_MILLISECONDS = 50
 _SECONDS = 60  # for what carries no data, and is not ended by its client's leaving
 _TRANSFERS = ("read", "write", "pack", "unpack")
 
@@ -150,9 +151,21 @@ def main() -> int:
         return OPERATIONS[ask["op"]](Job(root, ask, frames.read, put, lambda words: say({"head": words})))
 
     said = outcome(work)
+    if "error" in said and _has_ended(process, said):
+        return BOX_ENDED
     with suppress(OSError):  # nobody listens any more
         say(said)
     return int("error" in said)
+
+
+def _has_ended(process: int, said: Words) -> bool:
+    """Whether the box has ended: then its mounts are gone, and what is below them answers (it is read-only).
+
+    The kernel takes the mounts away a moment before it says that the process has ended.
+    """
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(_GOING_MILLISECONDS if said["error"] == "ReadOnly" else 0))
 
 
 def _cut_off(number: int, _frame: object) -> None:

@@ -13,7 +13,7 @@ from controller.engine import mounting
 from controller.engine.box_root import of_the_kernel
 from controller.engine.idmap import IdMaps, Ids
 from controller.kinds.mount import HostRoot, Mount
-from controller.policy.mounts import CREDENTIAL_FOLDERS, SYSTEM_FOLDERS, host_folder, root_of
+from controller.policy.mounts import CREDENTIAL_FOLDERS, SYSTEM_FOLDERS, host_folder, is_for, root_of
 
 _FLAGS = mounting.NO_SUID | mounting.NO_DEVICES
 _MOST_ENTRIES = 10_000
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 def folder_tree(mount: Mount, namespace: str, roots: Iterable[HostRoot], user: Ids, maps: IdMaps) -> int:
     """A mount, nowhere yet, of the folder that is asked for. Raises Refused."""
-    folder = _open(mount.source, namespace, tuple(roots))
+    folder = _open(mount, namespace, tuple(roots))
     try:
         _look(folder, mount.source)
         return _tree(folder, mount, user, maps)
@@ -33,11 +33,15 @@ def folder_tree(mount: Mount, namespace: str, roots: Iterable[HostRoot], user: I
         os.close(folder)
 
 
-def _open(path: str, namespace: str, roots: tuple[HostRoot, ...]) -> int:
-    words = host_folder(path, roots)
-    root = root_of(path, roots, namespace)
+def _open(mount: Mount, namespace: str, roots: tuple[HostRoot, ...]) -> int:
+    path = mount.source
+    words, root = host_folder(path, roots), root_of(path, roots)
     if words or root is None:
-        raise Refused(words or f"no root for folders of the host is for namespace `{namespace}` and holds {path}")
+        raise Refused(words)
+    if not is_for(root, namespace):
+        raise Refused(f"{root.path} is not for namespace `{namespace}`: name a folder of another root (host_roots)")
+    if root.read_only and not mount.read_only:
+        raise Refused(f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`")
     try:
         outer = os.open(root.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -72,6 +72,11 @@ class Looker:
         self._view.put(seen)
         return seen
 
+    def known(self, container_id: str) -> Container:
+        """A container as it was seen last; read, if it never was. Raises Fault, Foreign."""
+        seen = self._view.seen(container_id)
+        return (seen or self.read(container_id)).container
+
     def _inspected(self, reference: str) -> Seen:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
         try:
@@ -110,7 +115,9 @@ class Looker:
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
             if self._mounts:
-                self._mounts.sweep(self._view.now.containers.keys())
+                held = self._view.now.containers.items()
+                alive = {uid for uid, own in held if any(each.state in _LIVE for each in own)}
+                self._mounts.sweep({uid for uid, _ in held}, alive)
             self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
             return True
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -38,6 +37,8 @@ _NOTES, _STAGE = "bound.json", "stage"
 _ROOM_BYTES = 64 << 10
 # A place without a container may be one whose container is just being made.
 _STRAY_SECONDS = 300.0
+# One that does not run may be about to be started.
+_RESTING_SECONDS = 60.0
 
 
 class HostMounts:
@@ -57,9 +58,11 @@ class HostMounts:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
         self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
-        self._lock = threading.Lock()
+        # Written by the one thread that mounts, whole; read by any.
         self._bound: dict[str, tuple[Bound, ...]] | None = None
         self._strays: dict[str, float] = {}
+        self._resting: dict[str, float] = {}
+        self._made: dict[str, float] = {}
         self._ticks = ticks
 
     def close(self) -> None:
@@ -86,6 +89,7 @@ class HostMounts:
     def bind(self, action: BindMounts) -> Outcome:
         """Make the places, and bind what is wanted there. Raises Fault."""
         try:
+            self._known()
             user = self._user(action)
             return self._namespace.run(lambda: self._bind(action, user))
         except NoSecret as error:
@@ -97,38 +101,43 @@ class HostMounts:
 
     def release(self, uid: str) -> None:
         """Take all places of an object away. What is in use there goes when its last user does. Never raises."""
-        if uid not in self._known():
-            return
+        if uid in self._known():
+            self._let_go(uid, self._clear)
+
+    def _let_go(self, uid: str, how: Callable[[str], None]) -> None:
         try:
-            self._namespace.run(lambda: self._clear(uid))
+            self._namespace.run(lambda: how(uid))
         except (NoWay, OSError) as error:
             log.warning("what was bound for %s can't be released: %s", uid, error)
 
-    def sweep(self, uids: Collection[str]) -> None:
-        """Release what is of none of these objects, once it has been so for some minutes. Never raises."""
+    def sweep(self, uids: Collection[str], alive: Collection[str]) -> None:
+        """Release what is of none of these objects, and what is in memory for one that is not alive. Never raises.
+
+        Only what has been so for a while: a container may be about to be made, or started. All is bound anew then.
+        """
         now, known = self._ticks(), self._known()
         self._strays = {uid: self._strays.get(uid, now) for uid in known if uid not in uids}
+        resting = {uid for uid, bound in known.items() if uid not in alive and any(each.in_memory for each in bound)}
+        self._resting = {uid: self._resting.get(uid, now) for uid in resting}
         for uid, since in list(self._strays.items()):
             if now - since > _STRAY_SECONDS:
                 self.release(uid)
+        for uid, since in list(self._resting.items()):
+            if now - since > _RESTING_SECONDS:
+                self._let_go(uid, self._empty)
 
     def _known(self) -> Mapping[str, tuple[Bound, ...]]:
-        with self._lock:
-            if self._bound is None:
-                try:
-                    self._bound = self._namespace.run(self._read)
-                except (NoWay, OSError):
-                    return {}
-            return dict(self._bound)
+        """All that is bound. Not for the thread that mounts: it may be waited for here."""
+        if self._bound is None:
+            try:
+                self._namespace.run(self._remember)
+            except (NoWay, OSError):
+                return {}
+        return self._bound or {}
 
     def _note(self, uid: str, bound: tuple[Bound, ...] | None) -> None:
-        with self._lock:
-            known = dict(self._bound or {})
-            if bound is None:
-                known.pop(uid, None)
-            else:
-                known[uid] = bound
-            self._bound = known
+        others = {each: noted for each, noted in (self._bound or {}).items() if each != uid}
+        self._bound = others if bound is None else {**others, uid: bound}
 
     def _user(self, action: BindMounts) -> Ids:
         """The ids of the box's user. Raises Fault, Refused."""
@@ -149,8 +158,9 @@ class HostMounts:
     def _bind(self, action: BindMounts, user: Ids) -> Outcome:
         if not action.container_id:
             self._clear(action.uid)
+            self._made[action.uid] = self._ticks()
             self._make_places(action)
-        known = {each.path: each for each in self.bound(action.uid)}
+        known = {each.path: each for each in self._noted(action.uid)}
         for mount in action.mounts:
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
             known[mount.path] = self._put(action, mount, number, user)
@@ -174,12 +184,12 @@ class HostMounts:
     def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> Bound:
         """Mount upon a place; what was mounted there before goes first."""
         tree = self._tree(action, mount, user)
-        place, begun = self._place(action.uid, number), Bound(mount.path, str(mount), "", mount.read_only)
+        place, begun = self._place(action.uid, number), _begun(mount)
         try:
             while len(_mounted_at(place)) > 1:
                 mounting.detach(str(place))
             # Noted first: whoever looks inside meanwhile finds what is known of.
-            self._write(action.uid, (*(each for each in self.bound(action.uid) if each.path != mount.path), begun))
+            self._write(action.uid, (*(each for each in self._noted(action.uid) if each.path != mount.path), begun))
         except OSError:
             os.close(tree)
             raise
@@ -230,8 +240,20 @@ class HostMounts:
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
         self._note(uid, None)
+        self._made.pop(uid, None)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             self._drop_folder()
+
+    def _empty(self, uid: str) -> None:
+        """Unmount what an object has in memory, but what was made just now, to be started."""
+        if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) < _RESTING_SECONDS:
+            return
+        kept = [each for each in self._noted(uid) if not each.in_memory]
+        for place in (self._folder / uid).iterdir():
+            origins = _mounted_at(place)
+            if len(origins) > 1 and origins[-1] not in {each.origin for each in kept}:
+                mounting.detach(str(place))
+        self._write(uid, tuple(kept))
 
     def _drop_folder(self) -> None:
         for _ in _mounted_at(self._folder):
@@ -262,14 +284,24 @@ class HostMounts:
         new.replace(notes)
         self._note(uid, bound)
 
-    def _read(self) -> dict[str, tuple[Bound, ...]]:
+    def _noted(self, uid: str) -> tuple[Bound, ...]:
+        return (self._bound or {}).get(uid, ())
+
+    def _remember(self) -> None:
+        """What a daemon before this one has noted."""
+        if self._bound is not None:
+            return
         found: dict[str, tuple[Bound, ...]] = {}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
                 found[folder.name] = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
             except (OSError, ValueError, TypeError):
                 found[folder.name] = ()  # a daemon died while it made them: they are made anew
-        return found
+        self._bound = found
+
+
+def _begun(mount: Mount) -> Bound:
+    return Bound(mount.path, str(mount), "", mount.read_only, in_memory=mount.kind in ("memory", "secret"))
 
 
 def _attach(mount: int, place: Path) -> None:

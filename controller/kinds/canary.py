@@ -42,5 +42,5 @@ class Canary(Protocol):
         ...
 
     def clean(self) -> None:
-        """Remove what a try that was cut short has left. Never raises."""
+        """Remove all that tries have left. Never raises."""
         ...

@@ -15,7 +15,7 @@ from controller.kinds.model_fields import closest
 from controller.kinds.problem import Path, Problem
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.wording import faults, kind_of
-from controller.kinds.yaml_tree import Node, Tree, read
+from controller.kinds.yaml_tree import Node, Room, Tree, read
 from controller.version import API_VERSION
 
 MOST_PROBLEMS = 1000  # of a file
@@ -51,13 +51,13 @@ class Document:
 
 
 def parse(
-    file: str, text: str, registry: Registry, *, namespace: str | None = None
+    file: str, text: str, registry: Registry, *, namespace: str | None = None, room: Room | None = None
 ) -> tuple[list[Document], list[Problem]]:
     """The good documents of a file, and the problems of the others.
 
-    `namespace` is where documents go that name none; one that names another is a problem.
+    `namespace` is where documents go that name none; one that names another is a problem. `room`: see `read`.
     """
-    trees, problems = read(file, text)
+    trees, problems = read(file, text, room)
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
         if len(problems) >= MOST_PROBLEMS:

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controller.kinds.base import Model, Name, Text
 from controller.kinds.owner import MOST_OWNERS, OwnerReference
@@ -46,6 +46,15 @@ LabelValue = Annotated[
     ),
 ]
 
+_ANNOTATIONS_BYTES = 1 << 20  # together
+
+
+def _bounded(annotations: dict[str, str]) -> dict[str, str]:
+    """One long text could stand in each of them, by an alias."""
+    if sum(len(key) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
+        raise ValueError(f"are more than {_ANNOTATIONS_BYTES >> 20} MiB together; keep what is large elsewhere")
+    return annotations
+
 
 class Metadata(Model):
     """Who an object is. What only Paddock sets may stand in a document (`get -o yaml` prints it) and is not read.
@@ -56,7 +65,9 @@ class Metadata(Model):
     name: Name
     namespace: Namespace | None = None
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = {}
-    annotations: Annotated[dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256)] = {}
+    annotations: Annotated[
+        dict[LabelKey, Annotated[Text, Field(max_length=262144)]], Field(max_length=256), AfterValidator(_bounded)
+    ] = {}
     resource_version: Text | None = None
     uid: Text | None = None
     generation: Any = None

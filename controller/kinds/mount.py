@@ -62,12 +62,16 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there)."""
+    """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there).
+
+    `in_memory`: it holds memory as long as it is mounted.
+    """
 
     path: str
     mount: str
     origin: str = ""
     read_only: bool = False
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

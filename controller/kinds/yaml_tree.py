@@ -16,6 +16,7 @@ from controller.kinds.yaml_core import scalar
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
+_TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -75,8 +76,18 @@ def _child(node: Node, step: str | int) -> Node | None:
     return found[1] if found else None
 
 
-def read(file: str, text: str) -> tuple[list[Tree], list[Problem]]:
-    """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out."""
+@dataclass(slots=True)
+class Room:
+    """How many values there may still be, with what aliases stand for, in all documents of all files together."""
+
+    left: int = MAX_NODES
+
+
+def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], list[Problem]]:
+    """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out.
+
+    Files that are read together share their `room`.
+    """
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -84,7 +95,7 @@ def read(file: str, text: str) -> tuple[list[Tree], list[Problem]]:
         return [], [Problem(file, 0, 0, "", words)]
     if size > MAX_BYTES:
         return [], [Problem(file, 0, 0, "", too_large(size))]
-    builder = _Builder(file)
+    builder = _Builder(file, room or Room())
     try:
         for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
             builder.take(event)
@@ -123,6 +134,7 @@ class _Builder:
     """Takes the parser's events one by one. `stack` holds the collections that are still open."""
 
     file: str
+    room: Room
     trees: list[Tree] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     stack: list[Node] = field(default_factory=list)
@@ -190,13 +202,16 @@ class _Builder:
         """Put a finished node where it belongs: into the open collection, or as the root of a document."""
         self.nodes += 1
         if not self.stack:
+            self.room.left -= node.size
+            if self.room.left < 0:
+                raise _TooMuch(event, _TOO_MANY)
             if node.fields is not None or node.items is not None or node.value is not None:
                 self.trees.append(Tree(self.file, node))
             return
         parent = self.stack[-1]
         parent.size += node.size
         if parent.size > MAX_NODES or self.nodes > MAX_NODES:
-            raise _TooMuch(event, f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file")
+            raise _TooMuch(event, _TOO_MANY)
         if parent.items is not None:
             parent.items.append(node)
         elif parent.key is None:

@@ -51,16 +51,14 @@ class CanaryWatch:
         self._trying: threading.Thread | None = None
         self._networked, self._awaited = False, False  # whether a sandbox has a network; whether one waits for a try
         self._away = True  # whether engine or guard are
-        self._told, self._stopped, self._cleaned = False, False, False
+        self._told, self._stopped = False, False
+        self._left = True  # whether tries may have left anything: this daemon's, or those of one before it
 
     def see(self, observed: Observation) -> Guarded:
         """What is known now. While the engine can't be seen, or the guard is away, what was known is forgotten."""
         with self._lock:
             if self._bird is None:
                 return self._guarded
-            if not observed.blind and not self._cleaned:
-                self._cleaned = True
-                self._begin(self._bird.clean)
             self._away = bool(observed.blind or observed.unguarded)
             if self._away:
                 self._guarded, self._epoch = _PENDING, self._epoch + 1
@@ -80,8 +78,11 @@ class CanaryWatch:
                 self._try()
 
     def tick(self) -> None:
-        """Try again when it is time: soon, where something is wrong."""
+        """Try again when it is time: soon, where something is wrong. Where nothing needs it any more, clean up."""
         with self._lock:
+            if self._bird is not None and self._left and not (self._away or self._networked or self._awaited):
+                self._left = False
+                self._begin(self._bird.clean)
             if self._guarded in (UNWATCHED, _PENDING):
                 return
             wrong = self._guarded.state != "Holds"
@@ -112,6 +113,7 @@ class CanaryWatch:
         return not 0 <= self._clock.now() - self._tried_at < seconds
 
     def _try(self) -> None:
+        self._left = True
         self._begin(partial(self._run, self._epoch))
 
     def _begin(self, work: Callable[[], None]) -> None:

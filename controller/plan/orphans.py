@@ -6,7 +6,7 @@ to an image, and to all that runs from it. Proof that Paddock made a container i
 its own labels, which nobody gets by accident. Without that it is counted, and left alone for good.
 
 A new store finds no orphans, for it has a new instance id. Removal is by force: whose grace period would it be?
-Networks are plan/stray_networks.py's; volumes are not made by Paddock yet, and so not swept.
+Networks are plan/stray_networks.py's; volumes are somebody's data, and never swept.
 """
 
 from collections.abc import Iterator

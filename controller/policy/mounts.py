@@ -47,14 +47,15 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def root_of(path: str, roots: Iterable[HostRoot], namespace: str = "") -> HostRoot | None:
-    """The innermost of the operator's roots that the path is below; of all namespaces where none is named."""
-    mine = [each for each in roots if below(path, each.path) and path != each.path and _is_for(each, namespace)]
-    return max(mine, key=lambda each: len(each.path), default=None)
+def root_of(path: str, roots: Iterable[HostRoot]) -> HostRoot | None:
+    """The innermost of the operator's roots that the path is below: it alone says who may have what of it."""
+    found = [each for each in roots if below(path, each.path) and path != each.path]
+    return max(found, key=lambda each: len(each.path), default=None)
 
 
-def _is_for(root: HostRoot, namespace: str) -> bool:
-    return not namespace or any(_matches(namespace, each) for each in root.namespaces)
+def is_for(root: HostRoot, namespace: str) -> bool:
+    """Whether a root is for sandboxes of that namespace."""
+    return any(_matches(namespace, each) for each in root.namespaces)
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -117,9 +118,9 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
         yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
     if asked.host_path is None:
         return
-    words = host_folder(asked.host_path, policy.host_roots)
-    if words:
-        yield Refusal("spec.workspace.hostPath", words)
+    elsewhere = tuple(source_refused(spec, policy))
+    if elsewhere:
+        yield from elsewhere
         return
     root = root_of(asked.host_path, policy.host_roots)
     if not asked.read_only and level.host_folders != "read-write":
@@ -128,6 +129,14 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
     elif not asked.read_only and root is not None and root.read_only:
         words = f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`"
         yield Refusal("spec.workspace.readOnly", words)
+
+
+def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
+    """The reason to refuse the folder of the host that a sandbox names, whatever its template is."""
+    asked = spec.workspace
+    words = host_folder(asked.host_path, policy.host_roots) if asked is not None and asked.host_path else ""
+    if words:
+        yield Refusal("spec.workspace.hostPath", words)
 
 
 def template_refused(template: Template) -> Iterator[Refusal]:

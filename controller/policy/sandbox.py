@@ -56,7 +56,8 @@ class Rendered:
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Every reason why this spec can't run. One that names a template is judged with it, when it is planned."""
     if spec.template is None:
-        return tuple(too_many_cores("spec.", spec.resources.limits.cpu, policy))
+        cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)
+        return (*cores, *mounts.source_refused(spec, policy))
     return admit_with(spec, spec.template, policy)
 
 

@@ -18,6 +18,7 @@ from controller.kinds.problem import Problem, field_path
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.wording import faults
+from controller.kinds.yaml_tree import Room
 from controller.ports import Clock, Meter, NullMeter, Store, Transaction, Wake
 from controller.service import errors
 from controller.service.access import require_documents
@@ -142,10 +143,11 @@ class Apply:
     def _read(self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet) -> list[Document]:
         documents: list[Document] = []
         problems: list[Problem] = []
+        room = Room()
         for each in sources:
             if len(problems) > MOST_PROBLEMS:
                 break  # the last one says that there is more
-            found, wrong = parse(each.file, each.text, self._registry, namespace=namespace)
+            found, wrong = parse(each.file, each.text, self._registry, namespace=namespace, room=room)
             documents += found
             problems += wrong
         problems += repeated(documents)

@@ -20,7 +20,7 @@ from controller.service.trace import current_trace
 
 _WINDOW_SECONDS = 60.0
 _MOST_REFUSALS = 60  # of one caller in a window: whoever knocks all night must not fill the disk
-_MOST_UNKNOWN = 600  # of all who are not known together: they can have any number of addresses and processes
+_MOST_UNKNOWN = 120  # of all who are not known together: they can have any number of addresses and processes
 _MOST_WORDS = 500
 _MOST_LETTERS = 253  # of a name: what is longer is no object's
 _PARTS = ("spec", "labels", "annotations", "owner_references")

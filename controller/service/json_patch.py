@@ -12,7 +12,7 @@ from typing import Any
 
 MAX_OPERATIONS = 1000
 # Each `copy` can double the object: a few dozen of them would fill any memory.
-MAX_COPIED_BYTES = 3 << 20
+MAX_COPIED_BYTES = 1 << 20
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 

@@ -58,7 +58,8 @@ def test_refusals_are_status_bodies(http: httpx.Client, body: str, type_: str, c
 
 def test_copies_of_copies_are_refused_before_they_fill_the_memory(http: httpx.Client, world: World) -> None:
     notes = "/metadata/annotations"
-    doubling = [{"op": "copy", "from": notes, "path": f"{notes}/a{number}"} for number in range(60)]
+    large = {"op": "add", "path": f"{notes}/a", "value": "x" * 200_000}
+    doubling = [large] + [{"op": "copy", "from": notes, "path": f"{notes}/a{number}"} for number in range(60)]
     answer = patch(http, json.dumps(doubling), JSON)
     assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
     assert "copies more than" in answer.json()["message"]

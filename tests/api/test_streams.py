@@ -181,3 +181,16 @@ def test_a_log_that_is_refused_is_a_status(box: World) -> None:
 def test_an_empty_log_is_an_empty_answer(box: World) -> None:
     box.streams.log = lambda **_: iter(())
     assert logs(box).text == ""
+
+
+def test_a_log_that_breaks_off_is_left_unfinished_and_no_defect_of_ours(
+    box: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaking(**_: Any) -> Iterator[Chunk]:
+        yield Chunk("stdout", b"first\n")
+        raise StreamError("container which is dead or marked for removal")
+
+    box.streams.log = breaking
+    with pytest.raises(httpx.RemoteProtocolError):
+        logs(box)
+    assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]

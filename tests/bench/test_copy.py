@@ -160,5 +160,7 @@ def process(*words: str, env: dict[str, str] | None = None) -> Iterator[str]:
     started = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
     with started:
-        yield started.stdout.readline().strip()
-        started.kill()
+        try:
+            yield started.stdout.readline().strip()
+        finally:
+            started.kill()

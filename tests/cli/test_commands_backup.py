@@ -28,6 +28,18 @@ def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Pa
     assert "is there already" in paddock("backup", str(file)).output
 
 
+def test_what_lies_in_wait_in_a_shared_folder_gets_nothing(paddock: Run, served: World, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / ".a.db.part").symlink_to(other)
+    (tmp_path / ".b.db.part").touch(mode=0o666)
+    for name in ("a.db", "b.db"):
+        assert paddock("backup", str(tmp_path / name)).exit_code == 0
+        assert not (tmp_path / name).is_symlink()
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert other.read_text() == "mine"
+
+
 def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
     served.store.close()
     assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1

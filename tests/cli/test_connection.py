@@ -1,6 +1,7 @@
 """Finding the daemon, and what is said when it is not there."""
 
 import contextlib
+import os
 import socket
 import threading
 from pathlib import Path
@@ -29,6 +30,14 @@ def test_the_socket_that_is_there_is_taken(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PADDOCK_SOCKET", "/other.sock")
     assert str(locate(None)) == "unix:///other.sock"
     assert str(locate("http://host:1234/")) == "http://host:1234"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_nobody_else_can_pose_as_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # as `su` leaves it
+    (tmp_path / "paddock.sock").touch()
+    os.chown(tmp_path / "paddock.sock", 4711, 4711)
+    assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
 
 
 def test_the_environment_names_the_server(served: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ TOOLS = {
     "paddock/toolchain:1": (
         "cd /tmp; printf '#include <iostream>\\nint main() { std::cout << 6 * 7 << std::endl; }' >a.cc; "
         "g++ a.cc -o a; ./a; git init -q b; make --version | head -1; cmake --version | head -1; node --version; "
-        "npm --version; python3 -m venv c; c/bin/pip --version"
+        "npm --version; python3 -m venv --without-pip c; c/bin/python -m sysconfig >/dev/null; pip --version"
     ),
 }
 

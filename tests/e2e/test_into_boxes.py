@@ -108,7 +108,7 @@ def workers(daemon: RunningDaemon) -> list[str]:
 
 
 def processes(daemon: RunningDaemon, name: str) -> str:
-    return docker("top", str(daemon.get(name)["status"]["instanceRef"]["name"]), "-o", "args")
+    return docker("top", str(daemon.get(name)["status"]["instanceRef"]["name"]), "-o", "pid,args")
 
 
 def test_files_and_folders_go_in_and_come_out_as_they_are(daemon: RunningDaemon, tmp_path: Path) -> None:
@@ -165,8 +165,10 @@ def forwarded(daemon: RunningDaemon, name: str) -> Iterator[int]:
     process = start(daemon, "port-forward", name, ":8500")
     assert process.stdout is not None
     with process:
-        yield int(process.stdout.readline().split(b" ->")[0].rpartition(b":")[2])
-        process.kill()
+        try:
+            yield int(process.stdout.readline().split(b" ->")[0].rpartition(b":")[2])
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
@@ -174,7 +176,6 @@ def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
     daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path
 ) -> None:
     if direction == "in":
-        os.mkfifo(tmp_path / "never")
         process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE)
         assert process.stdin is not None
         head = tarfile.TarInfo("half")
@@ -205,22 +206,23 @@ def test_a_port_forward_that_is_killed_leaves_nothing(daemon: RunningDaemon, box
 def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox) -> None:
     before = connections(box)
     box.files.write("/workspace/much", bytes(40 * MIB))
-    clients = [
-        start(daemon, "exec", "--timeout=0", "open", "--", "sh", "-c", "while :; do echo 0123456789abcdef; done"),
-        start(daemon, "cp", "open:/workspace/much", "-"),
-    ]
-    with forwarded(daemon, "open") as port, socket.create_connection(("127.0.0.1", port)) as link:
+    script = "while :; do echo 0123456789abcdef; done"
+    with contextlib.ExitStack() as held:
+        for words in (
+            ("exec", "--timeout=0", "open", "--", "sh", "-c", script),
+            ("cp", "open:/workspace/much", "-"),
+        ):
+            client = held.enter_context(start(daemon, *words))
+            held.callback(client.kill)
+            assert client.stdout is not None
+            assert client.stdout.read(16)
+        port = held.enter_context(forwarded(daemon, "open"))
+        link = held.enter_context(socket.create_connection(("127.0.0.1", port)))
         link.sendall(b"flood\n")
-        for each in clients:
-            assert each.stdout is not None
-            assert each.stdout.read(16)
         assert link.recv(16)
         wait_for("the command's end", lambda: "0123456789abcdef" not in processes(daemon, "open"))
         wait_for("the worker's end", lambda: not workers(daemon))
         wait_for("the connection's end", lambda: connections(box) == before)
-    for each in clients:
-        each.kill()
-        each.communicate(timeout=30)
 
 
 @pytest.mark.parametrize("end", ["kill", "delete"])

@@ -9,6 +9,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,15 @@ def test_the_hosts_own_folder_is_known_under_any_name(root: Path, maps: IdMaps, 
 def test_a_root_is_for_its_namespaces_alone(root: Path, maps: IdMaps) -> None:
     folder = project(root)
     os.close(tree(root, folder, maps, namespace="team-a"))
-    assert "for namespace `others`" in refusal(root, folder, maps, namespace="others")
+    assert "not for namespace `others`" in refusal(root, folder, maps, namespace="others")
+    inner = (HostRoot(path=str(root)), HostRoot(path=str(folder), namespaces=("team-a",), read_only=True))
+    (folder / "src").mkdir()
+    mount = Mount("/work", "host", str(folder / "src"), read_only=True)
+    with pytest.raises(Refused, match="not for namespace `default`"):
+        folder_tree(mount, "default", inner, USER, maps)
+    os.close(folder_tree(mount, "team-a", inner, USER, maps))
+    with pytest.raises(Refused, match="read-only here"):
+        folder_tree(replace(mount, read_only=False), "team-a", inner, USER, maps)
     assert "not below a root" in refusal(root, root, maps)
 
 

@@ -13,7 +13,7 @@ from controller.kinds.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.text_file import MAX_BYTES, decode
 from controller.kinds.yaml_core import scalar
-from controller.kinds.yaml_tree import read
+from controller.kinds.yaml_tree import Room, read
 
 GOOD = """\
 # a comment
@@ -76,6 +76,28 @@ def test_a_list_of_objects_is_its_items() -> None:
 def test_aliases_are_expanded() -> None:
     text = GOOD.replace("  name: app\n", "  name: &name app\n").replace("old: no", "old: *name")
     assert one(text).labels == {"app": "web", "old": "app"}
+
+
+def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
+    tree = "kind: Sandbox\nspec:\n  a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+    for name, below in zip("bcde", "abcd", strict=True):
+        tree += f"  {name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    many = "more than 1,000,000 values (aliases counted as often as used)"
+    documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
+    assert not documents
+    assert any(many in each.message for each in problems)
+    room = Room()  # as those of a request have it
+    told = [str(parse(f"{number}.yaml", tree, discover(), room=room)) for number in range(12)]
+    assert [many in each for each in told] == [False] * 8 + [True] * 4
+
+
+def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
+    more = "".join(f"    a{number}: *a\n" for number in range(200))
+    text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{more}  labels:")
+    documents, problems = parse("app.yaml", text, discover())
+    assert not documents
+    assert [each.field for each in problems] == ["metadata.annotations"]
+    assert problems[0].message == "are more than 1 MiB together; keep what is large elsewhere"
 
 
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:

@@ -8,6 +8,7 @@ looks for the host's engine, and needs to know nothing of all this. Fetched once
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,7 @@ def newer_engine(root: Path) -> Iterator[PrivateEngine]:
 
 def main(words: list[str]) -> int:
     """Run that command with the newer engine at the host's engine's place; its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the engine is taken down then, too
     with newer_engine(fetched(CHECKOUT / ".cache" / "newer-engine")) as engine:
         print(engine.docker("version", "--format", "{{.Server.Version}} (API {{.Server.APIVersion}})"), flush=True)
         instead = f'mount --bind "{engine.folder}/engine.sock" {SOCKET} && exec "$@"'

@@ -353,3 +353,23 @@ def test_all_of_it_goes_with_the_sandbox(place: Lab, daemon: RunningDaemon) -> N
 def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
     text = Path("deploy/paddock-guard.nft").read_text()
     assert all(each in text for each in SPECIAL_RANGES)
+
+
+def test_what_it_sends_and_receives_is_measured(box: Box) -> None:
+    """By its own interface, in a scrape; boxes of full isolation have no such figures."""
+    url = box.daemon.metrics_url()
+    look = ["nsenter", f"--target={box.daemon.process.pid}", "--net", sys.executable, "-c"]
+    program = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=30).read().decode())"
+
+    def figures() -> list[float]:
+        text = subprocess.run([*look, program], capture_output=True, text=True, check=True, timeout=60).stdout
+        lines = [each for each in text.splitlines() if f'sandbox="{box.name}"' in each]
+        wanted = [f"paddock_container_network_{way}_bytes_total{{" for way in ("receive", "transmit")]
+        return [float(each.rsplit(" ", 1)[1]) for name in wanted for each in lines if each.startswith(name)]
+
+    before = wait_for("figures of its network", figures)
+    assert box.tries(*[["get", box.proxy, "http://git.example.org/"]] * 5) == ["200"] * 5
+    after = figures()
+    assert len(before) == len(after) == 2
+    # Five requests and answers with their headers, and the packets around them.
+    assert all(500 < now - then < 100_000 for then, now in zip(before, after, strict=True))

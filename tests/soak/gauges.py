@@ -1,6 +1,8 @@
 """What must not grow: counted at rest, between two rounds of a soak."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -22,19 +24,19 @@ class Gauges:
     engine_mounts: int
 
 
-def read(pid: int, engine: PrivateEngine) -> Gauges:
-    """All of them now."""
+def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
+    """All of them now. Mounts are those of the daemon's folder and of the engine's: others come and go on this host."""
     own, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
     return Gauges(
-        fds=_entries(own / "fd"),
+        fds=_entries(own / "fd") - _of_the_pool(own / "fd", folder),
         threads=_entries(own / "task"),
         memory_mib=_resident_kib(own) >> 10,
-        mounts=_lines(own / "mountinfo"),
+        mounts=_lines(own / "mountinfo", folder, engine.folder),
         containers=len(engine.docker("ps", "-aq").split()),
         networks=len(engine.docker("network", "ls", "-q").split()),
         volumes=len(engine.docker("volume", "ls", "-q").split()),
         engine_fds=_entries(dockerd / "fd"),
-        engine_mounts=_lines(dockerd / "mountinfo"),
+        engine_mounts=_lines(dockerd / "mountinfo", folder, engine.folder),
     )
 
 
@@ -45,7 +47,7 @@ def grown(rounds: Sequence[Gauges]) -> dict[str, str]:
     Python gives back what it frees in large pieces only.
     """
     counted = rounds[1:]
-    third = max(1, len(counted) // 3)
+    third = max(min(2, len(counted) // 2), len(counted) // 3)
     found = {}
     for each in fields(Gauges):
         told = [getattr(one, each.name) for one in counted]
@@ -70,8 +72,17 @@ def _entries(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
 
 
-def _lines(file: Path) -> int:
-    return len(file.read_text().splitlines())
+def _of_the_pool(fds: Path, folder: Path) -> int:
+    """Those of the store's connections, of which more are kept the more were needed at once, up to a bound."""
+    found = 0
+    for each in fds.iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(each).startswith(f"{folder}/paddock.db")
+    return found
+
+
+def _lines(file: Path, *about: Path) -> int:
+    return sum(any(f"{each}/" in line for each in about) for line in file.read_text().splitlines())
 
 
 def _resident_kib(process: Path) -> int:

@@ -1,0 +1,77 @@
+"""limits.disk end to end on a real engine: held by it, insisted on, or measured and stopped; the Host says which."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, running, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
+GRANTS = json.dumps({"writableRoot": True, "lowestUserID": 0})
+PROFILE = """
+apiVersion: paddock/v1alpha1
+kind: SecurityProfile
+metadata: {name: scratch}
+spec: {base: full-isolation, readOnlyRootFilesystem: false, lowestUserID: 0}
+"""
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %(name)s}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: ["sh", "-c", "dd if=/dev/zero of=/file bs=1048576 count=%(mib)d; exec sleep 1000000"]
+    securityLevel: scratch
+    user: "0:0"
+  resources:
+    limits: {cpu: 200m, memory: 64Mi, pids: 16, disk: 16Mi}
+    disk: {enforcement: %(enforcement)s}
+  lifecycle: {shutdownGracePeriodSeconds: 1}
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with running(tmp_path, PADDOCK_PROFILE_GRANTS=GRANTS) as made:
+        made.paddock("apply", "-f", "-", stdin=PROFILE)
+        yield made
+
+
+def condition(daemon: RunningDaemon, kind: str, name: str, type_: str) -> tuple[str, str]:
+    shown: dict[str, Any] = json.loads(daemon.paddock("get", kind, name, "-o", "json").stdout)
+    found = [each for each in shown["status"].get("conditions", ()) if each["type"] == type_]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def enforceable(daemon: RunningDaemon) -> str:
+    return condition(daemon, "host", "host", "DiskQuotaEnforceable")[0]
+
+
+def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEffort") -> str:
+    text = BOX % {"name": name, "mib": mib, "enforcement": enforcement}
+    done = daemon.paddock("apply", "-f", "-", stdin=text, check=False)
+    return done.stderr if done.returncode else ""
+
+
+def test_a_box_does_not_keep_more_than_its_limit(daemon: RunningDaemon) -> None:
+    wait_for("the engine was tried", lambda: enforceable(daemon) != "Unknown")
+    enforced = enforceable(daemon)
+    assert apply(daemon, "small", 8) == ""
+    assert apply(daemon, "large", 32) == ""
+    if enforced == "True":
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/large")
+        assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
+        return
+    assert "can't be Required on this host" in apply(daemon, "sure", 8, "Required")
+    wait_for(
+        "it is stopped",
+        lambda: condition(daemon, "sandbox", "large", "Finished") == ("True", "DiskLimitExceeded"),
+        seconds=240,
+    )
+    assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("False", "Soft")
+    assert condition(daemon, "sandbox", "small", "Ready") == ("True", "Running")
+    assert "DiskLimitExceeded" in daemon.paddock("events", "sandbox/large").stdout

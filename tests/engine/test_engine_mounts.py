@@ -1,0 +1,103 @@
+"""A folder of the host as a program in the box finds it: on a real Docker Engine, by whoever runs in there."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.kinds.action import RemoveContainer, StartContainer
+from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
+from controller.kinds.observed import Container
+from tests.contract.engine_worlds import World, docker_world, ok, read_all
+from tests.mounts import unmount_below
+
+pytestmark = pytest.mark.docker
+OWNER = 12345
+SLOTS = (Slot("/work"),)
+
+
+@pytest.fixture
+def project() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/srv") as made:
+        folder = Path(made) / "app"
+        folder.mkdir(mode=0o750)
+        (folder / "own").write_text("own\n")
+        os.link("/etc/shadow", folder / "shadow")
+        (folder / "out").symlink_to("/etc/hostname")
+        for each in (folder, folder / "own"):
+            os.chown(each, OWNER, OWNER)
+        (folder / "own").chmod(0o600)
+        yield folder
+
+
+@pytest.fixture
+def world(project: Path, tmp_path: Path) -> Iterator[World]:
+    roots = (HostRoot(path=str(project.parent)),)
+    try:
+        with docker_world(host_roots=roots, mounts_dir=tmp_path / "mounts") as made:
+            yield made.settled()
+    finally:
+        unmount_below(tmp_path)
+
+
+def claimed(world: World, project: Path, *, read_only: bool = False) -> Container:
+    """A box that ran before it was given the folder."""
+    uid = world.new_uid()
+    create = world.create(uid, image="paddock/python:1", user="20000:20000", slots=SLOTS)
+    mount = Mount("/work", "host", str(project), read_only)
+    bind = BindMounts(uid, create.config.name, "default", create.config.image, "20000:20000", SLOTS, (), "a test")
+    ok(world.engine.act(bind))
+    ok(world.engine.act(create))
+    ok(world.engine.act(StartContainer(uid, create.config.name, "a test")))
+    ok(world.engine.act(replace(bind, mounts=(mount,), container_id=world.only(uid).id)))
+    return world.only(uid)
+
+
+def said(world: World, box: Container, script: str) -> tuple[str, str]:
+    out, err, _ = read_all(world.streams.exec(box.id, ["sh", "-c", script]))
+    return out.decode(), err.decode()
+
+
+def test_the_box_works_in_it_as_its_owner_and_as_nobody_else(world: World, project: Path) -> None:
+    box = claimed(world, project)
+    out, err = said(world, box, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow")
+    assert (out.splitlines(), err) == (["own", "20000:20000", "65534:65534"], "")
+    made = [(project / name).stat() for name in ("new", "d")]
+    assert [(each.st_uid, each.st_gid) for each in made] == [(OWNER, OWNER)] * 2
+    _, err = said(world, box, "cat /work/shadow")
+    assert "Permission denied" in err
+    _, err = said(world, box, "chmod 777 /work/shadow")
+    assert "not permitted" in err or "too large" in err
+
+
+def test_links_in_it_lead_within_the_box_and_devices_and_setuid_are_dead(world: World, project: Path) -> None:
+    os.mknod(project / "null", 0o020666, os.makedev(1, 3))
+    box = claimed(world, project)
+    out, _ = said(world, box, "cat /work/out")
+    assert out.strip() == "box", "the box's own /etc/hostname, not the host's"
+    _, err = said(world, box, "echo x > /work/null")
+    assert "Permission denied" in err
+    out, _ = said(world, box, "grep ' /work ' /proc/self/mountinfo | tail -1")
+    assert "nosuid,nodev" in out
+
+
+def test_what_is_read_only_can_be_written_in_no_way(world: World, project: Path) -> None:
+    box = claimed(world, project, read_only=True)
+    _, err = said(world, box, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
+    assert "Read-only file system" in err
+    assert not (project / "new").exists()
+    assert (project / "own").exists()
+
+
+def test_a_restart_by_hand_keeps_it_and_the_end_of_the_box_leaves_the_folder_alone(world: World, project: Path) -> None:
+    box = claimed(world, project)
+    world.hand.api.restart(box.id, timeout=0)  # type: ignore[attr-defined]
+    world.engine.look(full=True)
+    out, _ = said(world, world.only(box.uid), "cat /work/own")
+    assert out == "own\n"
+    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+    assert (project / "own").read_text() == "own\n"
+    assert str(project) not in Path("/proc/self/mountinfo").read_text(), "nothing stays mounted"

@@ -1,0 +1,17 @@
+"""Secrets that a test knows."""
+
+from collections.abc import Mapping
+
+from controller.kinds.secret import NoSecret
+
+
+class FakeSecrets:
+    """kinds.Secrets over a mapping of (namespace, name)."""
+
+    def __init__(self, known: Mapping[tuple[str, str], bytes]) -> None:
+        self._known = known
+
+    def read(self, namespace: str, name: str) -> bytes:
+        if (namespace, name) not in self._known:
+            raise NoSecret(f"there is no secret {namespace}/{name}")
+        return self._known[namespace, name]
