@@ -117,7 +117,7 @@ class Deeds:
     def _exec_left(self) -> None:
         with self._paddock.sandbox(self._name()).start(["sh", "-c", "yes"], timeout_seconds=20) as running:
             for _ in range(self._chance.randrange(5)):
-                next(running)
+                next(running, None)  # its box may be gone
 
     def _detach(self) -> None:
         box = self._paddock.sandbox(self._name())
