@@ -146,6 +146,9 @@ class PrivateEngine:
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for state in (each for found in self._cgroups() for each in found.rglob("freezer.state")):
+            with contextlib.suppress(OSError):
+                state.write_text("THAWED")  # on cgroup v1 what is paused does not even die
         wait_for("all are gone", lambda: not self._processes())
         mounted = f"cut -d' ' -f2 /proc/mounts | grep '^{self.folder}/' | sort -r"
         self.namespaces.run("sh", "-c", f"{mounted} | xargs -r umount -l")
