@@ -20,7 +20,7 @@ remove_sandboxes() {
     fi
     "$ROOT/deploy/daemon.sh" stop
     # The last resort: our store's id is on every container of ours; one that bears another id, or none, is not ours.
-    local id='' containers
+    local id='' containers networks
     id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR" || true)
     if [ -z "$id" ]; then
         [ -n "$deleted" ] || [ -z "$(docker ps -aq --filter label=paddock.instance)" ] ||
@@ -29,10 +29,10 @@ remove_sandboxes() {
         return 0
     fi
     mapfile -t containers < <(docker ps -aq --filter "label=paddock.instance=$id")
-    # What was bound into them: whoever deletes below such a mount deletes in a folder of somebody.
-    awk -v root="${PADDOCK_MOUNTS_DIR:-/run/paddock/mounts}/$id" '$5 == root || index($5, root "/") == 1 {print $5}' /proc/self/mountinfo |
-        tac | while read -r each; do umount --lazy "$each"; done
+    remove_folders "${PADDOCK_MOUNTS_DIR:-/run/paddock/mounts}/$id" # before the containers: the mounts are seen there, too
     if [ ${#containers[@]} -gt 0 ]; then progress "removing ${#containers[@]} containers by label" docker rm -f "${containers[@]}"; fi
+    mapfile -t networks < <(docker network ls -q --filter "label=paddock.instance=$id")
+    if [ ${#networks[@]} -gt 0 ]; then progress "removing ${#networks[@]} networks by label" docker network rm "${networks[@]}"; fi
 }
 
 remove_images() {
@@ -53,7 +53,7 @@ remove_images() {
 remove_state() {
     if [ -e "$state_mark" ]; then
         step "Removing the state in $PADDOCK_STATE_DIR"
-        rm -rf "$PADDOCK_STATE_DIR"
+        remove_folders "$PADDOCK_STATE_DIR"
         rm -f "$PADDOCK_SOCKET"
         rmdir "$(dirname "$PADDOCK_SOCKET")" 2>/dev/null || true
     elif [ -e "$PADDOCK_STATE_DIR" ]; then

@@ -37,6 +37,22 @@ die() {
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
+# remove_folders FOLDER...: with all that is in them, but with nothing of what is mounted below them: folders of this host
+# that are bound into sandboxes are, and whoever deletes below such a mount deletes somebody's files. Mounts of ours go.
+remove_folders() {
+    local folder each
+    for folder in "$@"; do
+        [ -e "$folder" ] || continue
+        while read -r each; do umount --lazy -- "$(printf '%b' "$each")" || true; done < <(mounts_below "$folder" | tac)
+        [ -z "$(mounts_below "$folder")" ] ||
+            die "something is mounted below $folder, and could not be unmounted; the folder is left as it is." \
+                "Unmount it (findmnt shows it), then do this again."
+        rm -rf --one-file-system -- "$folder"
+    done
+}
+# mounts_below FOLDER: where something is mounted, outermost first, as the kernel writes it (a blank is \040).
+mounts_below() { awk -v root="$(realpath -- "$1")" '$5 == root || index($5, root "/") == 1 {print $5}' /proc/self/mountinfo; }
+
 # progress LABEL COMMAND...: runs it with its output in a log; shows the seconds on a terminal, and the log's end when it fails.
 progress() {
     local label=$1 log child began=$SECONDS rc=0

@@ -186,6 +186,21 @@ def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: World) 
     assert not (root(host) / "var/lib/paddock").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_purging_deletes_nothing_in_folders_that_are_bound_into_sandboxes(host: World) -> None:
+    install(host)
+    theirs, place = host.base / "theirs", root(host) / "run/paddock/mounts/an id/0"
+    theirs.mkdir()
+    (theirs / "precious").touch()
+    place.mkdir(parents=True)
+    if subprocess.run(["mount", "--bind", theirs, place], check=False).returncode != 0:
+        pytest.skip("this machine does not let root mount")
+    done = host.run("deploy/uninstall.sh", "--purge")
+    assert done.returncode == 0, done.stderr
+    assert not (root(host) / "run/paddock").exists()
+    assert (theirs / "precious").exists()
+
+
 def test_what_is_not_ours_is_left_alone(host: World) -> None:
     install(host)
     theirs = root(host) / "usr/local/bin/paddock"
