@@ -14,6 +14,7 @@ from controller.api.stalls import Stalls
 from controller.service.identify import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it
+LINK = "link"  # and the connection that it came on
 _SO_PEERGROUPS = 59
 _MOST_GROUPS = 256  # what Python reads at once; whoever has more is looked up by name
 _UCRED = struct.Struct("3i")
@@ -31,9 +32,9 @@ class PeerProtocol(PatientProtocol):
         self._stalls = stalls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        connection = transport.get_extra_info("socket")
-        super().connection_made(cast(asyncio.Transport, self._stalls.watch(transport)))
-        self.app_state = {**self.app_state, STATE: peer_of(connection)}
+        connection, link = transport.get_extra_info("socket"), self._stalls.watch(transport)
+        super().connection_made(cast(asyncio.Transport, link))
+        self.app_state = {**self.app_state, STATE: peer_of(connection), LINK: link}
         _notice_loss(connection)
 
 

@@ -3,11 +3,15 @@
 Binary frames are the data, in both directions. The text frame `end` says that its sender has no more data; the other
 direction goes on. When both have ended, or either side is gone, everything is freed. What the one side does not take,
 the other can not send: a frame at a time is held.
+
+A client on the Unix socket may ask for the subprotocol `raw.portforward.paddock`, and has it if the answer names it:
+behind the handshake there are then no frames, but what tunnel.py says.
 """
 
 import asyncio
 import contextlib
 import socket
+import threading
 
 import anyio
 import structlog
@@ -16,14 +20,18 @@ from starlette.websockets import WebSocketDisconnect
 
 from controller.api import errors
 from controller.api.paths import PREFIX
+from controller.api.peer import LINK
+from controller.api.stalls import Link
+from controller.api.tunnel import Tunnel
 from controller.kinds.registry import Kind
 from controller.service.errors import BadRequest, ServiceError
 from controller.service.services import Services
 
-PROTOCOL = "portforward.paddock"
+PROTOCOL, RAW = "portforward.paddock", "raw.portforward.paddock"
 END = "end"
 _PIECE_BYTES = 1 << 18
 _OPENING = 32  # connections that are being opened at a time; a box that is being woken keeps one waiting
+_TUNNELS = 32  # at a time, each with five handles and up to 2 MiB in pipes of its own; others have frames
 _log = structlog.get_logger("paddock.api")
 
 
@@ -31,6 +39,7 @@ def router(kind: Kind, services: Services) -> APIRouter:
     """The route of a kind whose objects have a container."""
     routes = APIRouter(prefix=PREFIX, tags=[kind.name])
     limiter = anyio.CapacityLimiter(_OPENING)
+    tunnels = threading.BoundedSemaphore(_TUNNELS)
 
     @routes.websocket(f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/portforward")
     async def portforward(websocket: WebSocket, namespace: str, name: str) -> None:
@@ -42,7 +51,8 @@ def router(kind: Kind, services: Services) -> APIRouter:
             await websocket.send_denial_response(errors.answer(error))
             return
         try:
-            await _relay(websocket, opened.sock)
+            if not await _tunnelled(websocket, opened.sock, tunnels):
+                await _relay(websocket, opened.sock)
         finally:
             opened.close()
 
@@ -53,6 +63,61 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 5:
         raise BadRequest("port must be a number from 1 to 65535")
     return int(text)
+
+
+async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threading.BoundedSemaphore) -> bool:
+    """Carry both directions without frames; False where that is not to be, and nothing has been done."""
+    link: Link | None = websocket.scope["state"].get(LINK)
+    if link is None or RAW not in websocket.scope.get("subprotocols", []) or not _is_near(link):
+        return False
+    if not tunnels.acquire(blocking=False):
+        return False
+    try:
+        try:
+            tunnel = Tunnel(link.get_extra_info("socket"), sock)
+        except OSError as error:
+            _log.debug("a connection is forwarded in frames", error=str(error))
+            return False
+        with contextlib.closing(tunnel):
+            await _carry(websocket, link, tunnel)
+        return True
+    finally:
+        tunnels.release()
+
+
+def _is_near(link: Link) -> bool:
+    """Whether it is a Unix socket of whose answers before this one nothing is left to send."""
+    return link.get_extra_info("socket").family == socket.AF_UNIX and not link.get_write_buffer_size()
+
+
+async def _carry(websocket: WebSocket, link: Link, tunnel: Tunnel) -> None:
+    """Until both directions have ended, or one side is gone."""
+    link.pause_reading()  # what comes behind the handshake is none of the WebSocket's
+    before = link.written
+    await websocket.accept(subprotocol=RAW)
+    if link.written == before:  # whoever asked has gone, or may not any more, and is told by others
+        return
+    if link.get_write_buffer_size():  # what is carried would go in between
+        link.abort()
+        return
+    link.tunnel = tunnel
+    leaving = asyncio.create_task(_gone(websocket))
+    try:
+        tunnel.start()
+        await asyncio.wait({tunnel.over, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if tunnel.over.done() and (error := tunnel.over.result()):
+            _log.debug("a forwarded connection broke off", error=str(error))
+    finally:
+        tunnel.close()
+        link.abort()
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+
+
+async def _gone(websocket: WebSocket) -> None:
+    """Wait until the connection is no more, or must not be."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
 
 
 async def _relay(websocket: WebSocket, sock: socket.socket) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from controller.api.tunnel import Tunnel
 from controller.api.unread import unread
 
 STALL_SECONDS = 1.5  # with the time to look, and to end what was held, all is freed within 2 s
@@ -21,10 +22,14 @@ _log = structlog.get_logger("paddock.api")
 
 
 class Link:
-    """A transport that counts what is written to it. All else of it is as it was."""
+    """A transport that counts what is written to it. All else of it is as it was.
+
+    Once it has a `tunnel`, only that reads from its socket and writes to it.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self.tunnel: Tunnel | None = None
         self._written = self._taken = self._unread = 0
         self._reading = True
         self._since: float | None = None
@@ -34,8 +39,14 @@ class Link:
 
     def write(self, data: bytes) -> None:
         """As the transport's."""
-        self._written += len(data)
-        self._transport.write(data)
+        if self.tunnel is None:
+            self._written += len(data)
+            self._transport.write(data)
+
+    @property
+    def written(self) -> int:
+        """Bytes that were written to it so far."""
+        return self._written
 
     def pause_reading(self) -> None:
         """As the transport's."""
@@ -44,8 +55,9 @@ class Link:
 
     def resume_reading(self) -> None:
         """As the transport's."""
-        self._reading = True
-        self._transport.resume_reading()
+        if self.tunnel is None:
+            self._reading = True
+            self._transport.resume_reading()
 
     @property
     def over(self) -> bool:
@@ -54,11 +66,13 @@ class Link:
 
     def stuck_seconds(self, now: float, unread_bytes: Callable[[socket.socket], int]) -> float:
         """For how long its client has taken nothing of what waits for it, or is gone unnoticed."""
-        waiting = self._transport.get_write_buffer_size()
+        waiting, written = self._transport.get_write_buffer_size(), self._written
+        if self.tunnel is not None:
+            waiting, written = waiting + self.tunnel.waiting, written + self.tunnel.came
         if not waiting and (self._reading or not self._is_gone()):
             self._since = None
             return 0.0
-        taken, left = self._written - waiting, unread_bytes(self._transport.get_extra_info("socket"))
+        taken, left = written - waiting, unread_bytes(self._transport.get_extra_info("socket"))
         if self._since is None or taken != self._taken or left < self._unread:
             self._since = now
         self._taken, self._unread = taken, left

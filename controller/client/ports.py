@@ -1,7 +1,8 @@
 """Ports of a sandbox: a connection to one as a socket would be, and listening on this machine for others to use.
 
 A WebSocket carries each connection (see api/port_routes.py). Its frames are made here and not by the library that
-exec uses: large data pass through with one copy instead of several.
+exec uses: large data pass through with one copy instead of several. On this host there are no frames but lengths (see
+api/tunnel.py), and what is forwarded is not copied at all.
 """
 
 import base64
@@ -14,15 +15,17 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from controller.client.connection import full_path
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, refusal
 from controller.client.server import Server, dial, unreachable
+from controller.client.splicing import Pipe, can_splice
 
-_PROTOCOL = "portforward.paddock"
+_PROTOCOL, _RAW = "portforward.paddock", "raw.portforward.paddock"
+_LENGTH = struct.Struct(">I")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _END = b"end"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
@@ -37,11 +40,14 @@ class PortConnection:
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
         self._sock = _connected(server)
+        offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
-            self._file = _shake_hands(self._sock, server, f"{full_path(path)}/portforward?port={port}")
+            target = f"{full_path(path)}/portforward?port={port}"
+            file, self._raw = _shake_hands(self._sock, server, target, offered)
         except BaseException:
             self._sock.close()
             raise
+        self._file = io.BufferedReader(file, 1 if self._raw else _PIECE_BYTES)  # of 1: reads nothing ahead
         self._sock.settimeout(None)
         self._sending = threading.Lock()
         self._left = 0  # of the data frame that is being read
@@ -68,6 +74,8 @@ class PortConnection:
                 kind, size = self._head()
                 if kind == _BINARY:
                     self._left = size
+                    if self._raw and not size:
+                        return b""
                     continue
                 if size > _CONTROL_BYTES:
                     raise ClientError("the daemon sent a frame that is none of this protocol")
@@ -86,15 +94,48 @@ class PortConnection:
         self._left -= len(data)
         return data
 
+    def pour_into(self, sock: socket.socket) -> None:
+        """All that comes, to its end, into another socket. Raises ClientError, and OSError of either."""
+        if not self._raw:
+            while data := self.receive():
+                sock.sendall(data)
+            return
+        with Pipe() as pipe:
+            while size := self._head()[1]:
+                while size:
+                    if not (count := pipe.fill(self._sock, size)):
+                        raise ClientError("the connection broke; is the daemon still running?")
+                    pipe.drain(sock, count)
+                    size -= count
+
+    def take_from(self, sock: socket.socket) -> None:
+        """Send all that comes from another socket, and end. Raises ClientError, and OSError of either."""
+        if self._raw:
+            with Pipe() as pipe:
+                while count := pipe.fill(sock):
+                    with self._sending:
+                        self._sock.sendall(_LENGTH.pack(count))
+                        pipe.drain(self._sock, count)
+        else:
+            while data := sock.recv(_PIECE_BYTES):
+                self.send(data)
+        self.end()
+
+    def break_off(self) -> None:
+        """End it in both directions, and let go of whoever waits for it. It has still to be closed."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End it, at once and in both directions."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)  # lets go of a thread that waits for it
+        self.break_off()
         with contextlib.suppress(OSError):
             self._file.close()
         self._sock.close()
 
     def _head(self) -> tuple[int, int]:
+        if self._raw:
+            return _BINARY, _LENGTH.unpack(self._exactly(_LENGTH.size))[0]
         first, second = self._exactly(2)
         size = second & 0x7F
         if size == 126:
@@ -111,19 +152,23 @@ class PortConnection:
         return data
 
     def _frame(self, kind: int, data: bytes) -> None:
+        if self._raw:
+            self._write(_LENGTH.pack(0), b"") if kind == _TEXT else self._write(_LENGTH.pack(len(data)), data)
+            return
         mask = os.urandom(4)
         size = len(data)
         head = struct.pack(">BB", 0x80 | kind, 0x80 | size) if size < 126 else b""
         if size >= 126:
             short = size < 1 << 16
             head = struct.pack(">BBH" if short else ">BBQ", 0x80 | kind, 0x80 | (126 if short else 127), size)
-        masked = _masking()(data, mask)
+        self._write(head + mask, _masking()(data, mask))
+
+    def _write(self, head: bytes, data: bytes) -> None:
         try:
             with self._sending:
-                head += mask
-                sent = self._sock.sendmsg([head, masked])
+                sent = self._sock.sendmsg([head, data])
                 self._sock.sendall(head[sent:])
-                self._sock.sendall(memoryview(masked)[max(0, sent - len(head)) :])
+                self._sock.sendall(memoryview(data)[max(0, sent - len(head)) :])
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
 
@@ -197,7 +242,7 @@ class Forwarding:
                 return
 
             def end() -> None:
-                link.close()
+                link.break_off()  # not closed: the number could be another's while a thread still goes by it
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
 
@@ -210,8 +255,7 @@ class Forwarding:
             out = threading.Thread(target=_send_all, args=(sock, link, end), name="port-forward", daemon=True)
             out.start()
             try:
-                while data := link.receive():
-                    sock.sendall(data)
+                link.pour_into(sock)
                 sock.shutdown(socket.SHUT_WR)
                 out.join()
             except (ClientError, OSError):
@@ -223,9 +267,7 @@ class Forwarding:
 def _send_all(sock: socket.socket, link: PortConnection, end: Callable[[], None]) -> None:
     """What the program on this machine sends, to its end."""
     try:
-        while data := sock.recv(_PIECE_BYTES):
-            link.send(data)
-        link.end()
+        link.take_from(sock)
     except (ClientError, OSError):
         end()
 
@@ -260,8 +302,10 @@ def _connected(server: Server) -> socket.socket:
     return sock
 
 
-def _shake_hands(sock: socket.socket, server: Server, target: str) -> io.BufferedReader:
-    """Make it a WebSocket; gives the buffered side to read from."""
+def _shake_hands(
+    sock: socket.socket, server: Server, target: str, offered: Sequence[str]
+) -> tuple[socket.SocketIO, bool]:
+    """Make it a WebSocket; gives the side to read from, of which nothing more was read, and whether it is raw."""
     key = base64.b64encode(os.urandom(16))
     host = urlsplit(server.url).netloc
     own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
@@ -269,20 +313,21 @@ def _shake_hands(sock: socket.socket, server: Server, target: str) -> io.Buffere
         sock.sendall(
             f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
-            f"{own}Sec-WebSocket-Protocol: {_PROTOCOL}\r\n\r\n".encode("latin-1")
+            f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
         )
-        file = sock.makefile("rb")
+        file = sock.makefile("rb", buffering=0)
         status = _status(file.readline(_CONTROL_BYTES))
-        headers = http.client.parse_headers(file)
+        headers = http.client.parse_headers(file)  # type: ignore[arg-type] # it reads lines
         if status != 101:
             size = headers.get("Content-Length", "0")
-            raise refusal(_json(file.read(int(size) if size.isdigit() else 0)), status)
+            body = io.BufferedReader(file).read(int(size) if size.isdigit() else 0)
+            raise refusal(_json(body), status)
     except (OSError, http.client.HTTPException) as error:
         raise unreachable(server, str(error) or type(error).__name__) from error
     wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
     if headers.get("Sec-WebSocket-Accept") != wanted:
         raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
-    return file
+    return file, headers.get("Sec-WebSocket-Protocol") == _RAW
 
 
 def _status(line: bytes) -> int:

@@ -1,0 +1,55 @@
+"""From one socket into another within the kernel, where it can do that: nothing is copied through this process."""
+
+import contextlib
+import fcntl
+import functools
+import os
+import socket
+
+_PIPE_BYTES = 1 << 20
+_URGENT_BYTES = 1 << 12  # what a pipe of a single page takes
+
+
+@functools.cache
+def can_splice() -> bool:
+    """Whether this system can; it is tried out once."""
+    if not hasattr(os, "splice"):
+        return False
+    ours, theirs = socket.socketpair()
+    try:
+        with ours, theirs, Pipe() as pipe:
+            theirs.sendall(b"x")
+            pipe.drain(ours, pipe.fill(ours))
+            return theirs.recv(1) == b"x"
+    except OSError:
+        return False
+
+
+class Pipe:
+    """Between two sockets that block. For one thread; nothing is left in it from one `fill` to the next."""
+
+    def __init__(self) -> None:
+        """Raises OSError."""
+        self._out, self._in = os.pipe()
+        with contextlib.suppress(OSError):  # it would only be slower
+            fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def __enter__(self) -> "Pipe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._out)
+        os.close(self._in)
+
+    def fill(self, source: socket.socket, most: int = _PIPE_BYTES) -> int:
+        """Wait for bytes, and take up to so many. 0 at the end. Raises OSError."""
+        if count := os.splice(source.fileno(), self._in, min(most, _PIPE_BYTES)):
+            return count
+        # Or it has stopped before TCP's urgent byte, which only recv(2) goes past.
+        data = source.recv(min(most, _URGENT_BYTES))
+        return os.write(self._in, data) if data else 0
+
+    def drain(self, target: socket.socket, count: int) -> None:
+        """Give away all that was taken. Raises OSError."""
+        while count:
+            count -= os.splice(self._out, target.fileno(), count)
