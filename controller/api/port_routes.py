@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from typing import Any
 
 import anyio
 import structlog
@@ -102,9 +103,10 @@ async def _carry(websocket: WebSocket, link: Link, tunnel: Tunnel) -> None:
         return
     link.tunnel = tunnel
     leaving = asyncio.create_task(_gone(websocket))
+    either: set[asyncio.Future[Any]] = {tunnel.over, leaving}
     try:
         tunnel.start()
-        await asyncio.wait({tunnel.over, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if tunnel.over.done() and (error := tunnel.over.result()):
             _log.debug("a forwarded connection broke off", error=str(error))
     finally:

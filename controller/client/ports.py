@@ -35,7 +35,10 @@ _HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
 
 
 class PortConnection:
-    """One connection to a port of a sandbox; one thread may send while another receives. Close it, from any thread."""
+    """One connection to a port of a sandbox; one thread may send while another receives. Close it, from any thread.
+
+    `raw` where there are no frames.
+    """
 
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
@@ -43,11 +46,11 @@ class PortConnection:
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
             target = f"{full_path(path)}/portforward?port={port}"
-            file, self._raw = _shake_hands(self._sock, server, target, offered)
+            file, self.raw = _shake_hands(self._sock, server, target, offered)
         except BaseException:
             self._sock.close()
             raise
-        self._file = io.BufferedReader(file, 1 if self._raw else _PIECE_BYTES)  # of 1: reads nothing ahead
+        self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # of 1: reads nothing ahead
         self._sock.settimeout(None)
         self._sending = threading.Lock()
         self._left = 0  # of the data frame that is being read
@@ -74,7 +77,7 @@ class PortConnection:
                 kind, size = self._head()
                 if kind == _BINARY:
                     self._left = size
-                    if self._raw and not size:
+                    if self.raw and not size:
                         return b""
                     continue
                 if size > _CONTROL_BYTES:
@@ -96,7 +99,7 @@ class PortConnection:
 
     def pour_into(self, sock: socket.socket) -> None:
         """All that comes, to its end, into another socket. Raises ClientError, and OSError of either."""
-        if not self._raw:
+        if not self.raw:
             while data := self.receive():
                 sock.sendall(data)
             return
@@ -110,7 +113,7 @@ class PortConnection:
 
     def take_from(self, sock: socket.socket) -> None:
         """Send all that comes from another socket, and end. Raises ClientError, and OSError of either."""
-        if self._raw:
+        if self.raw:
             with Pipe() as pipe:
                 while count := pipe.fill(sock):
                     with self._sending:
@@ -134,7 +137,7 @@ class PortConnection:
         self._sock.close()
 
     def _head(self) -> tuple[int, int]:
-        if self._raw:
+        if self.raw:
             return _BINARY, _LENGTH.unpack(self._exactly(_LENGTH.size))[0]
         first, second = self._exactly(2)
         size = second & 0x7F
@@ -152,7 +155,7 @@ class PortConnection:
         return data
 
     def _frame(self, kind: int, data: bytes) -> None:
-        if self._raw:
+        if self.raw:
             self._write(_LENGTH.pack(0), b"") if kind == _TEXT else self._write(_LENGTH.pack(len(data)), data)
             return
         mask = os.urandom(4)
@@ -167,8 +170,9 @@ class PortConnection:
         try:
             with self._sending:
                 sent = self._sock.sendmsg([head, data])
-                self._sock.sendall(head[sent:])
-                self._sock.sendall(memoryview(data)[max(0, sent - len(head)) :])
+                for rest in (head[sent:], memoryview(data)[max(0, sent - len(head)) :]):
+                    if rest:  # to send nothing fails once the daemon has closed, as it may behind the last `end`
+                        self._sock.sendall(rest)
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
 
@@ -252,7 +256,7 @@ class Forwarding:
                 self._links.add(end)
             held.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            out = threading.Thread(target=_send_all, args=(sock, link, end), name="port-forward", daemon=True)
+            out = threading.Thread(target=_send_all, args=(sock, link), name="port-forward", daemon=True)
             out.start()
             try:
                 link.pour_into(sock)
@@ -260,16 +264,18 @@ class Forwarding:
                 out.join()
             except (ClientError, OSError):
                 _reset(sock)
-                end()
+                link.break_off()
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RD)  # not both: that would look like a good end, before the reset
                 out.join()
 
 
-def _send_all(sock: socket.socket, link: PortConnection, end: Callable[[], None]) -> None:
+def _send_all(sock: socket.socket, link: PortConnection) -> None:
     """What the program on this machine sends, to its end."""
     try:
         link.take_from(sock)
     except (ClientError, OSError):
-        end()
+        link.break_off()  # which whoever receives notices
 
 
 def _reset(sock: socket.socket) -> None:
@@ -317,7 +323,7 @@ def _shake_hands(
         )
         file = sock.makefile("rb", buffering=0)
         status = _status(file.readline(_CONTROL_BYTES))
-        headers = http.client.parse_headers(file)  # type: ignore[arg-type] # it reads lines
+        headers = http.client.parse_headers(file)
         if status != 101:
             size = headers.get("Content-Length", "0")
             body = io.BufferedReader(file).read(int(size) if size.isdigit() else 0)

@@ -11,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
+from controller.client import ClientError, Paddock
 from tests.api.doors import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -86,6 +87,23 @@ def test_a_forwarded_port_is_closed(box: World) -> None:
                 revoke(box)
                 with pytest.raises(ConnectionClosed, match="1008"):
                     link.recv(timeout=30)
+                assert inside.recv(1) == b"", "the box's side is closed, too"
+    wait_for("all is freed", lambda: not box.services.forward.slots.taken)
+
+
+def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDOCK_TOKEN", token(box, "user", name="ci"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        box.ports.listen(80, listener.getsockname()[1])
+        with Paddock(f"unix://{box.socket}") as paddock, paddock.sandbox("quickstart").connect(80) as link:
+            assert link.raw
+            inside, _ = listener.accept()
+            with inside:
+                link.send(b"there")
+                assert inside.recv(5) == b"there"
+                revoke(box)
+                with pytest.raises(ClientError, match="broke"):
+                    link.receive()
                 assert inside.recv(1) == b"", "the box's side is closed, too"
     wait_for("all is freed", lambda: not box.services.forward.slots.taken)
 

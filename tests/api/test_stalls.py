@@ -58,15 +58,17 @@ def box(tmp_path: Path, quiet: None) -> Iterator[World]:
         world.store.close()
 
 
-def ask(world: World, path: str) -> socket.socket:
+def ask(world: World, path: str, first: int = 100) -> socket.socket:
     """A request (that to become a WebSocket, too) whose answer nobody reads, but for its first bytes."""
     made = socket.socket(socket.AF_UNIX)
     made.connect(str(world.socket))
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+    if "as=raw" in path:
+        upgrade += "Sec-WebSocket-Protocol: raw.portforward.paddock\r\n"
     socketed = "/exec" in path or "/portforward" in path
     made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\n{upgrade if socketed else ''}\r\n".encode())
-    assert b" 101 " in (head := made.recv(100)) or b" 200 " in head
+    assert b" 101 " in (head := made.recv(first)) or b" 200 " in head
     return made
 
 
@@ -85,6 +87,7 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
     "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.taken or world.files.open),
     "archive": (f"{BOX}/files/archive?path=/tmp", lambda world: world.services.files.slots.taken or world.files.open),
     "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.taken),
+    "raw port": (f"{BOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.taken),
     "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),
 }
 
@@ -105,16 +108,17 @@ def frame(data: bytes) -> bytes:
     return struct.pack(">BBH4x", 0x82, 0x80 | 126, len(data)) + data
 
 
-@pytest.mark.parametrize("what", ["exec", "port"])
+@pytest.mark.parametrize("what", ["exec", "port", "raw port"])
 def test_a_client_that_goes_while_nothing_is_read_from_it_is_noticed(box: World, what: str) -> None:
     never = threading.Event()
     box.streams.run = box.streams.endless
     path, held = HELD[what]
+    piece = struct.pack(">I", 60_000) + bytes(60_000) if what == "raw port" else frame(b"x" * 60_000)
     with listening(box, lambda sock: _wait_for_the_end(sock, never)), ask(box, f"{path}&stdin=true") as link:
         link.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(10_000):
-                link.sendall(frame(b"x" * 60_000))
+                link.sendall(piece)
         link.close()
         wait_for("all is freed", lambda: not held(box))
         never.set()

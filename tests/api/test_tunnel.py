@@ -1,0 +1,170 @@
+"""A forwarded port without frames, as clients on this host have it: the same bytes, ends and limits as with frames."""
+
+import hashlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from controller.client import ClientError, Paddock
+from controller.client.ports import PortConnection
+from controller.client.sandbox import Sandbox
+from tests.api.test_ports import box as box
+from tests.api.test_ports import echo, freed, listening
+from tests.api.test_stalls import ask
+from tests.helpers_api import World
+
+MIB = 1 << 20
+RAW = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/portforward?port=80&as=raw"
+
+
+@pytest.fixture
+def sandbox(box: World) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{box.socket}") as paddock:
+        yield paddock.sandbox("quickstart")
+
+
+def exactly(sock: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count and (data := sock.recv(count - len(found))):
+        found += data
+    return found
+
+
+def handshaken(world: World) -> socket.socket:
+    """A connection whose next byte is the first of what is carried."""
+    made = ask(world, RAW, 15)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += made.recv(1)
+    assert b"\r\nsec-websocket-protocol: raw.portforward.paddock\r\n" in head.lower()
+    return made
+
+
+def test_pieces_go_by_their_lengths_and_each_side_ends_by_itself(box: World) -> None:
+    with listening(box, echo), handshaken(box) as link:
+        for byte in b"\x00\x00\x00\x03a":
+            link.sendall(bytes([byte]))
+        assert exactly(link, 5) == b"\x00\x00\x00\x01a"
+        link.sendall(b"bc" + b"\x00\x00\x00\x00")
+        assert b"".join(iter(lambda: link.recv(100), b"")).endswith(b"c\x00\x00\x00\x00")
+    freed(box)
+
+
+def test_a_hundred_mebibytes_each_way_are_the_same(box: World, sandbox: Sandbox) -> None:
+    piece = os.urandom(MIB)
+    with listening(box, echo), sandbox.forward(80) as here, socket.create_connection(("127.0.0.1", here.port)) as link:
+
+        def send() -> None:
+            for _ in range(100):
+                link.sendall(piece)
+            link.shutdown(socket.SHUT_WR)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        found = hashlib.sha256()
+        while data := link.recv(MIB):
+            found.update(data)
+        sending.join()
+    assert found.hexdigest() == hashlib.sha256(piece * 100).hexdigest()
+    freed(box)
+
+
+def test_the_boxs_end_leaves_the_other_direction_open(box: World, sandbox: Sandbox) -> None:
+    heard: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"bye")
+        sock.shutdown(socket.SHUT_WR)
+        while data := sock.recv(100):
+            heard.append(data)
+
+    with listening(box, serve), sandbox.connect(80) as link:
+        assert (link.receive(), link.receive()) == (b"bye", b"")
+        link.send(b"still ")
+        link.send(b"")
+        link.send(b"here")
+        link.end()
+        freed(box)
+    assert b"".join(heard) == b"still here"
+
+
+def test_what_was_sent_before_all_ended_is_there_for_a_client_that_comes_late(box: World, sandbox: Sandbox) -> None:
+    with listening(box, echo), sandbox.connect(80) as link:
+        link.send(b"x" * 1000)
+        link.end()
+        freed(box)
+        assert b"".join(iter(link.receive, b"")) == b"x" * 1000
+
+
+def test_half_of_an_answer_does_not_look_like_all_of_it(box: World, sandbox: Sandbox) -> None:
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"half")
+        sock.recv(1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
+
+    with listening(box, serve):
+        with sandbox.connect(80) as link:
+            assert link.receive() == b"half"
+            link.send(b"x")
+            link.end()
+            with pytest.raises(ClientError, match="broke"):
+                link.receive()
+        with sandbox.forward(80) as here, socket.create_connection(("127.0.0.1", here.port)) as local:
+            assert exactly(local, 4) == b"half"
+            local.sendall(b"x")
+            with pytest.raises(ConnectionResetError):
+                local.recv(1)
+        freed(box)
+
+
+@pytest.mark.parametrize("said", [b"", b"\x00\x00", b"\x00\x00\x01\x00half", b"\x00\x00\x00\x00"])
+def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World, said: bytes) -> None:
+    left = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"x")
+        while sock.recv(100):
+            pass
+        left.set()
+
+    with listening(box, serve), handshaken(box) as link:
+        assert exactly(link, 5) == b"\x00\x00\x00\x01x"
+        link.sendall(said)
+        link.close()
+        assert left.wait(10)
+        freed(box)
+
+
+def test_an_urgent_byte_holds_up_nothing(box: World, sandbox: Sandbox) -> None:
+    def serve(sock: socket.socket) -> None:
+        sock.send(b"!", socket.MSG_OOB)
+        sock.sendall(b"box")
+        assert exactly(sock, 4) == b"here"
+        sock.sendall(b"heard")
+
+    with (
+        listening(box, serve),
+        sandbox.forward(80) as here,
+        socket.create_connection(("127.0.0.1", here.port)) as link,
+    ):
+        assert exactly(link, 3) == b"box"
+        link.send(b"!", socket.MSG_OOB)
+        link.sendall(b"here")
+        assert exactly(link, 5) == b"heard"
+    freed(box)
+
+
+def test_more_than_are_carried_so_go_in_frames(box: World, sandbox: Sandbox) -> None:
+    with listening(box, echo), ExitStack() as held:
+        links: list[PortConnection] = [held.enter_context(sandbox.connect(80)) for _ in range(40)]
+        for number, link in enumerate(links):
+            link.send(b"%d" % number)
+        assert [link.receive() for link in links] == [b"%d" % number for number in range(40)]
+        assert {link.raw for link in links} == {True, False}
+    freed(box)
+    with listening(box, echo), sandbox.connect(80) as link:
+        assert link.raw, "there is room again"
