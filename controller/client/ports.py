@@ -30,6 +30,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _END = b"end"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
+_SENDING_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
 _CONTROL_BYTES = 1 << 10
 _HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
 
@@ -52,6 +53,8 @@ class PortConnection:
             raise
         self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # of 1: reads nothing ahead
         self._sock.settimeout(None)
+        if self.raw:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENDING_BYTES)
         self._sending = threading.Lock()
         self._left = 0  # of the data frame that is being read
 
