@@ -1,6 +1,9 @@
 """`paddock get`, `describe` and `events`: what a person who knows kubectl expects to see."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -112,3 +115,21 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
     assert paddock("events", "sb/second", "--no-headers").stdout.split()[1:3] == ["Warning", "Failed"]
     assert json.loads(paddock("events", "-A", "-o", "json").stdout)["items"][0]["reason"] == "Created"
     assert paddock("events", "-n", "team").stderr == "No events found in team namespace.\n"
+    assert "leave -o out" in paddock("events", "-w", "-o", "json").stderr
+
+
+def test_events_are_shown_as_they_happen(served: World) -> None:
+    served.apply(QUICKSTART)
+    box = served.sandbox()
+    served.add_event(box, "Created", "made")
+    words = ["--server", f"unix://{served.socket}", "events", "sb/quickstart", "-w"]
+    with subprocess.Popen([sys.executable, "-m", "controller", *words], stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        assert shown.stdout.readline().startswith("LAST SEEN")
+        assert "made" in shown.stdout.readline()
+        served.add_event(box, "Killed", "killed")
+        assert "killed" in shown.stdout.readline()
+        served.add_event(box, "Created", "made")
+        assert "(x2)" in shown.stdout.readline()
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(30) != 0

@@ -30,7 +30,8 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         reasons = "jsonpath={.items[*].reason}"
         shown = daemon.paddock("get", "ev", "--field-selector", "involvedObject.name=seen", "-o", reasons).stdout
         assert shown.split()[-2:] == ["Created", "Started"]
-        spec = json.loads(daemon.paddock("get", "sp", "full-isolation", "-o", "json").stdout)["spec"]
+        profile = json.loads(daemon.paddock("get", "sp", "full-isolation", "-o", "json").stdout)
+        spec = profile["status"]["effective"]
         made = engines["HostConfig"]
         assert engines["Config"]["User"] == spec["defaultUser"]
         assert made["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
@@ -38,5 +39,5 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         assert list(made["CapAdd"] or []) == spec["capabilities"]
         assert made["SecurityOpt"][:-1] == spec["securityOptions"]
         assert made["SecurityOpt"][-1].startswith("seccomp={")
-        assert spec["seccomp"] == "minimal"
+        assert spec["seccompProfile"] == "minimal"
         assert set(made["Tmpfs"]) == {each["mountPath"] for each in spec["tmpfs"]}
