@@ -19,6 +19,7 @@ PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A running sandbox, behind a door that waits for no request."""
     monkeypatch.setattr(patience, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "STALL_SECONDS", 0.5)
     world.apply()
     world.view.show(world.sandbox())
     server = ApiServer(world.app, world.socket, grace_seconds=1)
