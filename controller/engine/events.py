@@ -14,6 +14,7 @@ from typing import Any
 
 from controller.engine.client import Client
 from controller.engine.errors import FOREIGN, Fault, fault_of
+from controller.engine.listening import listens
 from controller.engine.look import BackgroundLook, Foreign, Looker, clock_drift_ns, guarded
 from controller.engine.observe import View
 from controller.engine.wire import Wire
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 _TELLING = frozenset({"create", "start", "die", "oom", "pause", "unpause", "rename", "update"})
 # How far the wall clock may be set between an inspect and an event for their times to be still comparable.
 _DRIFT_NS = 5_000_000
+_LISTENING_SECONDS = 0.1
 
 
 class Inspector:
@@ -172,8 +174,17 @@ class EventStream:
             # Either the engine is not there, and this look says so, or events were missed: the next connect looks.
             self._background.request()
             pause = self._first_pause if time.monotonic() - began > self._longest_pause else pause
-            self._stopping.wait(pause)
+            self._rest(pause)
             pause = min(pause * 2, self._longest_pause)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait before the next attempt, but no longer than until an engine that was away listens again."""
+        until, away = time.monotonic() + seconds, not listens(self._client.base_url)
+        while (left := until - time.monotonic()) > 0:
+            if self._stopping.wait(min(left, _LISTENING_SECONDS) if away else left):
+                return
+            if away and listens(self._client.base_url):
+                return
 
     def _watch(self) -> None:
         """Connect, ask for a full look, and read until the stream ends."""

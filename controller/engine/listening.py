@@ -1,0 +1,23 @@
+"""Whether anybody listens at the engine's address. Nothing is asked, so it may be looked at often while it is away."""
+
+import contextlib
+import socket
+
+from controller.engine.wire import unix_path
+
+_SECONDS = 0.5
+
+
+def listens(base_url: str) -> bool:
+    """False where its Unix socket is not there, or nobody takes connections on it. Else True: nothing more is known."""
+    path = unix_path(base_url)
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as link:
+        link.settimeout(_SECONDS)
+        try:
+            if path:
+                link.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True
+    return True
