@@ -38,6 +38,7 @@ class Watched(House):
         self.apply("box")
         self.settle()
         self.meters, self.disk, self.written = Meters(), 0.5, 0
+        self.price, self.spent = 0.0, 0.0
         self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
@@ -47,7 +48,13 @@ class Watched(House):
             host=HOST,
             disk=lambda: self.disk,
             layers=lambda: {each: Layer(self.written, self.clock.now()) for each in self.running},
+            spent=self._spend,
         )
+
+    def _spend(self) -> float:
+        """The processor time so far: each look takes `price` seconds of it."""
+        self.spent += self.price
+        return self.spent
 
     @property
     def uid(self) -> str:
@@ -164,3 +171,15 @@ def test_a_new_run_begins_well(house: Watched) -> None:
 def test_a_limit_raised_is_the_end_of_it(house: Watched) -> None:
     house.use(pids=120)
     assert house.use(pids_limit=1000) == ["PidsNearLimit", "PidsBelowLimit"]
+
+
+def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
+    house.price = 0.1  # as with some hundreds of boxes
+    before = house.meters.asked
+    for _ in range(20):
+        house.use()
+    assert house.meters.asked - before == 5
+    house.clock.advance(-3600)
+    asked = house.meters.asked
+    house.health.look()
+    assert house.meters.asked > asked, "a clock that was set back makes it wait for nothing"
