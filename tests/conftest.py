@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,23 @@ _NEEDS = {
     "soak": "PADDOCK_SOAK",
     "compose": "PADDOCK_TEST_COMPOSE",
 }
+# Tests below these paths are run one after the other, by one worker: an engine has each subnet once, and one lab is
+# enough for a small machine.
+_ONE_BY_ONE = {"tests/contract/test_networks_contract.py": "subnets", "tests/security/": "lab"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several workers, one has all of a group. Marks can't say so: xdist 3.8 writes their groups where pytest from
+    9.2 on does not look."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            found = (group for path, group in _ONE_BY_ONE.items() if nodeid.startswith(path))
+            return next(found, nodeid)
+
+    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,6 @@ from controller.kinds.network import EnsureNetwork, Network, NetworkConfig, Remo
 from controller.kinds.outcome import Ok, Transient, Waiting
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
-pytestmark = pytest.mark.xdist_group("subnets")  # there is one of each on an engine
 SUBNET, OTHER = "10.213.250.16/28", "10.213.250.32/28"
 
 

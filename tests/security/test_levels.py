@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
-    pytest.mark.xdist_group("lab"),
 ]
 
 IMAGE = "paddock/python:1"

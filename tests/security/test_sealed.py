@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
-    pytest.mark.xdist_group("lab"),
 ]
 
 HOSTS = ["git.example.org", "*.wild.example.net", "private.example.org", "lan.example.org"]
