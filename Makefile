@@ -4,12 +4,12 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills dashboards soak test-newer test-compose audit lock images schema fmt
+.PHONY: help up down clean test check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
 
 ARGS ?=
 
 help: ## list the targets (what plain `make` does)
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 up: ## from nothing to a sandbox that is kept: engine, venv, image, daemon, specs/quickstart.yaml
 	@deploy/engine.sh start
@@ -45,8 +45,17 @@ soak: ## half an hour of random operations, then nothing may have grown (SOAK_MI
 test-newer: ## the engine's contract and the main job on a newer engine (Debian trixie's, from its packages)
 	@deploy/test.sh --newer $(ARGS)
 
+test-v2: ## what depends on cgroups, on a host with cgroup v2: a virtual machine with trixie's kernel and engine
+	@deploy/test.sh --v2 $(ARGS)
+
 test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml does
 	@deploy/test.sh --compose $(ARGS)
+
+test-systemd: ## install, guard, upgrade and take away the service under a systemd of its own (in namespaces; not the host's)
+	@deploy/test.sh --systemd $(ARGS)
+
+test-images: ## build the larger images (node, toolchain: some minutes), and look into them
+	@deploy/test.sh --images $(ARGS)
 
 audit: ## what is known to be weak in the pinned packages and in the images (3: it could not be looked up)
 	@deploy/audit.sh

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -47,6 +48,7 @@ from controller.loop.samples import Samples
 from controller.loop.schedule import Schedule
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
+from controller.memory import keep_small, settled
 from controller.metrics.collectors import collect
 from controller.metrics.door import DoorError, open_door
 from controller.metrics.log_counter import LogCounter
@@ -138,7 +140,11 @@ class Daemon:
             gpus=settings.gpu_devices,
         )
         undo.callback(engine.close)
-        workers = Workers(engine, meter, threads=settings.workers, wake=alarm.wake, may_act=lease.held, trace=traces.of)
+        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
+        wake, hurry, held, of, first = alarm.wake, alarm.hurry, lease.held, traces.of, egress.before
+        workers = Workers(
+            engine, meter, threads=settings.workers, wake=wake, hurry=hurry, may_act=held, trace=of, before=first
+        )
         watches = Watches(store, clock)
         announced = announcing(store, watches.notify)
         prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
@@ -154,6 +160,7 @@ class Daemon:
             confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
             exec_max_seconds=settings.exec_max_seconds,
             local_network=settings.local_network,
+            peers=settings.peers,
         )
         policy = with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)
         rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
@@ -197,7 +204,6 @@ class Daemon:
             disk=lambda: disk_share(engine.observe().facts.root_dir),
             layers=layers.now,
         )
-        egress = EgressAudit(snapshot=lambda: turn.last, streams=engine.streams, audit=store.audit, clock=clock)
         images = ImageKeeper(
             engine.image_store,
             snapshot=lambda: turn.last,
@@ -243,7 +249,7 @@ class Daemon:
             streams=engine.streams,
             admit=admitting(policy, engine.observe, lambda: canary.now),
             clock=clock,
-            wake=alarm.wake,
+            wake=alarm.hurry,
             snapshot=lambda: turn.last,
             policy=policy,
             watches=watches,
@@ -260,13 +266,10 @@ class Daemon:
             connections=settings.port_limits(),
             transfers=settings.transfer_limits(),
         )
-        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight)
-        doors = Doors(
-            _door_rules(settings),
-            store.tokens,
-            clock,
-            lambda who: create_app(services, ready=ready, meter=meter, who=who, load=load),
-        )
+        load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
+        load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
+        make = partial(create_app, services, ready=ready, meter=meter, load=load)
+        doors = Doors(_door_rules(settings), store.tokens, clock, lambda who: make(who=who))
         metrics = _metrics_server(settings, registry)
         _start_doors(undo, doors, metrics)
         self.api_url = doors.url
@@ -320,8 +323,8 @@ def _connections(store: SqlStore, state: str) -> Callable[[], float]:
 
 def _door_rules(settings: Settings) -> DoorRules:
     rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
-    cert, key, stall = settings.tls_cert_file, settings.tls_key_file, settings.stall_seconds
-    return replace(rules, host=settings.api_host, port=settings.api_port, cert=cert, key=key, stall_seconds=stall)
+    rules = replace(rules, stall_seconds=settings.stall_seconds, share=settings.caller_share, host=settings.api_host)
+    return replace(rules, port=settings.api_port, cert=settings.tls_cert_file, key=settings.tls_key_file)
 
 
 def _start_doors(undo: ExitStack, doors: Doors, metrics: MetricsServer) -> None:
@@ -371,8 +374,7 @@ def serve(settings: Settings) -> int:
     """
     configure_logs(settings)
     log = structlog.get_logger("paddock")
-    stopping = threading.Event()
-
+    stopping, each_second = threading.Event(), keep_small()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     daemon = Daemon(settings, stopping)
@@ -388,9 +390,11 @@ def serve(settings: Settings) -> int:
     metrics = f"{scheme}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
     log.info("serving", version=VERSION, pid=os.getpid(), **doors)
-    while not stopping.wait(1.0):
-        pass  # a signal that comes just before a wait begins is heeded only when that wait ends: so none is endless
+    settled()
+    while not stopping.wait(1.0):  # a signal that comes just before one is heeded at its end: so none is endless
+        each_second()
     log.info("stopping")
     daemon.stop()
+    settled()  # the interpreter's last collection took several times as long as all the rest of stopping
     log.info("stopped")
     return int(daemon.lost)

@@ -5,6 +5,7 @@ import socket
 import time
 
 from controller.engine.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket
+from controller.engine.doctor_folders import look_at_folder, look_at_volumes
 from controller.kinds.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.doctor import judge
 from controller.settings import Settings
@@ -37,6 +38,10 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             pressure_scale=settings.pressure_scale,
             allowed_runtimes=settings.runtimes,
             gpu_devices=settings.gpu_devices,
+            host_roots=tuple(look_at_folder(each.path, maps=True) for each in settings.host_roots),
+            secrets=look_at_folder(str(settings.secrets_dir)),
+            mounts=look_at_folder(str(settings.mounts_dir)),
+            volumes=look_at_volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         )
     )
 

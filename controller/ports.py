@@ -16,7 +16,8 @@ from controller.kinds.activity import Run
 from controller.kinds.audit import Audit as Audit  # a port as well
 from controller.kinds.audit import AuditEntry
 from controller.kinds.chunk import Chunk as Chunk
-from controller.kinds.files import FileAsk
+from controller.kinds.files import Files as Files  # a port as well
+from controller.kinds.files import FileWork as FileWork
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed import Container, Observation
@@ -173,27 +174,6 @@ class Streams(Protocol):
         ...
 
 
-class FileWork(Protocol):
-    """One file operation under way. Methods may block and raise FileError; `close`, from any thread, ends each.
-
-    `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
-    of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
-    """
-
-    def send(self, data: bytes) -> None: ...
-    def end(self) -> None: ...
-    def receive(self) -> bytes: ...
-    def result(self) -> Mapping[str, Any]: ...
-    def close(self) -> None: ...
-
-
-class Files(Protocol):
-    """A box's files, as its user sees them; see kinds/files.py."""
-
-    def begin(self, container: Container, ask: FileAsk) -> FileWork:
-        """Start an operation in a container that runs. Raises FileError."""
-
-
 class Ports(Protocol):
     """A box's ports, from within its own network."""
 
@@ -337,7 +317,7 @@ class Store(Protocol):
         """Changes after revision `since`, oldest first. ChangesGone when some were pruned."""
         ...
 
-    def instances(self) -> Sequence[Instance]: ...
+    def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]: ...  # None: all
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
 

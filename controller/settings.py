@@ -62,6 +62,13 @@ class Settings(BaseSettings):
     requests_in_flight: int = Field(
         default=400, ge=8, le=65536, description="of all callers together, besides streams and work in boxes"
     )
+    caller_share: float = Field(
+        default=0.5,
+        gt=0.0,
+        le=1.0,
+        description="of what all callers may have together at a time (requests under way, connections, watches, "
+        "commands, logs, file operations, connections to ports) one caller may have this share",
+    )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
@@ -163,6 +170,10 @@ class Settings(BaseSettings):
     local_network: bool = Field(
         default=False,
         description="sandboxes of level production may ask for the local network (private ranges), too",
+    )
+    peers: bool = Field(
+        default=True,
+        description="sandboxes of levels development and build may ask to be joined with others of their namespace",
     )
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"

@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench|--drills|--soak|--newer|--compose] [pytest's arguments]...
+#   deploy/test.sh [--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
+# A whole run (no arguments) begins with the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
+# packages can be had; --newer is more of that.
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 how=(pytest)
+whole=
+if [ $# -eq 0 ]; then whole=yes; fi
+images=(tiny python egress)
 pictures=
+v2=
 selection=(-n "${PADDOCK_TEST_WORKERS:-2}" --dist loadgroup)
 if [ "${1:-}" = --bench ]; then
     shift
@@ -23,11 +29,26 @@ elif [ "${1:-}" = --dashboards ]; then
 elif [ "${1:-}" = --newer ]; then
     shift
     how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on Debian trixie's engine
-    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py)
+    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py tests/e2e/test_smoke.py)
+elif [ "${1:-}" = --v2 ]; then
+    shift
+    how=(tests.lab.v2 pytest) # figures, limits and what is read of them, in a machine with cgroup v2
+    images=(tiny python)
+    v2=yes
+    selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py tests/e2e/test_metrics.py)
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
     selection=(-n 0 -m compose)
+elif [ "${1:-}" = --systemd ]; then
+    shift
+    export PADDOCK_TEST_SYSTEMD=1
+    selection=(-n 0 -m systemd)
+elif [ "${1:-}" = --images ]; then
+    shift
+    export PADDOCK_TEST_IMAGES=1
+    images+=(node toolchain)
+    selection=(-n 0 -m images)
 elif [ "${1:-}" = --soak ]; then
     shift
     export PADDOCK_SOAK=1
@@ -35,6 +56,7 @@ elif [ "${1:-}" = --soak ]; then
 fi
 
 scratch=
+fetching=
 engine_was_up=
 pg_bin=
 as_pg=()
@@ -42,6 +64,7 @@ as_pg=()
 finish() {
     local rc=$?
     trap - EXIT
+    [ -z "$fetching" ] || kill "$fetching" 2>/dev/null || true
     if [ -n "$scratch" ]; then
         if [ -e "$scratch/data/postmaster.pid" ]; then
             (cd / && "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --mode immediate --wait stop >/dev/null 2>&1) || warn "the throw-away PostgreSQL did not stop: see $scratch"
@@ -119,22 +142,57 @@ install_witnesses() {
     apt_install "${missing[@]}"
 }
 
+# The newer engine's packages are fetched while images are built. Where they can't be had, the run says so and goes on.
+fetch_newer() {
+    newer_log=$(mktemp "${TMPDIR:-/tmp}/paddock-newer.XXXXXX")
+    "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch >"$newer_log" 2>&1 </dev/null &
+    fetching=$!
+}
+run_newer() {
+    local rc=0
+    step "A newer engine (Debian trixie's): the engine's contract and a smoke test"
+    wait "$fetching" || rc=$?
+    fetching=
+    if [ "$rc" -ne 0 ]; then
+        tail -n 3 "$newer_log" >&2
+        warn "NOTHING was tested on a newer engine: it can't be had here, as said above. What follows is on this host's engine only."
+    fi
+    rm -f "$newer_log"
+    [ "$rc" -eq 0 ] || return 0
+    "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest "${selection[@]}" -m docker tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
+}
+
 cd "$ROOT"
+# Hundreds of daemons and commands are started: where this is set, each would compile all of Paddock anew.
+unset PYTHONDONTWRITEBYTECODE
 if engine_answers; then engine_was_up=yes; fi
 deploy/engine.sh start
 deploy/venv.sh --dev
 if [ -n "$pictures" ]; then
     have chromium || { is_root && on_debian && apt_install chromium; } || warn "no chromium: the pages stay HTML"
-    images/build.sh tiny
+    install_witnesses
+    images/build.sh tiny egress
     find_prometheus
     step "Drawing the dashboards"
     "$PADDOCK_VENV/bin/python" -m tests.pictures "$@"
     exit
 fi
+if [ -n "$v2" ]; then # all else is in the machine
+    images/build.sh "${images[@]}"
+    have qemu-system-x86_64 || { may_install qemu-system-x86 && apt_install qemu-system-x86; }
+    have mmdebstrap || { may_install mmdebstrap && apt_install mmdebstrap; }
+    step "Running the tests in a machine of their own"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+    exit
+fi
 install_witnesses
-images/build.sh tiny python egress
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 find_prometheus
+[ -z "$whole" ] || fetch_newer
+images/build.sh "${images[@]}"
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
+newer_failed=
+[ -z "$whole" ] || run_newer || newer_failed=yes
 step "Running the tests"
 "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+[ -z "$newer_failed" ] || die "there were failures on the newer engine, further up."

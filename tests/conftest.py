@@ -23,10 +23,17 @@ _NEEDS = {
     "drill": "PADDOCK_DRILLS",
     "soak": "PADDOCK_SOAK",
     "compose": "PADDOCK_TEST_COMPOSE",
+    "newer": "PADDOCK_TEST_NEWER",
+    "systemd": "PADDOCK_TEST_SYSTEMD",
+    "images": "PADDOCK_TEST_IMAGES",
 }
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, and one lab is
 # enough for a small machine.
-_ONE_BY_ONE = {"tests/contract/test_networks_contract.py": "subnets", "tests/security/": "lab"}
+_ONE_BY_ONE = {
+    "tests/contract/test_networks_contract.py": "subnets",
+    "tests/security/": "lab",
+    "tests/e2e/test_prometheus.py": "lab",
+}
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.migrated import place_migrated
 from tests.mounts import unmount_below
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +106,12 @@ class RunningDaemon:
 
 
 def start_daemon(folder: Path, *, ready: bool = True, prefix: Sequence[str] = (), **settings: str) -> RunningDaemon:
-    """Start `paddock serve`, by a command that begins with `prefix`; with `ready`, wait until it serves."""
+    """Start `paddock serve`, by a command that begins with `prefix`; with `ready`, wait until it serves.
+
+    In an empty folder its store is there already, and empty: how one is made is tests/store's and tests/deploy's.
+    """
+    if ready and "PADDOCK_DATABASE_URL" not in settings and not (folder.exists() and any(folder.iterdir())):
+        place_migrated(folder / "paddock.db")
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PADDOCK_")},
         "PADDOCK_STATE_DIR": str(folder),

@@ -28,6 +28,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.files import FakeFiles
 from tests.fakes.ports import FakePorts
 from tests.fakes.secrets import FakeSecrets
+from tests.migrated import place_migrated
 
 QUICKSTART = """\
 apiVersion: paddock/v1alpha1
@@ -209,7 +210,7 @@ def make_world(
     connections: PortLimits | None = None,
 ) -> World:
     """A world with an open, empty store. Close its store in the end. Without an engine, containers are only shown."""
-    store = SqlStore(f"sqlite:///{folder / 'paddock.db'}")
+    store = SqlStore(place_migrated(folder / "paddock.db"))
     store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     numbers, files, ports = itertools.count(1), FakeFiles(), FakePorts()

@@ -16,6 +16,7 @@ from controller.api import (
     errors,
     exec_routes,
     file_routes,
+    haul_routes,
     health_routes,
     inspect_routes,
     kind_routes,
@@ -78,6 +79,7 @@ def create_app(
             app.include_router(detached_routes.router(kind, services))
             app.include_router(inspect_routes.router(kind, services))
             app.include_router(file_routes.router(kind, services))
+            app.include_router(haul_routes.router(kind, services))
             app.include_router(why_routes.router(kind, services))
             app.include_router(attest_routes.router(kind, services))
             app.include_router(usage_routes.router(kind, services))

@@ -24,6 +24,13 @@ class AttestedFact(models.Shape):
     holds: bool
 
 
+class ReportRow(models.Shape):
+    """One thing that confines the box, in words."""
+
+    name: str
+    found: str
+
+
 class Attestation(models.Shape):
     """What the host's kernel says of a box's inside, and what the Secured condition says of that."""
 
@@ -35,6 +42,7 @@ class Attestation(models.Shape):
     reason: str
     message: str
     facts: list[AttestedFact]
+    report: list[ReportRow]
 
 
 def router(kind: Kind, services: Services) -> APIRouter:
@@ -65,4 +73,5 @@ def _answer(found: Attested) -> wire.Json:
         "reason": told.reason,
         "message": told.message,
         "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in told.compared],
+        "report": [{"name": each.name, "found": each.found} for each in found.report],
     }

@@ -1,7 +1,9 @@
 """Around every request: who asks. Nothing but /healthz is answered to somebody unknown."""
 
+import time
 from collections.abc import Callable
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +19,9 @@ from controller.service.identify import Identify, Peer, bearer
 
 Who = Callable[[Peer | None, str, str], Caller | None]
 _OPEN = ("/healthz",)
+_KNOWN_SECONDS = 5.0  # what a peer may do by its names is looked up anew after so long
+_MOST_PEERS = 4096
+_LOOKUPS = 8  # at a time
 
 
 def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
@@ -41,7 +46,7 @@ class Authenticate:
     """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted)."""
 
     def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
-        self._app, self._who, self._recorder = app, who, recorder
+        self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
@@ -69,8 +74,31 @@ class Authenticate:
             raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
         if not given and peer is not None:
-            return self._who(peer, "", source)  # needs no store
+            return await self._peers.caller(peer, source)
         return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+
+
+class _Peers:
+    """Who the peers of a socket are. The host's words for its users may take their time, so threads of its own wait
+    for them, and they are kept for some seconds."""
+
+    def __init__(self, who: Who) -> None:
+        self._who = who
+        self._known: dict[Peer, tuple[float, Caller | None]] = {}
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def caller(self, peer: Peer, source: str) -> Caller | None:
+        """Raises what `who` raises, which is not kept."""
+        until, known = self._known.get(peer, (0.0, None))
+        if time.monotonic() < until:
+            return known
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(_LOOKUPS)
+        found = await anyio.to_thread.run_sync(self._who, peer, "", source, limiter=self._limiter)
+        if len(self._known) >= _MOST_PEERS:
+            self._known.clear()
+        self._known[peer] = (time.monotonic() + _KNOWN_SECONDS, found)
+        return found
 
 
 def _source(scope: Scope) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 from starlette.types import ASGIApp
 
 from controller.api.authenticate import Who, by
+from controller.api.patience import SHARE
 from controller.api.peer import HOST_NAMES
 from controller.api.server import ApiServer
 from controller.api.stalls import STALL_SECONDS
@@ -31,6 +32,7 @@ class DoorRules:
     cert: Path | None = None
     key: Path | None = None
     stall_seconds: float = STALL_SECONDS
+    share: float = SHARE
 
 
 class Doors:
@@ -51,7 +53,7 @@ class Doors:
         )
         app = make(by(identify))
         stall = rules.stall_seconds
-        self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall)
+        self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
         self._tcp: TcpServer | None = None
         if rules.host:
             cert, key = rules.cert, rules.key

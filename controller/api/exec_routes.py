@@ -19,7 +19,7 @@ from controller.api.variables import Variables, environment
 from controller.kinds.registry import Kind
 from controller.ports import StreamError
 from controller.service import errors
-from controller.service.collected import Collected, Collector
+from controller.service.collected import ENDED_EARLY, Collected, Collector
 from controller.service.services import Services
 from controller.version import API_VERSION
 
@@ -115,7 +115,7 @@ async def _run(request: Request, pump: Pump, collector: Collector) -> Collected:
         leaving.cancel()
         pump.stop()
     if collector.result is None:
-        raise errors.ServiceUnavailable("the stream ended before the command did; whether it still runs is not known")
+        raise errors.ServiceUnavailable(ENDED_EARLY)
     return collector.result
 
 

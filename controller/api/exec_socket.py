@@ -22,7 +22,8 @@ from controller.api.variables import of_query
 from controller.kinds.secret import Environment
 from controller.ports import StreamError
 from controller.service import wire
-from controller.service.errors import BadRequest
+from controller.service.collected import ENDED_EARLY
+from controller.service.errors import BadRequest, ServiceUnavailable
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, CLOSE = 0, 1, 2, 3, 4, 5, 255
@@ -150,9 +151,9 @@ async def _write(websocket: WebSocket, pump: Pump) -> bytes:
             elif chunk.stream in _CHANNELS:
                 await websocket.send_bytes(bytes((_CHANNELS[chunk.stream],)) + chunk.data)
     except StreamError as error:
-        return _json(wire.status("InternalError", 500, str(error)))
+        return _json(wire.failure(ServiceUnavailable(str(error))))
     if code is None:
-        return _json(wire.status("InternalError", 500, "the stream ended before the command did"))
+        return _json(wire.failure(ServiceUnavailable(ENDED_EARLY)))
     return _json(_ended(code, timed_out=timed_out))
 
 

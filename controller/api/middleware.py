@@ -18,7 +18,7 @@ from controller.service import wire
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
-STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
+STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive|/haul)?")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
 _TOO_MANY = "too many large requests are under way; ask again in a second"
 

@@ -237,10 +237,11 @@ def _model(name: str, text: str, kind: str, parts: dict[str, Any]) -> type[BaseM
 
 
 def failures(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
-    """The descriptions of these errors, and of every other one."""
+    """The descriptions of these errors, and of every other one. openapi.py says that each is a Status: once, not here
+    for each error of each route, where FastAPI would make a validator of it that nothing asks."""
     found: dict[int | str, dict[str, Any]] = {}
     for each in errors:
         text = (each.__doc__ or "").strip().split("\n")[0] or each.reason
         known = found.get(each.code)
-        found[each.code] = {"model": Status, "description": f"{known['description']} {text}" if known else text}
-    return {**found, "default": {"model": Status, "description": "Any other error."}}
+        found[each.code] = {"description": f"{known['description']} {text}" if known else text}
+    return {**found, "default": {"description": "Any other error."}}

@@ -21,6 +21,7 @@ HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to 
 BODY_SECONDS = 300.0  # for a whole body
 STALL_SECONDS = 30.0  # for the next piece of a body
 MOST_CONNECTIONS = 1000  # of one door, of which 500 may be watches
+SHARE = 1.0  # of them that one user of this host may have, unless the settings say less
 
 
 def _status(reason: str, code: int, words: str) -> bytes:
@@ -29,21 +30,37 @@ def _status(reason: str, code: int, words: str) -> bytes:
 
 _LATE = _status("Timeout", 408, "the request did not come to its end in time; send it again, in one go")
 _CROWDED = _status(
-    "TooManyRequests", 429, f"{MOST_CONNECTIONS} connections are open at this door, the most there may be; end some"
+    "TooManyRequests",
+    429,
+    f"too many connections are open at this door ({MOST_CONNECTIONS} are the most, and of one user a share of them:"
+    " caller_share); end some",
 )
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, with time limits, and a bound on connections that is told as a Status."""
+    """uvicorn's protocol, with time limits, and bounds on connections that are told as a Status.
 
+    `holder` is whose connection it is, and may have no more than `share` of them all; None: not known.
+    """
+
+    holder: object = None
+    share = SHARE
     _waiting: asyncio.TimerHandle | None = None
     _body_until = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if self._too_many():
             self.app = _crowded
         self._wait(HEAD_SECONDS)
+
+    def _too_many(self) -> bool:
+        """Whether this one is more than there may be, of all or of its holder."""
+        most = max(1, int(MOST_CONNECTIONS * self.share))
+        if len(self.connections) <= most:
+            return False
+        alike = sum(getattr(each, "holder", None) == self.holder for each in self.connections)
+        return len(self.connections) > MOST_CONNECTIONS or (self.holder is not None and alike > most)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait(None)

@@ -9,14 +9,14 @@ import socket
 import struct
 from typing import Any, cast
 
-from controller.api.patience import PatientProtocol
+from controller.api.patience import SHARE, PatientProtocol
 from controller.api.stalls import Stalls
 from controller.service.identify import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it
 LINK = "link"  # and the connection that it came on
 _SO_PEERGROUPS = 59
-_MOST_GROUPS = 256  # what Python reads at once; whoever has more is looked up by name
+_MOST_GROUPS = 256  # what Python reads at once; who has more is looked up by name, where that does not hold up others
 _UCRED = struct.Struct("3i")
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
@@ -27,14 +27,16 @@ class PeerProtocol(PatientProtocol):
     Its connections are looked after by `stalls`.
     """
 
-    def __init__(self, *arguments: Any, stalls: Stalls, **options: Any) -> None:
+    def __init__(self, *arguments: Any, stalls: Stalls, share: float = SHARE, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._stalls = stalls
+        self._stalls, self.share = stalls, share
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         connection, link = transport.get_extra_info("socket"), self._stalls.watch(transport)
+        peer = peer_of(connection)
+        self.holder = peer.uid if peer else None
         super().connection_made(cast(asyncio.Transport, link))
-        self.app_state = {**self.app_state, STATE: peer_of(connection), LINK: link}
+        self.app_state = {**self.app_state, STATE: peer, LINK: link}
         _notice_loss(connection)
 
 
@@ -52,20 +54,19 @@ def peer_of(connection: Any) -> Peer | None:
     if connection is None or connection.family != socket.AF_UNIX:
         return None
     pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return Peer(pid, uid, gid, _groups(connection, uid, gid))
+    return Peer(pid, uid, gid, _groups(connection))
 
 
-def _groups(connection: Any, uid: int, gid: int) -> tuple[int, ...]:
-    """Its supplementary groups as they were; by the user's name where the kernel does not tell them."""
+def _groups(connection: Any) -> tuple[int, ...] | None:
+    """Its supplementary groups as they were; None where the kernel does not tell them."""
     try:
         told = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * 4)
     except OSError:
-        user = user_name(uid)
-        return tuple(os.getgrouplist(user, gid)) if user else ()
+        return None
     return struct.unpack(f"{len(told) // 4}I", told)
 
 
-def user_name(uid: int) -> str | None:
+def _user(uid: int) -> str | None:
     """The name of a user of this host."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -87,4 +88,4 @@ def _gid(name: str) -> int | None:
         return None
 
 
-HOST_NAMES = Names(uid=_uid, gid=_gid, user=user_name)
+HOST_NAMES = Names(uid=_uid, gid=_gid, user=_user, groups=os.getgrouplist)

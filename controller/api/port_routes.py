@@ -20,8 +20,8 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from controller.api import errors
+from controller.api.near import gone, near, take_over
 from controller.api.paths import PREFIX
-from controller.api.peer import LINK
 from controller.api.stalls import Link
 from controller.api.tunnel import Tunnel
 from controller.kinds.registry import Kind
@@ -68,8 +68,8 @@ def _port(text: str) -> int:
 
 async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threading.BoundedSemaphore) -> bool:
     """Carry both directions without frames; False where that is not to be, and nothing has been done."""
-    link: Link | None = websocket.scope["state"].get(LINK)
-    if link is None or RAW not in websocket.scope.get("subprotocols", []) or not _is_near(link):
+    link = near(websocket, RAW)
+    if link is None:
         return False
     if not tunnels.acquire(blocking=False):
         return False
@@ -86,23 +86,11 @@ async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threadi
         tunnels.release()
 
 
-def _is_near(link: Link) -> bool:
-    """Whether it is a Unix socket of whose answers before this one nothing is left to send."""
-    return link.get_extra_info("socket").family == socket.AF_UNIX and not link.get_write_buffer_size()
-
-
 async def _carry(websocket: WebSocket, link: Link, tunnel: Tunnel) -> None:
     """Until both directions have ended, or one side is gone."""
-    link.pause_reading()  # what comes behind the handshake is none of the WebSocket's
-    before = link.written
-    await websocket.accept(subprotocol=RAW)
-    if link.written == before:  # whoever asked has gone, or may not any more, and is told by others
+    if not await take_over(websocket, link, RAW, tunnel):
         return
-    if link.get_write_buffer_size():  # what is carried would go in between
-        link.abort()
-        return
-    link.tunnel = tunnel
-    leaving = asyncio.create_task(_gone(websocket))
+    leaving = asyncio.create_task(gone(websocket))
     either: set[asyncio.Future[Any]] = {tunnel.over, leaving}
     try:
         tunnel.start()
@@ -114,12 +102,6 @@ async def _carry(websocket: WebSocket, link: Link, tunnel: Tunnel) -> None:
         link.abort()
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
-
-
-async def _gone(websocket: WebSocket) -> None:
-    """Wait until the connection is no more, or must not be."""
-    while (await websocket.receive())["type"] != "websocket.disconnect":
-        pass
 
 
 async def _relay(websocket: WebSocket, sock: socket.socket) -> None:

@@ -9,16 +9,24 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
-from controller.api.tunnel import Tunnel
 from controller.api.unread import unread
 
 STALL_SECONDS = 1.5  # with the time to look, and to end what was held, all is freed within 2 s
 _LOOKS = 8  # within that time
 _log = structlog.get_logger("paddock.api")
+
+
+class Carrier(Protocol):
+    """What uses a connection's socket itself: bytes that `came` for its client, and of these, those still `waiting`."""
+
+    @property
+    def came(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
 
 
 class Link:
@@ -29,7 +37,7 @@ class Link:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self.tunnel: Tunnel | None = None
+        self.tunnel: Carrier | None = None
         self._written = self._taken = self._unread = 0
         self._reading = True
         self._since: float | None = None

@@ -57,12 +57,17 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
         await threads.run(work.end)
         return await threads.run(work.result)
     except TimeoutError:
-        words = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
-        raise BadRequest(f"{words}: the transfer was ended, and what was not whole is not there") from None
+        raise silent(files) from None
     except ClientDisconnect:
         raise BadRequest("the client has left") from None
     finally:
         batch.let_go()
+
+
+def silent(files: BoxFiles) -> BadRequest:
+    """The error for a client that sends nothing."""
+    words = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
+    return BadRequest(f"{words}: the transfer was ended, and what was not whole is not there")
 
 
 class _Batch:

@@ -10,8 +10,9 @@ import fcntl
 import os
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 _LENGTH = struct.Struct(">I")
 _PIPE_BYTES = 1 << 20
@@ -28,11 +29,14 @@ class Sock(Protocol):
         ...
 
 
-class _Way:
+class Way(ABC):
     """One direction, by way of a pipe. `held` bytes are in it, `came` have come so far."""
 
-    def __init__(self, source: socket.socket, target: socket.socket, over: Callable[[OSError | None], None]) -> None:
-        """Raises OSError where there is no pipe to be had."""
+    def __init__(self, source: Any, target: Any, over: Callable[[OSError | None], None]) -> None:
+        """From a socket or the end of a pipe to another, neither of which blocks; each has a `fileno`.
+
+        Raises OSError where there is no pipe to be had.
+        """
         self._source, self._target, self._over = source, target, over
         self._loop = asyncio.get_running_loop()
         self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,14 +83,17 @@ class _Way:
     def _give(self) -> None:
         self.held -= os.splice(self._out, self._target.fileno(), self.held, flags=_MOVE_AND_DO_NOT_WAIT)
 
+    @abstractmethod
     def _take(self) -> None:
-        raise NotImplementedError
+        """Take what the source has, as far as there is room. Raises BlockingIOError where it has nothing."""
 
     def _fill(self, most: int) -> int:
         """Take up to so many bytes into the pipe, which is empty. 0 at the end."""
         try:
             count = os.splice(self._source.fileno(), self._in, most, flags=_MOVE_AND_DO_NOT_WAIT)
         except BlockingIOError:
+            if not isinstance(self._source, socket.socket):
+                raise
             # Or it has stopped before TCP's urgent byte, which only recv(2) goes past: it would stay readable for ever.
             count = os.write(self._in, data) if (data := self._source.recv(min(most, _URGENT_BYTES))) else 0
         self.held += count
@@ -102,10 +109,11 @@ class _Way:
         self.go_on()
 
 
-class _ToClient(_Way):
+class ToClient(Way):
     """Tells the length of each piece. Its last is told the length 0."""
 
     _ended = False
+    _tells_end = True
 
     @property
     def waiting(self) -> int:
@@ -127,15 +135,19 @@ class _ToClient(_Way):
     def _take(self) -> None:
         count = self._fill(_PIPE_BYTES)
         self._ended = not count
+        if self._ended and not self._tells_end:
+            self._over(None)
+            self.close()
+            return
         self._length = _LENGTH.pack(count)
         self.came += _LENGTH.size
 
 
-class _ToBox(_Way):
+class FromClient(Way):
     """Goes by the lengths that the client tells. After its end it is still looked whether the client is there."""
 
     _left = 0  # of the piece that is coming
-    _ended = False
+    ended = False
 
     def _take(self) -> None:
         if self._left:
@@ -147,14 +159,25 @@ class _ToBox(_Way):
             self._length += data
         if not count:
             raise ConnectionResetError("the client has gone")
-        if self._ended:
+        if self.ended:
             raise ConnectionResetError("the client sent more after its end")
         if len(self._length) == _LENGTH.size:
             (self._left,), self._length = _LENGTH.unpack(self._length), b""
-            if not self._left:
-                self._ended = True
-                self._target.shutdown(socket.SHUT_WR)
-                self._over(None)
+            self.ended = not self._left
+            self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """A piece whose length has come: `_left` bytes, or the end. Raises OSError."""
+
+
+class _ToBox(FromClient):
+    """Bare bytes for the box."""
+
+    def _begin(self) -> None:
+        if self.ended:
+            self._target.shutdown(socket.SHUT_WR)
+            self._over(None)
 
 
 class Tunnel:
@@ -172,7 +195,7 @@ class Tunnel:
             mine = held.enter_context(socket.socket(fileno=os.dup(client.fileno())))
             self._to_box = _ToBox(mine, box, self._one_is_over)
             held.callback(self._to_box.close)
-            self._to_client = _ToClient(box, mine, self._one_is_over)
+            self._to_client = ToClient(box, mine, self._one_is_over)
             held.callback(self._to_client.close)
             box.setblocking(False)
             self._held = held.pop_all()

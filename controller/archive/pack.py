@@ -7,18 +7,36 @@ up with zeros, and told.
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from controller.archive.folders import open_folder
 from controller.archive.names import DEPTH
 from controller.archive.tar import CHANGED, END, FAILED, PIECE_BYTES, SKIPPED, Entry, header, note, padding
 
+_SPAN_BYTES = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
 
 
-def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] = lambda _fd: "") -> Iterator[bytes]:
+class Span(NamedTuple):
+    """So many bytes of an open file from where it stands, or fewer. Before the next piece is asked for, they are to be
+    read from it; where none were, it has no more.
+    """
+
+    fd: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes. Raises OSError."""
+        return os.read(self.fd, min(self.size, PIECE_BYTES))
+
+
+Piece = bytes | Span
+
+
+def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] = lambda _fd: "") -> Iterator[Piece]:
     """The stream of what is called `name` in the folder `parent`, as `top` in the archive.
 
     `.` as top: the entries of the folder itself. `leave_out` says of an open folder why it is not packed, or nothing.
@@ -35,7 +53,13 @@ def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] =
     yield END
 
 
-def pack_file(fd: int, name: bytes) -> Iterator[bytes]:
+def read_out(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """The same as bytes. Raises OSError."""
+    for piece in pieces:
+        yield piece.read() if isinstance(piece, Span) else piece
+
+
+def pack_file(fd: int, name: bytes) -> Iterator[Piece]:
     """The stream of one open regular file."""
     yield from _file(fd, name, os.fstat(fd))
     yield END
@@ -45,7 +69,7 @@ class _Packer:
     def __init__(self, leave_out: Callable[[int], str]) -> None:
         self._leave_out = leave_out
 
-    def entry(self, parent: int, name: bytes, shown: bytes, found: os.stat_result) -> Iterator[bytes]:
+    def entry(self, parent: int, name: bytes, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
         if stat.S_ISLNK(found.st_mode):
             with suppress(FileNotFoundError):
                 target = os.readlink(name, dir_fd=parent)
@@ -57,7 +81,7 @@ class _Packer:
         else:
             yield note(SKIPPED, shown + b"\0it is a socket, a FIFO or a device")
 
-    def _opened(self, parent: int, name: bytes, shown: bytes) -> Iterator[bytes]:
+    def _opened(self, parent: int, name: bytes, shown: bytes) -> Iterator[Piece]:
         try:
             fd = os.open(name, _READ, dir_fd=parent)
         except OSError as error:
@@ -68,7 +92,7 @@ class _Packer:
         finally:
             os.close(fd)
 
-    def _tree(self, parent: int, name: bytes, shown: bytes) -> Iterator[bytes]:
+    def _tree(self, parent: int, name: bytes, shown: bytes) -> Iterator[Piece]:
         """A folder and all below it, depth first; two descriptors for each step down."""
         walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]] = []
         try:
@@ -128,19 +152,19 @@ def _unread(error: OSError, shown: bytes) -> Iterator[bytes]:
         raise OSError(error.errno, error.strerror, shown) from error
 
 
-def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[bytes]:
+def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
     if not stat.S_ISREG(found.st_mode):
         yield note(SKIPPED, shown + b"\0it is no file any more")
         return
     size = found.st_size
     yield header(Entry(shown, "file", size, stat.S_IMODE(found.st_mode), int(found.st_mtime)))
-    left = size
-    while left:
-        piece = os.read(fd, min(left, PIECE_BYTES))
-        if not piece:
+    at = 0
+    while at < size:
+        yield Span(fd, min(size - at, _SPAN_BYTES))
+        before, at = at, os.lseek(fd, 0, os.SEEK_CUR)
+        if at == before:
             break
-        left -= len(piece)
-        yield piece
+    left = size - at
     changed = left > 0
     while left:
         zeros = bytes(min(left, PIECE_BYTES))

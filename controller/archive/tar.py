@@ -7,8 +7,11 @@ bounds all it keeps. What an archive says is believed of sizes and names only; s
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from controller.archive.moving import write_all
+
 BLOCK = 512
 PIECE_BYTES = 1 << 18
+_POUR_BYTES = 1 << 20
 END = bytes(2 * BLOCK)
 _HEADER_BYTES = 64 << 10  # of one extended header
 _OCTAL_MAX = 0o77777777777
@@ -111,8 +114,9 @@ class Reader:
     Iterate it; within an iteration `pieces` gives the entry's data. What was not read of them is passed over.
     """
 
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[int], bytes], pour: Callable[[int, int], int] | None = None) -> None:
+        """`pour(fd, n)` puts as many into a file instead, and says how many."""
+        self._read, self._pour = read, pour or self._through_here
         self._left = 0  # data of this entry that were not read
         self._pad = 0
 
@@ -147,6 +151,21 @@ class Reader:
             yield piece
         pad, self._pad = self._pad, 0
         self._exactly(pad)
+
+    def into(self, fd: int) -> Iterator[int]:
+        """The same into a file, as they come; gives how many. Raises OSError too."""
+        while self._left:
+            count = self._pour(fd, min(self._left, _POUR_BYTES))
+            if not count:
+                raise TarError("the archive ends in the middle of a file")
+            self._left -= count
+            yield count
+        yield from map(len, self.pieces())  # what fills the last block, of which there are none
+
+    def _through_here(self, fd: int, count: int) -> int:
+        data = self._read(min(count, PIECE_BYTES))
+        write_all(fd, data)
+        return len(data)
 
     def _exactly(self, count: int) -> bytes:
         data = b""

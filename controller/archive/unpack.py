@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from controller.archive.folders import Folders, open_folder
+from controller.archive.moving import write_all
 from controller.archive.names import Parts, Unsafe, leads_out, parts_of, shown
 from controller.archive.tar import CHANGED, FAILED, Entry, Reader, TarError
 
@@ -156,10 +157,9 @@ def _file(reader: Reader, parent: int, step: _Step) -> None:
     if rules.max_bytes is not None and done.bytes + entry.size > rules.max_bytes:
         raise TooMuch(f"the archive holds more than {rules.max_bytes} bytes")
     with Replacing(step.parts[-1], parent) as new:
-        for piece in reader.pieces():
-            new.write(piece)
-            done.bytes += len(piece)
-            rules.progress(len(piece))
+        for count in reader.into(new.fd):
+            done.bytes += count
+            rules.progress(count)
         new.become(entry.mode & 0o777, entry.mtime)
 
 
@@ -173,34 +173,32 @@ class Replacing:
         self._name, self._parent = name, parent
         self._spare = b""
         try:
-            self._fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
+            self.fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 raise
             self._spare = _spare()
-            self._fd = os.open(self._spare, _NEW, 0o600, dir_fd=parent)
+            self.fd = os.open(self._spare, _NEW, 0o600, dir_fd=parent)
 
     def __enter__(self) -> "Replacing":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        os.close(self.fd)
         if self._spare:
             with suppress(OSError):
                 os.unlink(self._spare, dir_fd=self._parent)
 
     def write(self, data: bytes) -> None:
         """Add to it. Raises OSError."""
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        write_all(self.fd, data)
 
     def become(self, mode: int, mtime: int | None = None) -> None:
         """It is whole: give it its mode, time and name. Raises OSError."""
-        os.fchmod(self._fd, mode)
+        os.fchmod(self.fd, mode)
         if mtime is not None:
             with suppress(OverflowError, OSError):  # a time that this file system does not know
-                os.utime(self._fd, (mtime, mtime))
+                os.utime(self.fd, (mtime, mtime))
         if not self._spare:
             if self._linked(self._name):
                 return
@@ -213,7 +211,7 @@ class Replacing:
     def _linked(self, name: bytes) -> bool:
         """Give the nameless file that name; False if it is taken."""
         try:
-            os.link(f"/proc/self/fd/{self._fd}", name, dst_dir_fd=self._parent, follow_symlinks=True)
+            os.link(f"/proc/self/fd/{self.fd}", name, dst_dir_fd=self._parent, follow_symlinks=True)
         except FileExistsError:
             return False
         return True

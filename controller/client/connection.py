@@ -18,6 +18,9 @@ from controller.version import API_VERSION, VERSION
 PREFIX = f"/apis/{API_VERSION}"
 TABLE = {"Accept": "application/json;as=Table"}
 _AGENT = f"paddock/{VERSION}"
+# How long a connection is kept for the next request. The daemon ends one that was idle for 5 s: what is sent in that
+# moment is lost, and whoever sent it can not tell whether it was heeded (a soak found it).
+IDLE_SECONDS = 2.0
 
 
 class Connection:
@@ -26,7 +29,8 @@ class Connection:
     def __init__(self, server: Server) -> None:
         self.server = server
         verify = trusted() if server.url.startswith("https") else False  # without TLS nothing is read for it
-        transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False)
+        kept = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
+        transport = httpx.HTTPTransport(uds=server.socket or None, verify=verify, trust_env=False, limits=kept)
         # No time limit on reading: a long transaction ends, and a log that is followed may be silent for hours.
         limits = httpx.Timeout(10.0, read=None)
         headers = {"User-Agent": _AGENT, **authorization(server)}

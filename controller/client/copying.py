@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from controller.archive.names import Unsafe
-from controller.archive.pack import pack
+from controller.archive.pack import Piece, Span, pack
 from controller.archive.tar import Reader, TarError
 from controller.archive.unpack import Rules, TooMuch, unpack
 from controller.client.errors import ClientError
@@ -45,7 +45,7 @@ def pull(files: Files, path: str, target: str, *, follow: bool, progress: Progre
         with files.archive(asked, top=top, follow=follow) as answer:
             rules = Rules(links_inside=True, progress=progress or (lambda _count: None))
             try:
-                done = unpack(Reader(answer.read), folder, rules)
+                done = unpack(Reader(answer.read, answer.pour), folder, rules)
             except (Unsafe, TarError, TooMuch) as error:
                 raise ClientError(f"{path}: {error}") from error
             except OSError as error:
@@ -118,12 +118,12 @@ def _made(folder: str) -> str:
     return folder
 
 
-def _counted(stream: Iterator[bytes], progress: Progress | None, source: str) -> Iterator[bytes]:
+def _counted(stream: Iterator[Piece], progress: Progress | None, source: str) -> Iterator[Piece]:
     try:
         for piece in stream:
             yield piece
             if progress is not None:
-                progress(len(piece))
+                progress(piece.size if isinstance(piece, Span) else len(piece))
     except OSError as error:
         name = error.filename if isinstance(error.filename, str) else source
         raise ClientError(f"{name}: {error.strerror}") from error

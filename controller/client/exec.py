@@ -190,7 +190,7 @@ def _exit_code(status: Any) -> int:
         return 0
     code = _causes(status).get("ExitCode")
     if code is None:
-        raise refusal(status, 500)
+        raise refusal(status, int((status or {}).get("code", 500)))
     return int(code)
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from controller.archive.pack import Piece, read_out
 from controller.client.errors import ClientError, Refused
+from controller.client.hauling import haul
 from controller.client.server import Server
-from controller.client.transfer import PIECE_BYTES, Answer, exchange
+from controller.client.transfer import PIECE_BYTES, Answer, Incoming, exchange
 
 Progress = Callable[[int], None]
 
@@ -78,15 +80,24 @@ class Files:
         self._ask("DELETE", "", {"path": path, "recursive": _flag(recursive)})
 
     @contextmanager
-    def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Answer]:
+    def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Incoming]:
         """A file, symlink or tree as a tar stream; `top` is what it is called there (`.`: only what is in it)."""
         query = {"path": path, "top": top, "follow": _flag(follow)}
+        with haul(self._server, self._path, {**query, "op": "pack"}) as hauled:
+            if hauled is not None:
+                yield hauled
+                return
         with exchange(self._server, "GET", f"{self._path}/archive", query) as answer:
             yield answer
 
-    def unpack(self, path: str, stream: Iterable[bytes]) -> list[str]:
+    def unpack(self, path: str, stream: Iterable[Piece]) -> list[str]:
         """Unpack a tar stream below a folder of the box; gives in words what was left out."""
-        said = self._ask("PUT", "/archive", {"path": path}, stream)
+        with haul(self._server, self._path, {"path": path, "op": "unpack"}) as hauled:
+            if hauled is not None:
+                hauled.send(stream)
+                said = hauled.answer()
+            else:
+                said = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
         return _left_out(said["leftOut"], said["leftOutCount"])
 
     def push(

@@ -5,34 +5,27 @@ exec uses: large data pass through with one copy instead of several. On this hos
 api/tunnel.py), and what is forwarded is not copied at all.
 """
 
-import base64
 import contextlib
-import hashlib
-import http.client
 import io
-import json
 import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Callable
 
 from controller.client.connection import full_path
-from controller.client.credentials import authorization, trusted
-from controller.client.errors import ClientError, refusal
-from controller.client.server import Server, dial, unreachable
+from controller.client.errors import ClientError
+from controller.client.handshake import connected, protocol, shake_hands
+from controller.client.server import Server
 from controller.client.splicing import Pipe, can_splice
 
 _PROTOCOL, _RAW = "portforward.paddock", "raw.portforward.paddock"
 _LENGTH = struct.Struct(">I")
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _END = b"end"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
 _SENDING_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
 _CONTROL_BYTES = 1 << 10
-_HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
 
 
 class PortConnection:
@@ -43,14 +36,15 @@ class PortConnection:
 
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
-        self._sock = _connected(server)
+        self._sock = connected(server)
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
             target = f"{full_path(path)}/portforward?port={port}"
-            file, self.raw = _shake_hands(self._sock, server, target, offered)
+            file, headers = shake_hands(self._sock, server, target, offered)
         except BaseException:
             self._sock.close()
             raise
+        self.raw = protocol(headers) == _RAW
         self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # of 1: reads nothing ahead
         self._sock.settimeout(None)
         if self.raw:
@@ -293,61 +287,3 @@ def _masking() -> Callable[[bytes, bytes], bytes]:
     except ImportError:
         from websockets.utils import apply_mask
     return apply_mask
-
-
-def _connected(server: Server) -> socket.socket:
-    if server.socket:
-        sock = dial(server)
-    else:
-        parts = urlsplit(server.url)
-        secure = parts.scheme == "https"
-        try:
-            sock = socket.create_connection((parts.hostname or "", parts.port or (443 if secure else 80)), 10.0)
-            if secure:
-                sock = trusted().wrap_socket(sock, server_hostname=parts.hostname)
-        except OSError as error:
-            raise unreachable(server, error.strerror or str(error)) from error
-    sock.settimeout(_HANDSHAKE_SECONDS)
-    return sock
-
-
-def _shake_hands(
-    sock: socket.socket, server: Server, target: str, offered: Sequence[str]
-) -> tuple[socket.SocketIO, bool]:
-    """Make it a WebSocket; gives the side to read from, of which nothing more was read, and whether it is raw."""
-    key = base64.b64encode(os.urandom(16))
-    host = urlsplit(server.url).netloc
-    own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
-    try:
-        sock.sendall(
-            f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
-            f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
-        )
-        file = sock.makefile("rb", buffering=0)
-        status = _status(file.readline(_CONTROL_BYTES))
-        headers = http.client.parse_headers(file)
-        if status != 101:
-            size = headers.get("Content-Length", "0")
-            body = io.BufferedReader(file).read(int(size) if size.isdigit() else 0)
-            raise refusal(_json(body), status)
-    except (OSError, http.client.HTTPException) as error:
-        raise unreachable(server, str(error) or type(error).__name__) from error
-    wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
-    if headers.get("Sec-WebSocket-Accept") != wanted:
-        raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
-    return file, headers.get("Sec-WebSocket-Protocol") == _RAW
-
-
-def _status(line: bytes) -> int:
-    words = line.split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise http.client.BadStatusLine(line.decode("latin-1"))
-    return int(words[1])
-
-
-def _json(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

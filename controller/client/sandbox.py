@@ -1,16 +1,20 @@
-"""One sandbox from a program's side."""
+"""One sandbox from a program's side.
+
+What commands need is imported with the first of them: it takes longer than a small copy does.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.client import detached
-from controller.client import exec as exec_
 from controller.client.connection import Connection, segment
 from controller.client.detached import DetachedExec
-from controller.client.exec import Completed, Running
 from controller.client.files import Files
 from controller.client.ports import Forwarding, PortConnection
+
+if TYPE_CHECKING:
+    from controller.client.exec import Completed, Running
 
 
 class Sandbox:
@@ -56,12 +60,14 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
-    ) -> Running:
+    ) -> "Running":
         """Start a command, to read its output as it comes. A box that idleness suspended is woken for it.
 
         Past `timeout_seconds` the command is killed, and its exit code is 124; without it the daemon's own limit
         holds, but for a terminal (`tty`); 0 is none.
         """
+        from controller.client import exec as exec_
+
         return exec_.start(
             self.connection,
             self.path,
@@ -81,11 +87,13 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         working_dir: str = "",
         timeout_seconds: float | None = None,
-    ) -> Completed:
+    ) -> "Completed":
         """Run a command to its end, and gather what it wrote. `timeout_seconds` as for `start`.
 
         For more than a few MiB of input or output use `start`.
         """
+        from controller.client import exec as exec_
+
         return exec_.run(
             self.connection,
             self.path,

@@ -4,9 +4,10 @@ import http.client
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
+from controller.archive.moving import write_all
 from controller.client.connection import full_path
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, refusal
@@ -14,6 +15,19 @@ from controller.client.server import Server, dial, unreachable
 
 PIECE_BYTES = 1 << 18
 _CONNECT_SECONDS = 10.0
+
+
+class Incoming(Protocol):
+    """A body in pieces, from wherever it comes."""
+
+    def read(self, count: int) -> bytes:
+        """1 to `count` bytes, b"" at the end. Raises ClientError when it broke off before."""
+
+    def pour(self, fd: int, count: int) -> int:
+        """The same into a file; gives how many. Raises ClientError, and OSError of the file."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole body."""
 
 
 class Answer:
@@ -38,10 +52,16 @@ class Answer:
             data = self._response.read1(count)
             # At the end of a body of known size, http.client does not say that some of it is missing.
             if not data and self._response.length:
-                raise ClientError(_BROKE)
+                raise ClientError(BROKE)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ClientError(_BROKE) from error
+            raise ClientError(BROKE) from error
         return data
+
+    def pour(self, fd: int, count: int) -> int:
+        """The same into a file; gives how many. Raises ClientError, and OSError of the file."""
+        data = self.read(min(count, PIECE_BYTES))
+        write_all(fd, data)
+        return len(data)
 
     def pieces(self) -> Iterator[bytes]:
         """The whole body."""
@@ -49,7 +69,7 @@ class Answer:
             yield data
 
 
-_BROKE = "the transfer broke off: the box or the daemon ended it, and not all of it has come; the daemon's log says why"
+BROKE = "the transfer broke off: the box or the daemon ended it, and not all of it has come; the daemon's log says why"
 
 
 @contextmanager

@@ -259,7 +259,7 @@ class Actor:
             action,
             "networks.connect",
             lambda api: api.connect_container_to_network(
-                action.container_id, action.network, ipv4_address=action.address or None
+                action.container_id, action.network, action.address or None, aliases=list(action.aliases)
             ),
             done=lambda now: now is not None and action.network in now.networks,
         )

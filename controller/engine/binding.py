@@ -30,7 +30,7 @@ class Binder:
         return self._seen(action) if action.container_id and isinstance(outcome, Ok) else outcome
 
     def _seen(self, action: BindMounts) -> Outcome:
-        found = self._looker.read(action.container_id).container
+        found = self._looker.inside(action.container_id)
         lacking = missing(action.mounts, found.inside, found.bound) if found.state is State.RUNNING else ()
         if lacking:
             words = ", ".join(each.path for each in lacking)

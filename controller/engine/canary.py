@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class DockerCanary:
                 if name not in there:
                     self._make_network(name, range_, labels, sealed=name == self._sealed)
                 boxes.append(self._start(name, replace(config, network_mode=name), labels))
-            aims = [*_host(held), (*METADATA, "the metadata service")]
+            aims = [*_host(held, range_), (*METADATA, "the metadata service")]
             own = [_listener(held, each) for each in boxes]
             attempts = []
             for box, mine in zip(boxes, own, strict=True):
@@ -155,9 +155,9 @@ def _listener(held: ExitStack, box: _Box) -> tuple[str, int]:
     return box.address, link.getsockname()[1]
 
 
-def _host(held: ExitStack) -> Iterator[tuple[str, int, str]]:
+def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
     """A listener on each of this host's addresses; of very many, on some."""
-    for address in _addresses(_LOCAL.read_text())[:_MOST_ADDRESSES]:
+    for address in _addresses(_LOCAL.read_text(), range_)[:_MOST_ADDRESSES]:
         with suppress(OSError):  # it may have gone in this moment
             link = held.enter_context(socket.socket())
             link.bind((address, 0))
@@ -165,8 +165,8 @@ def _host(held: ExitStack) -> Iterator[tuple[str, int, str]]:
             yield address, link.getsockname()[1], "this host"
 
 
-def _addresses(fib_trie: str) -> list[str]:
-    """The host's own addresses but loopback, from the kernel's table of routes, the newest bridges last."""
+def _addresses(fib_trie: str, range_: str) -> list[str]:
+    """The host's own addresses but loopback, from the kernel's table of routes; those on sandboxes' bridges last."""
     found: list[str] = []
     last = ""
     for line in fib_trie.splitlines():
@@ -175,7 +175,7 @@ def _addresses(fib_trie: str) -> list[str]:
             found.append(last)
         if words and words[0] == "|--":
             last = words[1]
-    return found
+    return sorted(found, key=lambda each: IPv4Address(each) in IPv4Network(range_))
 
 
 def _last_subnets(range_: str) -> Iterator[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _READ_BYTES = 64 << 10
+# Containers whose folders are remembered: as long as a process says the same of its cgroups, they are the same.
+_FOUND_KEPT = 4096
 
 
 class Unreadable(Exception):
@@ -61,21 +63,25 @@ def parse_paths(text: str) -> Mapping[str, str]:
 
 
 class Cgroups:
-    """Finds folders. Reads the mounts once, and again after a folder could not be found."""
+    """Finds folders. Reads the mounts once, and again after a folder could not be found. Thread-safe."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self.proc = proc
         self._lock = threading.Lock()
         self._mounts: tuple[Mount, ...] | None = None
+        self._found: dict[str, tuple[str, Mapping[str, Folder]]] = {}  # by container, and out of which text
 
     def folders(self, paths_text: str, container_id: str) -> Mapping[str, Folder]:
         """Controller -> folder, out of the text of /proc/<pid>/cgroup. Key "unified" is the v2 tree, if mounted.
 
         A controller that v1 does not have is looked up in v2. Raises Unreadable if it is another container's.
         """
+        known = self._found.get(container_id)
+        if known is not None and known[0] == paths_text:
+            return known[1]
         mounts = self._known_mounts()
         paths = parse_paths(paths_text)
-        found = {}
+        found: dict[str, Folder] = {}
         for controller, path in paths.items():
             own = own_path(path, container_id)
             mount = _mount_for(mounts, controller)
@@ -83,12 +89,15 @@ class Cgroups:
                 found[controller or "unified"] = Folder(mount.version, _join(mount, own))
         if not found:
             raise Unreadable(f"the process is not in a cgroup of container {container_id[:12]}")
+        if len(self._found) >= _FOUND_KEPT:
+            self._found = {}
+        self._found[container_id] = paths_text, found
         return found
 
     def forget_mounts(self) -> None:
         """Read mountinfo again at the next question: a folder was not where it should be."""
         with self._lock:
-            self._mounts = None
+            self._mounts, self._found = None, {}
 
     def _known_mounts(self) -> tuple[Mount, ...]:
         with self._lock:
@@ -115,6 +124,15 @@ def own_path(path: str, container_id: str) -> str | None:
         if container_id and container_id in part:
             return "/".join(parts[: index + 1])
     return None
+
+
+def holds(pid: int, container_id: str, proc: Path = PROC) -> bool:
+    """Whether that process is one of the container's, now."""
+    try:
+        paths = parse_paths((proc / str(pid) / "cgroup").read_text())
+    except (OSError, ValueError):
+        return False
+    return pid > 1 and any(own_path(path, container_id) for path in paths.values())
 
 
 def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:

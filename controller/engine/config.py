@@ -13,6 +13,8 @@ from controller.kinds.observed import ByHand
 NANO_PER_MILLI = 1_000_000
 # World-writable with the sticky bit, as every system has them; any other folder belongs to the box's user.
 _SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
+# An empty file takes no page of a tmpfs, but memory of the kernel's; a file with anything in it takes a page.
+_BYTES_A_FILE, _FEWEST_FILES = 2048, 1024
 
 
 def create_body(
@@ -127,9 +129,15 @@ def limits_of_body(host_config: Mapping[str, Any]) -> Limits:
     )
 
 
+def tmpfs_files(size_bytes: int) -> int:
+    """How many files a tmpfs of that size may hold: more than it has pages, so that empty ones don't fill the box."""
+    return max(_FEWEST_FILES, size_bytes // _BYTES_A_FILE)
+
+
 def tmpfs_options(mount: Tmpfs, user: str) -> str:
     """Mount options, always sized. `mode=` alone is overridden by the image's folder, hence the owner."""
     options = ["rw", "noexec" if mount.noexec else "exec", "nosuid", "nodev", f"size={mount.size_bytes}"]
+    options.append(f"nr_inodes={tmpfs_files(mount.size_bytes)}")
     uid, _, gid = user.partition(":")
     if uid.isdigit():
         options += [f"uid={uid}", f"gid={gid if gid.isdigit() else 0}"]

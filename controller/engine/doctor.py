@@ -147,6 +147,11 @@ def _existing(path: Path) -> Path:
     return next((each for each in (path, *path.parents) if each.exists()), path)
 
 
+def owner_of(found: os.stat_result) -> tuple[str, str]:
+    """The names of a file's user and group; their numbers where they have none."""
+    return _user(found.st_uid), _group(found.st_gid)
+
+
 def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name

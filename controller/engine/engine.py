@@ -27,9 +27,9 @@ from controller.engine.streams import DockerStreams
 from controller.engine.volumes import Volumes
 from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.left_exec import LeftExecs
-from controller.kinds.mount import BindMounts, HostRoot
+from controller.kinds.mount import BindMounts, HostRoot, RemoveVolumes
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
-from controller.kinds.observed import Observation
+from controller.kinds.observed import Container, Observation
 from controller.kinds.outcome import Ok, Outcome
 from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
 
@@ -88,7 +88,7 @@ class DockerEngine:
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client, cgroups)
+        self._streams = DockerStreams(instance_id, self._client, cgroups, self._known)
         self._probes = DockerProbes(self._streams)
         self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles()
@@ -104,6 +104,7 @@ class DockerEngine:
                 EnsureNetwork: networks.ensure,
                 RemoveNetwork: networks.remove,
                 BindMounts: Binder(self._mounts, self._looker).bind,
+                RemoveVolumes: self._mounts.remove_volumes,
             },
             places=self._mounts.sources,
             before_end=self._streams.cut_stalled,
@@ -182,6 +183,10 @@ class DockerEngine:
         if isinstance(action, RemoveContainer) and isinstance(outcome, Ok):
             self._release(action.uid)
         return outcome
+
+    def _known(self, container_id: str) -> Container | None:
+        seen = self._view.seen(container_id)
+        return seen.container if seen else None
 
     def _release(self, uid: str) -> None:
         """Let go of what was bound for an object, unless it has another container."""

@@ -100,6 +100,11 @@ class Exec:
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
         return (Chunk("exit", str(self._exit_code()).encode()),)
 
+    def never_began(self) -> bool:
+        """Whether the engine could not start it: then it has had no process. Raises StreamError."""
+        state = self._state()
+        return not state.get("Pid") and not state.get("Running")
+
     def abandon(self) -> None:
         """Its reader has left: a command that nobody hears would use up the box's processes, one call after another."""
         if not self._timed_out and not self._left:

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from controller.archive.moving import write_all
 from controller.engine import files_worker
 from controller.engine.cgroups import PROC, Cgroups, Unreadable, folder_of, own_path, parse_paths
 from controller.kinds.files import LOOKS, FileAsk, FileError
@@ -150,10 +151,17 @@ class Worker:
         try:
             with self._using[0]:
                 for part in parts:
-                    _write_all(self._in.fileno(), part)
+                    write_all(self._in.fileno(), part)
         except (OSError, ValueError):  # ValueError: it was closed
             self.result()
             raise FileError("CutOff", _ENDED) from None
+
+    def ends(self) -> tuple[int, int]:
+        """See ports.FileWork."""
+        with self._closing:
+            if self._closed:
+                raise FileError("CutOff", _ENDED)
+            return os.dup(self._in.fileno()), os.dup(self._out.fileno())
 
     def receive(self) -> bytes:
         """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
@@ -232,12 +240,6 @@ class Worker:
                 finally:
                     os.close(child)
         return self._process.poll()
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _user(own: Path) -> dict[str, Any]:

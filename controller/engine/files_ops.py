@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controller.archive.folders import open_folder as open_below
 from controller.archive.names import DEPTH
-from controller.archive.pack import pack, pack_file
+from controller.archive.pack import Piece, Span, pack, pack_file
 from controller.archive.tar import FAILED, PIECE_BYTES, Reader, note
 from controller.archive.unpack import Replacing, Rules, unpack
 from controller.engine.box_root import NotAFile, clean, of_the_kernel, open_file, open_folder, open_path, split
@@ -24,13 +24,27 @@ _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 
 
 class Job(NamedTuple):
-    """`read(n)` gives input, b"" at its end; `write` takes output; `head` says the first words of a result."""
+    """`read(n)` gives input, b"" at its end; `write` takes output; `head` says the first words of a result.
+
+    `pour(fd, n)` and `draw(fd, n)` do the same with a file, and say with how many bytes, 0 at the end, if they can.
+    """
 
     root: int
     ask: Words
     read: Callable[[int], bytes]
     write: Callable[[bytes], None]
     head: Callable[[Words], None]
+    pour: Callable[[int, int], int] | None = None
+    draw: Callable[[int, int], int] | None = None
+
+    def give(self, piece: Piece) -> int:
+        """Put out a piece of an archive; gives its size. Raises OSError."""
+        if isinstance(piece, Span):
+            if self.draw:
+                return self.draw(piece.fd, piece.size)
+            piece = piece.read()
+        self.write(piece)
+        return len(piece)
 
     @property
     def path(self) -> bytes:
@@ -115,11 +129,10 @@ def read(job: Job) -> Words:
         job.head(_words(split(job.path)[1], found, lambda: b""))
         left = found.st_size
         while left:
-            piece = os.read(fd, min(left, PIECE_BYTES))
-            if not piece:
+            count = job.give(Span(fd, left))
+            if not count:
                 raise NotAFile("Changed", "the file became shorter while it was read; read it again")
-            left -= len(piece)
-            job.write(piece)
+            left -= count
     finally:
         os.close(fd)
     return {}
@@ -157,20 +170,19 @@ def pack_(job: Job) -> Words:
         found = os.fstat(fd) if into else os.stat(name, dir_fd=fd, follow_symlinks=False)
         job.head(_words(name or b"/", found, lambda: os.readlink(name, dir_fd=fd)))
         for piece in _packed(job, fd, b"." if into else name, top):
-            sent += len(piece)
+            sent += job.give(piece)
             try:
                 _bounded(sent, job)
             except TooLarge as error:
                 # In the middle of a file, perhaps: then whoever reads finds it cut off, and nothing worse.
                 job.write(note(FAILED, str(error).encode()))
                 raise
-            job.write(piece)
     finally:
         os.close(fd)
     return {}
 
 
-def _packed(job: Job, fd: int, name: bytes, top: bytes) -> Iterator[bytes]:
+def _packed(job: Job, fd: int, name: bytes, top: bytes) -> Iterator[Piece]:
     if job.ask.get("follow"):
         with suppress(NotAFile):
             found = open_file(job.root, job.path)
@@ -187,7 +199,7 @@ def unpack_(job: Job) -> Words:
     folder = open_folder(job.root, job.path)
     try:
         rules = Rules(links_inside=False, max_bytes=int(job.ask["max_bytes"]))
-        done = unpack(Reader(job.read), folder, rules)
+        done = unpack(Reader(job.read, job.pour), folder, rules)
         while job.read(PIECE_BYTES):
             pass  # what is behind the end mark
     finally:

@@ -32,6 +32,7 @@ _TRANSFERS = ("read", "write", "pack", "unpack")
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from controller.archive.moving import move, write_all  # noqa: E402
 from controller.engine.files_words import CutOff, Words, outcome  # noqa: E402
 
 
@@ -51,16 +52,30 @@ class Frames:
 
     def read(self, count: int) -> bytes:
         """1 to `count` bytes, b"" at the end. Raises CutOff."""
+        if self._is_over():
+            return b""
+        data = os.read(0, min(count, self._left))
+        self._take(len(data))
+        return data
+
+    def pour(self, fd: int, count: int) -> int:
+        """The same into a file; gives how many. Raises CutOff, OSError."""
+        if self._is_over():
+            return 0
+        moved = move(0, fd, min(count, self._left))
+        self._take(moved)
+        return moved
+
+    def _is_over(self) -> bool:
         if not self._left and not self._ended:
             self._left = self._length()
             self._ended = not self._left
-        if self._ended:
-            return b""
-        data = os.read(0, min(count, self._left))
-        if not data:
+        return self._ended
+
+    def _take(self, count: int) -> None:
+        if not count:
             raise CutOff("the transfer broke off")
-        self._left -= len(data)
-        return data
+        self._left -= count
 
     @staticmethod
     def _length() -> int:
@@ -106,7 +121,7 @@ def end_with(process: int) -> None:
 
 def say(words: Words) -> None:
     """One line of words."""
-    _all(2, _json_of(words).encode() + b"\n")
+    write_all(2, _json_of(words).encode() + b"\n")
 
 
 def _json_of(value: Any) -> str:
@@ -121,13 +136,12 @@ def _json_of(value: Any) -> str:
 
 def put(data: bytes) -> None:
     """Data out."""
-    _all(1, data)
+    write_all(1, data)
 
 
-def _all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def draw(fd: int, count: int) -> int:
+    """Up to so many bytes of a file out; gives how many. Raises OSError."""
+    return move(fd, 1, count)
 
 
 def main() -> int:
@@ -148,7 +162,8 @@ def main() -> int:
         end_with(process)
         if ask["op"] not in _TRANSFERS:
             signal.alarm(_SECONDS)  # a box may add to a folder for as long as we read or empty it
-        return OPERATIONS[ask["op"]](Job(root, ask, frames.read, put, lambda words: say({"head": words})))
+        job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), frames.pour, draw)
+        return OPERATIONS[ask["op"]](job)
 
     said = outcome(work)
     if "error" in said and _has_ended(process, said):

@@ -69,15 +69,21 @@ def _look(folder: int, path: str) -> None:
     why = of_the_kernel(folder)
     if why:
         raise Refused(f"{path}: {why}")
-    found = os.fstat(folder)
-    for each in ("/", *SYSTEM_FOLDERS):
-        if _same(each, found):
-            raise Refused(f"{path} is {each} under another name: it is the host's own")
+    own = of_the_hosts_own(folder)
+    if own:
+        raise Refused(f"{path} {own}")
     readable = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _look_into(readable, path)
     finally:
         os.close(readable)
+
+
+def of_the_hosts_own(folder: int) -> str:
+    """Why an open folder is the host's own, whatever it is called here; "" where it is not."""
+    found = os.fstat(folder)
+    same = next((each for each in ("/", *SYSTEM_FOLDERS) if _same(each, found)), "")
+    return f"is {same} under another name: it is the host's own" if same else ""
 
 
 def _look_into(folder: int, path: str) -> None:

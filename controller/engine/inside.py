@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from controller.engine.cgroups import PROC, own_path, parse_paths, read_at
-from controller.kinds.inside import Inside, Mounted
+from controller.kinds.inside import NAMESPACES, Inside, Mounted
 
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 # The runtime's own process still has to put on its last walls before it becomes the box's.
 _RUNTIME = "runc:["
 _RUNTIME_SECONDS = 0.25
@@ -68,6 +67,7 @@ def _read(folder: int, proc: Path) -> Inside:
         routes=tuple(sorted({line.split()[0] for line in read_at(folder, "net/route").splitlines()[1:]} - {"lo"})),
         ipv6=tuple(sorted(_ipv6(folder) - {"lo"})),
         shared=tuple(_shared(folder, proc)),
+        own_users=not list(_shared(folder, proc, ("user",))),
         label=_label(folder),
     )
 
@@ -149,9 +149,9 @@ def _ipv6(folder: int) -> set[str]:
         return set()
 
 
-def _shared(folder: int, proc: Path) -> Iterator[str]:
+def _shared(folder: int, proc: Path, names: tuple[str, ...] = NAMESPACES) -> Iterator[str]:
     """The namespaces that are the daemon's own, which is the host's."""
-    for name in _NAMESPACES:
+    for name in names:
         try:
             if os.readlink(f"ns/{name}", dir_fd=folder) == os.readlink(proc / "self" / "ns" / name):
                 yield name

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.engine.cgroups import Cgroups, Unreadable, folder_of, own_path, parse_paths
+from controller.engine.cgroups import Cgroups, Unreadable, folder_of, holds
 
 MARK = "PADDOCK_EXEC"
 _ROUNDS = 20
@@ -61,17 +61,19 @@ class Killer:
         """Kill what is the command's. False: some of it is still there, or the box can't be looked into."""
         if target.leader:
             signal_group(target.leader, target.container_id, signal.SIGKILL, self._cgroups.proc)
+        own: list[Process] = []
         for _ in range(_ROUNDS):
             try:
-                own = [each for each in self._processes(target) if self._is_its_own(each, target)]
+                found = self._processes(target)
             except Unreadable:
                 return False
-            if not own:
+            own = [each for each in found if self._is_its_own(each, target)]
+            if not own and not any(self._is_untold(each, target) for each in found):
                 return True
             for each in own:
                 self._kill(each)
             time.sleep(_PAUSE_SECONDS)
-        return False
+        return not own
 
     def alive(self, target: Target) -> bool:
         """Whether any of the command's processes is still there, as far as the box can be looked into."""
@@ -101,6 +103,14 @@ class Killer:
         led = target.leader and process.session == target.leader and process.started >= target.since_ticks
         return bool(led) or f"{MARK}={target.mark}".encode() in self._environment(process.pid)
 
+    def _is_untold(self, process: Process, target: Target) -> bool:
+        """Whether it may turn out to be the command's: one that is becoming another program has no environment yet.
+
+        One that was started without any never has; `doubtful` tells of it.
+        """
+        young = process.pid != target.init_pid and process.started >= target.since_ticks
+        return young and not self._environment(process.pid)
+
     def _is_nobodys(self, process: Process, found: Mapping[int, Process], init: Process) -> bool:
         """Whether its eldest ancestor is a child of init in another session, and not of an exec that bears a mark."""
         if any(each.startswith(f"{MARK}=".encode()) for each in self._environment(process.pid)):
@@ -121,10 +131,13 @@ class Killer:
         return [each for each in found if each is not None]
 
     def _environment(self, pid: int) -> frozenset[bytes]:
-        try:
-            return frozenset((self._cgroups.proc / str(pid) / "environ").read_bytes().split(b"\0"))
-        except OSError:
-            return frozenset()
+        """Empty for one that has ended. Its first thread may have, and the others not: they tell as well."""
+        folder = self._cgroups.proc / str(pid)
+        for each in (folder, *_threads(folder)):
+            with contextlib.suppress(OSError):
+                if found := (each / "environ").read_bytes():
+                    return frozenset(found.split(b"\0"))
+        return frozenset()
 
     def _kill(self, process: Process) -> None:
         """Kill it, unless its pid is another's by now."""
@@ -140,8 +153,7 @@ class Killer:
 def signal_group(pid: int, container_id: str, number: int, proc: Path) -> bool:
     """Send a signal to the process group that `pid` leads, if it still runs in that container."""
     try:
-        paths = parse_paths((proc / str(pid) / "cgroup").read_text())
-        if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
+        if not holds(pid, container_id, proc):
             return False
         os.killpg(pid, number)
     except OSError:
@@ -156,12 +168,19 @@ def _pids(folder: Path) -> Iterator[int]:
             yield from map(int, (Path(place) / "cgroup.procs").read_text().split())
 
 
+def _threads(process: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from (process / "task").iterdir()
+
+
 def _process(proc: Path, pid: int) -> Process | None:
     """None for one that has ended."""
     try:
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    if fields[0] in ("Z", "X"):
+    # One whose memory is gone is as good as dead: it has let go of its environment, and can't be told by that any more.
+    # But a process whose first thread has ended (a zombie, without memory) goes on as long as it has others.
+    if (fields[0] in ("Z", "X") or fields[20] == "0") and int(fields[17]) <= 1:
         return None
     return Process(pid, parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))

@@ -31,7 +31,7 @@ class Reading:
 def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
     """Read what holds for that container now. Raises Unreadable."""
     try:
-        paths = (cgroups.proc / str(pid) / "cgroup").read_text()
+        paths = read_at(None, f"{cgroups.proc}/{pid}/cgroup")
         folders = cgroups.folders(paths, container_id)
         return _reading(folder_of(folders, "cpu"), memory=folder_of(folders, "memory"), pids=folder_of(folders, "pids"))
     except (OSError, ValueError) as error:
@@ -41,19 +41,19 @@ def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
 
 def _reading(cpu: Folder, *, memory: Folder, pids: Folder) -> Reading:
     quota, period = _cpu_quota(cpu)
-    limit_file = "memory.limit_in_bytes" if memory.version == 1 else "memory.max"
+    memory_bytes = limit_of(_read(memory, "memory.limit_in_bytes" if memory.version == 1 else "memory.max"))
     return Reading(
-        memory_bytes=limit_of(_read(memory, limit_file)),
+        memory_bytes=memory_bytes,
         pids=limit_of(_read(pids, "pids.max")),
         cpu_quota_us=quota,
         cpu_period_us=period,
         cpu_weight=int(_read(cpu, "cpu.shares" if cpu.version == 1 else "cpu.weight")),
         version=cpu.version,
-        swap_bytes=_swap(memory),
+        swap_bytes=_swap(memory, memory_bytes),
     )
 
 
-def _swap(memory: Folder) -> int | None:
+def _swap(memory: Folder, memory_bytes: int | None) -> int | None:
     """What may be swapped out: v2 says so, v1 limits both together."""
     name = "memory.memsw.limit_in_bytes" if memory.version == 1 else "memory.swap.max"
     try:
@@ -62,7 +62,7 @@ def _swap(memory: Folder) -> int | None:
         return None
     if found is None or memory.version == 2:
         return -1 if found is None else found
-    return found - (limit_of(_read(memory, "memory.limit_in_bytes")) or found)
+    return found - (memory_bytes or found)
 
 
 def _cpu_quota(cpu: Folder) -> tuple[int | None, int]:

@@ -77,6 +77,18 @@ class Looker:
         seen = self._view.seen(container_id)
         return (seen or self.read(container_id)).container
 
+    def inside(self, container_id: str) -> Container:
+        """A container with what is true inside it now; the engine is asked only about one that can't be seen into.
+
+        Raises Fault, Foreign.
+        """
+        seen = self._view.seen(container_id)
+        shown = self._attested(seen.container) if seen is not None and seen.container.state in _LIVE else None
+        if seen is None or shown is None or shown.inside is None or shown.inside.unread:
+            return self.read(container_id).container
+        self._view.put(replace(seen, container=shown))  # what was learned of it meanwhile is newer than the rest of it
+        return shown
+
     def _inspected(self, reference: str) -> Seen:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
         try:
@@ -176,8 +188,10 @@ class Looker:
         except Unreadable:
             return None
         # What the engine remembers holds from the next start on, even where the kernel does not hold it now.
-        by_hand = replace(container.by_hand, swap_bytes=reading.swap_bytes or container.by_hand.swap_bytes)
-        return replace(container, limits=in_force(configured, reading), by_hand=by_hand)
+        limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.by_hand.swap_bytes
+        if (limits, swap_bytes) == (container.limits, container.by_hand.swap_bytes):
+            return container
+        return replace(container, limits=limits, by_hand=replace(container.by_hand, swap_bytes=swap_bytes))
 
 
 _NO_LIMITS = Limits(0, 0, 0)

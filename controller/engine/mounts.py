@@ -13,19 +13,22 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from controller.engine import mounting
 from controller.engine.client import Client
+from controller.engine.config import tmpfs_files
 from controller.engine.enginens import EngineNamespace, NoWay
 from controller.engine.host_folders import Refused, folder_tree
 from controller.engine.idmap import IdMaps, Ids
 from controller.engine.secrets import SecretFolder
 from controller.engine.volumes import Volumes
-from controller.kinds.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, Slot
+from controller.kinds.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, RemoveVolumes, Slot
 from controller.kinds.outcome import Ok, Outcome, Transient
 from controller.kinds.secret import NoSecret
+from controller.policy.mounted import resized
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,18 @@ class HostMounts:
         except OSError as error:
             return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
 
+    def remove_volumes(self, action: RemoveVolumes) -> Outcome:
+        """Take volumes away for good."""
+        if self._volumes is None:
+            return Ok()
+        remove = self._volumes.remove
+        try:
+            for each in action.volumes:
+                self._namespace.run(partial(remove, action.namespace, each))
+        except (NoWay, OSError) as error:
+            return Transient("VolumeStays", f"{action}: {getattr(error, 'strerror', None) or error}")
+        return Ok()
+
     def release(self, uid: str) -> None:
         """Take all places of an object away. What is in use there goes when its last user does. Never raises."""
         if uid in self._known():
@@ -162,6 +177,11 @@ class HostMounts:
             self._make_places(action)
         known = {each.path: each for each in self._noted(action.uid)}
         for mount in action.mounts:
+            if mount.path in known and resized(known[mount.path], mount) and self._volumes is not None:
+                self._volumes.resize(mount, action.namespace)
+                known[mount.path] = replace(known[mount.path], mount=str(mount), size_bytes=mount.size_bytes)
+                self._write(action.uid, tuple(known.values()))
+                continue
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
             known[mount.path] = self._put(action, mount, number, user)
             self._write(action.uid, tuple(known.values()))
@@ -170,6 +190,8 @@ class HostMounts:
     def _make_places(self, action: BindMounts) -> None:
         self._make_folder()
         (self._folder / action.uid).mkdir(mode=0o755)
+        if not all(each.file for each in action.slots):
+            self._maps.prepare()
         for number, slot in enumerate(action.slots):
             place = self._place(action.uid, number)
             if slot.file:
@@ -186,7 +208,7 @@ class HostMounts:
         tree = self._tree(action, mount, user)
         place, begun = self._place(action.uid, number), _begun(mount)
         try:
-            while len(_mounted_at(place)) > 1:
+            while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mounting.detach(str(place))
             # Noted first: whoever looks inside meanwhile finds what is known of.
             self._write(action.uid, (*(each for each in self._noted(action.uid) if each.path != mount.path), begun))
@@ -194,7 +216,7 @@ class HostMounts:
             os.close(tree)
             raise
         _attach(tree, place)
-        return replace(begun, origin=_mounted_at(place)[-1])
+        return replace(begun, origin=_origin(place))
 
     def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
         if mount.kind == "host":
@@ -207,7 +229,7 @@ class HostMounts:
             value = self._secrets.read(action.namespace, mount.source)
             return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)
         options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid), "mode": "0755"}
-        return mounting.tmpfs(_PLAIN, **options)
+        return mounting.tmpfs(_PLAIN, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
 
     def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int) -> int:
         """A mount, nowhere yet, of a file that is alone in a tmpfs, and that the box's user may read."""
@@ -301,7 +323,9 @@ class HostMounts:
 
 
 def _begun(mount: Mount) -> Bound:
-    return Bound(mount.path, str(mount), "", mount.read_only, in_memory=mount.kind in ("memory", "secret"))
+    size = mount.size_bytes if mount.kind == "volume" else 0
+    in_memory = mount.kind in ("memory", "secret")
+    return Bound(mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size)
 
 
 def _attach(mount: int, place: Path) -> None:
@@ -314,6 +338,25 @@ def _attach(mount: int, place: Path) -> None:
             os.close(target)
     finally:
         os.close(mount)
+
+
+def _is_empty(place: Path) -> bool:
+    """Whether what a place was made with is uppermost there. Told by itself: the list of all mounts takes long."""
+    opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstatvfs(opened)
+    finally:
+        os.close(opened)
+    return bool(found.f_flag & os.ST_RDONLY) and found.f_blocks * found.f_frsize == EMPTY_BYTES
+
+
+def _origin(place: Path) -> str:
+    """Where the uppermost mount at a path comes from."""
+    opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return mounting.origin_of(opened) or _mounted_at(place)[-1]
+    finally:
+        os.close(opened)
 
 
 def _mounted_at(place: Path) -> list[str]:

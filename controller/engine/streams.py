@@ -10,10 +10,11 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from controller.engine.bytequeue import ByteQueue
-from controller.engine.cgroups import Cgroups
+from controller.engine.cgroups import Cgroups, holds
 from controller.engine.client import Client
 from controller.engine.errors import FOREIGN, Fault
 from controller.engine.exec import Escaped, Exec, Request, feed, stream_error
@@ -22,11 +23,13 @@ from controller.engine.killing import Killer
 from controller.engine.left import DockerLeftExecs
 from controller.engine.wire import Wire
 from controller.kinds.left_exec import ExecRef
+from controller.kinds.observed import Container, State
 from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
 _STALL_SECONDS = 30.0
+_NOT_STARTED = b"OCI runtime exec failed: "
 
 
 class _Stream(Iterator[Chunk]):
@@ -76,8 +79,15 @@ class _ExecStream(_Stream):
 class DockerStreams:
     """ports.Streams over one engine. Every request first makes sure that the container is ours."""
 
-    def __init__(self, instance_id: str, client: Client, cgroups: Cgroups) -> None:
-        self._instance_id = instance_id
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        cgroups: Cgroups,
+        known: Callable[[str], Container | None] = lambda _: None,
+    ) -> None:
+        """`known` is how a container of ours was seen last, None for one that was not."""
+        self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
         self.left = DockerLeftExecs(client, self._killer)
@@ -126,7 +136,7 @@ class DockerStreams:
         tty: bool = False,
         escaped: Escaped | None = None,
     ) -> ExecStream:
-        init_pid = int(self._inspect(container_id)["State"].get("Pid") or 0)
+        init_pid = self._init_pid(container_id)
         asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
         exec_id = self._create(container_id, asked.body())
         start = {"Detach": False, "Tty": tty}
@@ -141,7 +151,7 @@ class DockerStreams:
             patience_seconds=_STALL_SECONDS,
             last=running.last_chunks,
             left=running.abandon,
-            chunks=raw if tty else frames,
+            chunks=raw if tty else partial(_begun, running),
         )
         if stdin is not None:
             threading.Thread(target=feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
@@ -166,6 +176,13 @@ class DockerStreams:
         with self._lock:
             self._open.add(stream)
         return stream
+
+    def _init_pid(self, container_id: str) -> int:
+        """The pid of its first process; the engine is asked only where the host does not show it."""
+        seen = self._known(container_id)
+        if seen is not None and seen.state is State.RUNNING and holds(seen.pid, container_id, self._proc):
+            return seen.pid
+        return int(self._inspect(container_id)["State"].get("Pid") or 0)
 
     def _inspect(self, container_id: str) -> Mapping[str, Any]:
         try:
@@ -208,12 +225,19 @@ def _pump(
     `last` gives the last chunks; `left` is called instead when the reader went before the end.
     """
 
-    def run() -> None:
+    def pass_on() -> None:
         try:
             for chunk in (chunks or frames)(wire.read):
                 if not queue.put(chunk, patience_seconds):
                     queue.end(error=StreamError(f"the output was not read for {patience_seconds} s; ask again"))
                     break
+        except (StreamError, *FOREIGN):
+            if not queue.ended:  # a connection that was cut may break as well as end
+                raise
+
+    def run() -> None:
+        try:
+            pass_on()
             if queue.ended:
                 left()
             else:
@@ -226,6 +250,15 @@ def _pump(
             wire.release()
 
     threading.Thread(target=run, name="engine-stream", daemon=True).start()
+
+
+def _begun(running: Exec, read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """The frames of a command; an engine that can't start it says why as if the command had, on its stdout."""
+    refused = None
+    for chunk in frames(read):
+        if refused is None:
+            refused = chunk.data.startswith(_NOT_STARTED) and running.never_began()
+        yield Chunk("stderr", chunk.data) if refused else chunk
 
 
 def raw(read: Callable[[], bytes]) -> Iterator[Chunk]:

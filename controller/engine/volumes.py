@@ -1,6 +1,6 @@
 """Volumes of a namespace: each a file system of its own, in a file of its own size that is allocated whole.
 
-    <state folder>/volumes/<namespace>/<name>.img     root's; it stays until somebody removes it
+    <state folder>/volumes/<namespace>/<name>.img     root's; it stays unless the last sandbox with it says otherwise
 
 So a box that fills its volume fills nothing else, and needs no quota of the file system below. On disk everything
 belongs to one id that no user of the host has; each box sees it as its own.
@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller.engine import mounting
+from controller.engine import growing, mounting
 from controller.engine.host_folders import Refused
 from controller.engine.idmap import IdMaps, Ids
 from controller.kinds.mount import Mount
@@ -37,7 +37,7 @@ class Volumes:
 
     def tree(self, mount: Mount, namespace: str, user: Ids, maps: IdMaps) -> int:
         """A mount, nowhere yet, of the volume; it is made where there is none. Raises Refused, OSError."""
-        image = self._folder / namespace / f"{mount.source}.img"
+        image = self._image(namespace, mount.source)
         self._ensure(image, mount)
         flags = mounting.NO_SUID | mounting.NO_DEVICES | (mounting.READ_ONLY if mount.read_only else 0)
         with _device(image) as device:
@@ -49,23 +49,47 @@ class Volumes:
             raise
         return tree
 
+    def resize(self, mount: Mount, namespace: str) -> None:
+        """Make a volume that may be in use as large as that. Raises Refused, OSError."""
+        self._ensure(self._image(namespace, mount.source), mount)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Take a volume away; where it is mounted still, it stays there until that ends. Gone already is fine."""
+        image = self._image(namespace, name)
+        growing.forget(image)
+        image.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # others are there
+            image.parent.rmdir()
+
+    def _image(self, namespace: str, name: str) -> Path:
+        return self._folder / namespace / f"{name}.img"
+
     def _ensure(self, image: Path, mount: Mount) -> None:
-        if image.exists():
-            found = image.stat().st_size
-            if found != mount.size_bytes:
-                raise Refused(
-                    f"the volume `{mount.source}` has {format_bytes(found)}, not {format_bytes(mount.size_bytes)}: its "
-                    "size does not change; ask for the size that it has, or for another volume"
-                )
+        if not image.exists():
+            image.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_room(image, mount.size_bytes)
+            _make(image, mount.size_bytes)
             return
-        image.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
-        if held + mount.size_bytes > self._most_bytes:
+        found = image.stat().st_size
+        if found > mount.size_bytes:
             raise Refused(
-                f"a volume of {format_bytes(mount.size_bytes)} can't be made: those of namespace `{image.parent.name}` "
-                f"hold {format_bytes(held)} of {format_bytes(self._most_bytes)} (volumes_per_namespace_bytes)"
+                f"the volume `{mount.source}` has {format_bytes(found)}, not {format_bytes(mount.size_bytes)}: none is "
+                "ever made smaller; ask for the size that it has or more, or for another volume"
             )
-        _make(image, mount.size_bytes)
+        if found < mount.size_bytes:
+            self._check_room(image, mount.size_bytes - found)
+            growing.extend(image, mount.size_bytes)
+        if growing.unfinished(image):
+            growing.finish(image, _attached(image))
+
+    def _check_room(self, image: Path, more_bytes: int) -> None:
+        held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
+        if held + more_bytes > self._most_bytes:
+            raise Refused(
+                f"{format_bytes(more_bytes)} more for the volume `{image.stem}` is too much: those of namespace "
+                f"`{image.parent.name}` hold {format_bytes(held)} of {format_bytes(self._most_bytes)} "
+                "(volumes_per_namespace_bytes)"
+            )
 
 
 def _make(image: Path, size_bytes: int) -> None:

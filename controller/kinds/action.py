@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.mount import BindMounts
+from controller.kinds.mount import BindMounts, RemoveVolumes
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.quantity import format_bytes, format_cpu
 
@@ -125,7 +125,10 @@ class DisconnectNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConnectNetwork:
-    """Put a container on a network, with that `address` where one is given, else with any of the network's."""
+    """Put a container on a network, with that `address` where one is given, else with any of the network's.
+
+    `aliases` are names that others there know it by.
+    """
 
     uid: str
     name: str
@@ -133,6 +136,7 @@ class ConnectNetwork:
     network: str
     why: str
     address: str = ""
+    aliases: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"connect {self.name} to {self.network}" + (f" as {self.address}" if self.address else "")
@@ -185,4 +189,5 @@ Action = (
     | EnsureNetwork
     | RemoveNetwork
     | BindMounts
+    | RemoveVolumes
 )

@@ -74,6 +74,7 @@ class ContainerConfig:
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
     slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
+    joins_peers: bool = field(default=False, metadata=_MUTABLE)  # on its namespace's shared bridge, too
     storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
 
     def hash(self) -> str:

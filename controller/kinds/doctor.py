@@ -85,6 +85,37 @@ class StoreFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderFacts:
+    """A folder of the settings. `mode` is None where there is none; `trouble` says why it could not be looked at.
+
+    `roots`: it is root's. `hosts_own` is why it is the host's own, in words ("": it is not). `maps_ids` is whether its
+    owner's ids can be those of a box in there (None: not tried, or not to be told from here).
+    """
+
+    path: str
+    mode: int | None = None
+    owner: str = ""
+    group: str = ""
+    roots: bool = False
+    file_system: str = ""
+    hosts_own: str = ""
+    maps_ids: bool | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFacts:
+    """The volumes that there are, `most_bytes` of each namespace (0: none are kept), and what it takes to make one."""
+
+    path: str
+    count: int = 0
+    held_bytes: int = 0
+    most_bytes: int = 0
+    makes: bool = True
+    loops: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonFacts:
     """Who answers at the daemon's socket. `words` are its own, or why there are none."""
 
@@ -97,7 +128,7 @@ class DaemonFacts:
 class DoctorFacts:
     """Everything that is judged together. `local`: the engine is this machine's.
 
-    `socket_group`, `allowed_runtimes` and `gpu_devices` are the settings'.
+    `socket_group`, `allowed_runtimes` and `gpu_devices` are the settings', and so are the folders.
     """
 
     local: bool
@@ -112,3 +143,7 @@ class DoctorFacts:
     pressure_scale: float = 1.0
     allowed_runtimes: tuple[str, ...] = ()
     gpu_devices: tuple[str, ...] = ()
+    host_roots: tuple[FolderFacts, ...] = ()
+    secrets: FolderFacts | None = None
+    mounts: FolderFacts | None = None
+    volumes: VolumeFacts | None = None

@@ -3,7 +3,10 @@
 What it leaves out comes from the host's real size (policy/ledger.py: host_defaults). Bigger numbers over-commit.
 """
 
-from controller.kinds.quota import COLUMNS, QuotaSpec
+from pydantic import ValidationError
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.quota import COLUMNS, QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 
 NAME = "host"
@@ -16,3 +19,11 @@ class HostQuotaSpec(QuotaSpec):
 KIND = Kind(
     name="HostQuota", plural="hostquotas", spec=HostQuotaSpec, namespaced=False, only_name=NAME, columns=COLUMNS
 )
+
+
+def stored_quota(obj: StoredObject) -> StoredQuota:
+    """The Quota or HostQuota with its spec. One that this version can't read bounds everything: policy/ledger.py."""
+    try:
+        return StoredQuota(obj, (HostQuotaSpec if obj.kind == KIND.name else QuotaSpec).model_validate(obj.spec))
+    except ValidationError:
+        return StoredQuota(obj, None)

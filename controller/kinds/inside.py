@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every box has of its own
 SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 
@@ -29,7 +30,8 @@ class Inside:
     `unread` is why the kernel did not tell ("" when it did): then nothing else here means anything. `capabilities` is
     all that PID 1 holds in any of its sets, `bounding` what a program it starts may ever get. `interfaces` are those
     but loopback, `routes` and `ipv6` the ones of them that have IPv4 routes or IPv6 addresses. `shared` are the
-    namespaces that are the host's own. `label` is AppArmor's or SELinux's of PID 1 ("": the kernel has neither).
+    namespaces that are the host's own, `own_users` whether its ids are not the host's. `label` is AppArmor's or
+    SELinux's of PID 1 ("": the kernel has neither).
     """
 
     unread: str = ""
@@ -45,4 +47,5 @@ class Inside:
     routes: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    own_users: bool = False
     label: str = ""

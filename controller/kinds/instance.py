@@ -85,7 +85,8 @@ class Memory:
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
     a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
-    `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record.
+    `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record. `peers` is
+    what the bridge is on that it shares with others of its namespace ("": it shares none).
     `extra`, here and in its parts, are fields that this version does not know (a newer daemon's): they are kept.
     `checked` is what the probes of a run have shown (None: it never had any).
     `changed` is the generation seen last, and when it was first seen (0: not known).
@@ -93,7 +94,8 @@ class Memory:
     none), `evicted` what the host was short of when it was (empty: of nothing),
     `expired_generation` the one whose deadline has passed, counted from `first_start`. `stop_reason` is how
     the end of the run `asked_to_stop` is to be recorded.
-    `gpus` are the devices that its container was made with, where the operator lists them.
+    `gpus` are the devices that its container was made with, where the operator lists them. `reclaimed`: the volumes
+    that go with it are gone.
     `overfull` is the spec's generation whose run wrote more to disk than it may, and how many bytes (0: none did).
     `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
@@ -131,6 +133,8 @@ class Memory:
     insecure: tuple[int, str, str] = (0, "", "")
     overfull: tuple[int, int] = (0, 0)
     gpus: tuple[str, ...] = ()
+    peers: str = ""
+    reclaimed: bool = False
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""

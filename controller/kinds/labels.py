@@ -13,7 +13,7 @@ INSTANCE = PREFIX + "instance"  # id of the store this container belongs to
 UID = PREFIX + "uid"  # the object it was made for
 NAMESPACE = PREFIX + "namespace"
 NAME = PREFIX + "name"
-ROLE = PREFIX + "role"  # sandbox, egress, uplink
+ROLE = PREFIX + "role"  # sandbox, egress, uplink, peers
 GENERATION = PREFIX + "generation"  # of the object, when the container was made
 CONFIG_HASH = PREFIX + "config-hash"  # hash of the immutable part of the rendered config
 REVISION = PREFIX + "revision"  # of the store: the object's when the container was made, so never above the store's own
@@ -47,6 +47,11 @@ def public_name(uid: str) -> str:
 def local_name(uid: str) -> str:
     """The same with the local network behind it."""
     return f"pdl{_suffix(uid)}"
+
+
+def peers_name(namespace: str) -> str:
+    """The bridge that sandboxes of a namespace share. No object's own can be called so: `n` is no digit of a uid."""
+    return f"pdx-n{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
 def egress_name(uid: str) -> str:

@@ -40,7 +40,8 @@ class Mount:
     """What is to be at `path` in a box.
 
     `kind` host: the folder `source` of this host; memory: an empty folder of `size_bytes` in memory; secret: the secret
-    of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`.
+    of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`;
+    `passing`: it goes with the last sandbox that names it.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Mount:
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
+    passing: bool = False
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
@@ -64,7 +66,7 @@ class Mount:
 class Bound:
     """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there).
 
-    `in_memory`: it holds memory as long as it is mounted.
+    `in_memory`: it holds memory as long as it is mounted. `size_bytes` is a volume's then.
     """
 
     path: str
@@ -72,6 +74,7 @@ class Bound:
     origin: str = ""
     read_only: bool = False
     in_memory: bool = False
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +96,17 @@ class BindMounts:
 
     def __str__(self) -> str:
         return f"bind {self.name}: " + (", ".join(map(str, self.mounts)) or "nothing yet")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVolumes:
+    """Take volumes of a namespace away, with all that is in them. Gone already is success."""
+
+    uid: str
+    name: str
+    namespace: str
+    volumes: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        return f"remove volumes {', '.join(self.volumes)} of namespace {self.namespace}"

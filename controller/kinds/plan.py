@@ -141,7 +141,8 @@ class Plan:
     writes: Writes = Writes()
     next_wake: float | None = None
     probes: tuple[Probing, ...] = ()
-    drift: tuple[tuple[str, str], ...] = ()  # (uid, field) found to differ in this pass
+    # The fields found to differ, of each object that was decided in this pass.
+    drift: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     orphans: int | None = None  # containers without an object; None: not known
     orphans_removed: int = 0  # reported back as gone since the last pass
     samples: tuple[Sample, ...] = ()

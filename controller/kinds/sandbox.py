@@ -85,10 +85,14 @@ class SecretMount(Model):
 
 
 class VolumeSource(Model):
-    """A volume of the namespace, made where there is none; it stays when sandboxes go. Its size does not change."""
+    """A volume of the namespace, made where there is none; it stays when sandboxes go, unless told to go with them.
+
+    A larger `size` makes it larger; it never becomes smaller.
+    """
 
     name: Name
     size: Annotated[BytesQuantity, Field(ge=4 << 20, le=1 << 44)]
+    reclaim_policy: Literal["Retain", "Delete"] = "Retain"
 
 
 class VolumeMount(VolumeSource):
@@ -176,6 +180,7 @@ class NetworkSpec(Model):
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=128)] = None
     local_network: Literal["Blocked", "Allowed"] = "Blocked"
+    peers: Literal["Blocked", "Allowed"] = "Blocked"
 
 
 class Lifecycle(Model):
@@ -199,6 +204,7 @@ class SandboxSpec(Model):
 
     template: Template | None = None
     template_ref: TemplateRef | None = None
+    security_level: Annotated[Text | None, Field(min_length=1, max_length=52)] = None
     workspace: WorkspaceSource | None = None
     resources: Resources = Resources()
     pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"
@@ -219,6 +225,13 @@ class SandboxSpec(Model):
         if self.pool_policy == "Require" and self.template_ref is None:
             raise ValueError("`poolPolicy: Require` needs `templateRef:`; a pool's boxes are of a SandboxTemplate")
         return self
+
+
+def leveled(spec: SandboxSpec | None, template: Template) -> Template:
+    """The template at the security level that the sandbox itself asks for, where it does."""
+    if spec is None or spec.security_level is None:
+        return template
+    return template.model_copy(update={"security_level": spec.security_level})
 
 
 def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:

@@ -74,6 +74,8 @@ WORDS: Mapping[str, str] = {
     "Lifecycle.ttlSecondsAfterFinished": "Seconds after which a finished sandbox is deleted; never if left out.",
     "NetworkSpec.localNetwork": "Whether a sandbox of level production may reach private ranges, too; only where the "
     "operator's setting local_network allows it.",
+    "NetworkSpec.peers": "Whether it is joined with the other sandboxes of its namespace that ask for that, too; each "
+    "is NAME.peers.internal to the others. Only where its level and the operator's setting `peers` allow it.",
     "NetworkSpec.allowedHosts": "Whole host names that it may reach by HTTP on port 80 and TLS on 443, through its "
     "proxy; `*.` in front stands for one label or more. Left out: what its level lets through unasked.",
     "Lifecycle.idleTimeoutSeconds": "Seconds without use (exec, followed log, processor time) after which `onIdle` "
@@ -108,12 +110,13 @@ WORDS: Mapping[str, str] = {
     "WorkspaceMount.size": "How much it holds in memory, where the sandbox names no folder for it.",
     "volumes": "Volumes of the namespace: file systems of their own size that outlive sandboxes.",
     "VolumeMount.name": "Which one; it is made where there is none.",
-    "VolumeMount.size": "How much it holds; allocated at once, and never changed.",
+    "VolumeMount.size": "How much it holds, allocated at once. More makes it larger; less is refused.",
+    "reclaimPolicy": "Retain: it stays when sandboxes go; Delete: it goes with the last sandbox that names it.",
     "VolumeMount.mountPath": "Where it appears in the sandbox.",
     "VolumeMount.readOnly": "Nothing can be written there.",
     "WorkspaceSource.volume": "A volume of the namespace.",
     "VolumeSource.name": "Which one; it is made where there is none.",
-    "VolumeSource.size": "How much it holds; allocated at once, and never changed.",
+    "VolumeSource.size": "How much it holds, allocated at once. More makes it larger; less is refused.",
     "secrets": "Files of the operator's secrets folder, as files in memory. Renewed at each start.",
     "SecretMount.name": "Which one, among those for this namespace.",
     "SecretMount.mountPath": "The file that holds it in the sandbox.",
@@ -123,6 +126,12 @@ WORDS: Mapping[str, str] = {
     "startup": "Asked first; the other two wait until it has passed. What fails it too often is stopped.",
     "readiness": "Until it has passed the sandbox is not Ready; then it is asked no more until the next start.",
     "liveness": "Asked for as long as it runs. What fails it too often is stopped, and restarted by restartPolicy.",
+    "SandboxSpec.securityLevel": "The security level, in the place of the template's; another one than a pool's boxes "
+    "have makes a cold start, and a changed one a new container.",
+    "SecurityProfileSpec.execDeadlineSeconds": "Seconds that a command may take where neither it nor its template asks "
+    "for any. Left out: the daemon's own limit.",
+    "maxExecDeadlineSeconds": "Seconds that a command may ask for at most, and a template for it. Left out: as many as "
+    "the daemon lets it.",
     "execDeadlineSeconds": "Seconds that a command (exec, shell, run) may take if it asks for none, and the most "
     "that it may ask for; changed at once. Left out: the daemon's own limit, and as many as are asked for.",
     "exec": "A command in the sandbox; exit code 0 passes. Writing more than 64Ki fails.",
@@ -149,6 +158,7 @@ WORDS: Mapping[str, str] = {
     "network": "What it can reach.",
     "mode": "none: only itself; sealed: listed names, through a proxy of its own; public: the Internet.",
     "ProfileNetwork.allowedHosts": "Names that it reaches unasked, by a sealed network's proxy, and the only ones.",
+    "ProfileNetwork.peers": "Whether a sandbox may ask to be joined with others of its namespace.",
     "readOnlyHostFolders": "Whether folders of the host, where the operator lets them be bound, can only be read.",
     "base": "The built-in profile that it derives from; what is left out is as there.",
     "defaultUser": "The user of a sandbox that names none.",

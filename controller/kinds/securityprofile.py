@@ -14,7 +14,7 @@ from controller.kinds.host import HostCondition
 from controller.kinds.meta import StoredObject
 from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind, Reference
-from controller.kinds.sandbox import CPU_MIN_MILLICORES, MEMORY_MIN_BYTES, HostName, TmpfsMount
+from controller.kinds.sandbox import CPU_MIN_MILLICORES, LONGEST_SECONDS, MEMORY_MIN_BYTES, HostName, TmpfsMount
 from controller.kinds.security import Capability, Narrowing, NetworkMode, NetworkReach, SeccompName
 
 BUILT_IN_NAMES = ("full-isolation", "development", "build", "production")
@@ -38,6 +38,7 @@ class ProfileNetwork(NetworkReach):
     """What a sandbox of the profile can reach; with `allowedHosts`, those names, unasked, and no others."""
 
     allowed_hosts: Annotated[tuple[HostName, ...] | None, Field(max_length=1024)] = None
+    peers: Flag | None = None
 
 
 class SecurityProfileSpec(Narrowing):
@@ -57,6 +58,8 @@ class SecurityProfileSpec(Narrowing):
     tmpfs: Annotated[tuple[ProfileTmpfs, ...] | None, Field(max_length=32)] = None
     default_limits: ProfileLimits | None = None
     max_limits: ProfileLimits | None = None
+    exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
+    max_exec_deadline_seconds: Annotated[Whole | None, Field(ge=1, le=LONGEST_SECONDS)] = None
 
 
 class ProfileGrants(Model):
@@ -86,6 +89,7 @@ class EffectiveNetwork(NetworkReach):
     local_network: Annotated[
         Flag | None, Field(description="whether the operator lets a spec ask for the local network, too")
     ] = None
+    peers: Annotated[Flag | None, Field(description="whether a spec may ask for others of its namespace, too")] = None
 
 
 class Effective(Model):
@@ -107,6 +111,12 @@ class Effective(Model):
     oom_score_adjust: Annotated[Whole, Field(description="above 0: killed before the host's own when memory ends")]
     default_limits: Annotated[ProfileLimits, Field(description="limits of a sandbox that asks for none itself")]
     max_limits: Annotated[ProfileLimits, Field(description="the highest it may ask for; the host bounds the others")]
+    exec_deadline_seconds: Annotated[
+        Whole | None, Field(description="of a command that asks for none; left out: the daemon's own limit")
+    ] = None
+    max_exec_deadline_seconds: Annotated[
+        Whole | None, Field(description="the most that a command may ask for; left out: what the daemon lets it")
+    ] = None
 
 
 class ProfileCondition(HostCondition):
@@ -172,6 +182,7 @@ KIND = Kind(
     built_in=BUILT_IN_NAMES,
     referenced_by=(
         Reference("Sandbox", ("template", "securityLevel")),
+        Reference("Sandbox", ("securityLevel",)),
         Reference("SandboxTemplate", ("securityLevel",)),
     ),
     columns=(

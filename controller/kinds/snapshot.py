@@ -88,7 +88,8 @@ class Snapshot:
     `activity` is what this daemon has seen of each object's use; what the store keeps of it is in `instances`.
     `profiles` are the operator's own security profiles.
     `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
-    as it was measured. `guarded` is what the canary found.
+    as it was measured. `guarded` is what the canary found. `drifted` counts the fields in which an object's container
+    differed when it was decided last, where it did; nothing is decided by it.
     """
 
     now: float
@@ -107,6 +108,7 @@ class Snapshot:
     guarded: Guarded = UNWATCHED
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
     layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
+    drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self) -> list[Container]:
         """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.

@@ -1,6 +1,7 @@
 """When the canary tries, and what is known of it: at the first need, after engine or guard were away, and now and then.
 
-A host without a sandbox that has a network needs none of it, and nothing is done there.
+A host without a sandbox that has a network needs none of it, and nothing is done there. What was found broken counts
+as broken until a try finds that it holds: neither a try that fails nor an engine that was away mends a guard.
 """
 
 import threading
@@ -48,6 +49,7 @@ class CanaryWatch:
         self._lock = threading.Lock()
         self._guarded = UNWATCHED if bird is None else _PENDING
         self._tried_at, self._epoch = 0.0, 0
+        self._stale = True  # whether it is to be tried anew before anything else: it never was, or something was away
         self._trying: threading.Thread | None = None
         self._networked, self._awaited = False, False  # whether a sandbox has a network; whether one waits for a try
         self._away = True  # whether engine or guard are
@@ -55,16 +57,18 @@ class CanaryWatch:
         self._left = True  # whether tries may have left anything: this daemon's, or those of one before it
 
     def see(self, observed: Observation) -> Guarded:
-        """What is known now. While the engine can't be seen, or the guard is away, what was known is forgotten."""
+        """What is known now. While the engine can't be seen, or the guard is away, it is forgotten that it held."""
         with self._lock:
             if self._bird is None:
                 return self._guarded
             self._away = bool(observed.blind or observed.unguarded)
             if self._away:
-                self._guarded, self._epoch = _PENDING, self._epoch + 1
+                self._stale, self._epoch = True, self._epoch + 1
+                if not self._guarded.broken:
+                    self._guarded = _PENDING
                 return self._guarded
             self._networked = any(each.uid for each in observed.networks.values())
-            if (self._networked or self._awaited) and self._guarded is _PENDING:
+            if self._stale and (self._networked or self._awaited or self._guarded.broken):
                 self._try()
             return self._guarded
 
@@ -74,7 +78,7 @@ class CanaryWatch:
             return
         with self._lock:
             self._awaited = True
-            if not self._away and (self._guarded is _PENDING or self._due(RETRY_SECONDS)):
+            if not self._away and (self._stale or self._due(RETRY_SECONDS)):
                 self._try()
 
     def tick(self) -> None:
@@ -86,7 +90,7 @@ class CanaryWatch:
             if self._guarded in (UNWATCHED, _PENDING):
                 return
             wrong = self._guarded.state != "Holds"
-            asked = self._networked or self._awaited or self._guarded.state == "Broken"
+            asked = self._networked or self._awaited or self._guarded.broken
             if asked and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):
                 self._try()
 
@@ -138,11 +142,15 @@ class CanaryWatch:
             found = Guarded("Untried", f"the canary failed: {error!r}; please report this")
         with self._lock:
             self._tried_at = self._clock.now()
-            if epoch == self._epoch:
-                before, self._guarded = self._guarded, found
-                self._awaited = self._awaited and found.state != "Holds"
-            else:
-                before = found  # what was tried was another engine, or another guard: it is tried again
+            before = self._guarded
+            if epoch != self._epoch:
+                return  # what was tried was another engine, or another guard: it is tried again
+            self._stale = False
+            if found.state == "Untried" and before.broken:
+                _log.warning("whether the guard is mended can't be tried", words=found.words)
+                return
+            self._guarded = found
+            self._awaited = self._awaited and found.state != "Holds"
         if found != before:
             self._tell(found)
 

@@ -5,14 +5,14 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from controller.kinds import hostquota, quota, securityprofile
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool, Sandbox
 from controller.loop.garbage import Garbage
-from controller.loop.profiles import Profiles
-from controller.loop.quotas import Quotas
+from controller.loop.kept import Kept
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -27,8 +27,8 @@ class Desired:
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
-        self.quotas = Quotas()
-        self.profiles = Profiles()
+        self.quotas = Kept((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
+        self.profiles = Kept((securityprofile.KIND.name,), securityprofile.stored_profile)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
@@ -98,16 +98,19 @@ class Desired:
             if each.type == "DELETED":
                 fresh.pop(each.obj.uid, None)
             else:
-                fresh[each.obj.uid] = self._pool(each.obj)
+                fresh[each.obj.uid] = self._pool(each.obj, fresh.get(each.obj.uid))
         if touched:
             fresh = {uid: self._pool(each.obj) if _names(each) in touched else each for uid, each in fresh.items()}
         self._pools = fresh
 
-    def _pool(self, obj: StoredObject) -> Pool:
+    def _pool(self, obj: StoredObject, known: Pool | None = None) -> Pool:
+        """The pool with its spec parsed; an unchanged generation is not parsed again."""
         try:
-            spec = SandboxPoolSpec.model_validate(obj.spec)
+            same = known is not None and known.spec is not None and known.obj.generation == obj.generation
+            spec = known.spec if known is not None and same else SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError as error:
             return Pool(obj, None, broken=_unreadable(error))
+        assert spec is not None
         key = (obj.namespace, spec.template_ref.name)
         return Pool(obj, spec, self._templates.get(key), self._generations.get(key, 0))
 

@@ -1,9 +1,10 @@
 """Brings what proxies let through and refused into the audit log: one entry a sandbox and a while, with sums by host.
 
-The proxies' own logs are read anew from where the last entry ended. Names in them were written by boxes: they are cut,
-and of very many only some are told by name.
+The proxies' own logs are read anew from where the last entry ended: now and then, and once more before a proxy is
+removed with its log. Names in them were written by boxes: they are cut, and of very many only some are told by name.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,10 +12,10 @@ from itertools import islice
 
 import structlog
 
+from controller.kinds.action import Action, RemoveContainer
 from controller.kinds.audit import AuditEntry
 from controller.kinds.egress_log import Access, parsed
 from controller.kinds.instance import Instance
-from controller.kinds.observed import Container
 from controller.kinds.snapshot import Snapshot
 from controller.ports import Audit, Clock, StoreError, StreamError, Streams
 
@@ -28,13 +29,14 @@ _log = structlog.get_logger("paddock.egress")
 
 
 class EgressAudit:
-    """`look` is called every EGRESS_SECONDS by one thread; it never raises. `snapshot` is the loop's last."""
+    """Thread-safe; nothing of it raises. `look` is called every EGRESS_SECONDS. `snapshot` is the loop's last."""
 
     def __init__(
         self, *, snapshot: Callable[[], Snapshot | None], streams: Streams, audit: Audit, clock: Clock
     ) -> None:
         self._snapshot, self._streams, self._audit, self._clock = snapshot, streams, audit, clock
         self._until: dict[str, float] | None = None
+        self._lock = threading.Lock()
 
     def look(self) -> None:
         """Read what is new, and write it down. What can't be written is read again the next time."""
@@ -42,23 +44,39 @@ class EgressAudit:
         if snapshot is None or snapshot.observed.blind:
             return
         proxies = [
-            (each, containers[0])
+            (each, containers[0].id)
             for each in snapshot.instances.values()
             if each.role == "egress" and (containers := snapshot.observed.containers.get(each.uid, ()))
         ]
-        if not proxies:
+        if proxies:
+            self._bring(proxies)
+        with self._lock:
+            there = {each.parent_uid for each, _ in proxies}
+            known = self._until or {}
+            for uid in known.keys() - there:
+                del known[uid]
+
+    def before(self, action: Action) -> None:
+        """Of a proxy that is to be removed, all that is new: it has been killed by then, and says no more."""
+        snapshot = self._snapshot()
+        if not isinstance(action, RemoveContainer) or snapshot is None:
             return
-        try:
-            known = self._known()
-            found = [(each, self._new(each, container, known)) for each, container in proxies]
-            entries = [self._entry(each, new) for each, new in found if new]
-            if entries:
-                self._audit.append(entries)
-        except StoreError as error:
-            _log.warning("what proxies let through is not in the audit log yet", reason=str(error))
-            return
-        known.update({each.parent_uid: new[-1].at for each, new in found if new})
-        self._until = {each.parent_uid: known[each.parent_uid] for each, _ in proxies if each.parent_uid in known}
+        proxy = snapshot.instances.get(action.uid)
+        if proxy is not None and proxy.role == "egress":
+            self._bring([(proxy, action.container_id)])
+
+    def _bring(self, proxies: list[tuple[Instance, str]]) -> None:
+        with self._lock:
+            try:
+                known = self._known()
+                found = [(each, self._new(each, id_, known)) for each, id_ in proxies]
+                entries = [self._entry(each, new) for each, new in found if new]
+                if entries:
+                    self._audit.append(entries)
+            except StoreError as error:
+                _log.warning("what proxies let through is not in the audit log yet", reason=str(error))
+                return
+            self._until = known | {each.parent_uid: new[-1].at for each, new in found if new}
 
     def _known(self) -> dict[str, float]:
         """Until when each sandbox's accesses are in the log, by uid. Raises StoreError."""
@@ -67,10 +85,10 @@ class EgressAudit:
         entries = self._audit.entries(limit=_KNOWN_ENTRIES)
         return {each.uid: float(each.detail["until"]) for each in entries if each.verb == VERB}
 
-    def _new(self, instance: Instance, container: Container, known: dict[str, float]) -> list[Access]:
+    def _new(self, instance: Instance, id_: str, known: dict[str, float]) -> list[Access]:
         until = known.get(instance.parent_uid, 0.0)
         try:
-            return sorted(self._read(container.id, until), key=lambda each: each.at)
+            return sorted(self._read(id_, until), key=lambda each: each.at)
         except StreamError:
             return []  # it has just gone
 

@@ -10,6 +10,7 @@ from controller.kinds.plan import Writes
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Layer, Sampled
+from controller.plan.disk import limit_of
 from controller.policy.health import WELL, Crossing, Health, judge, thresholds
 from controller.ports import Clock, Store, StoreError
 
@@ -79,8 +80,8 @@ class HealthWatch:
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # a pool's member is nobody's yet
                 run = (sample.container.id, sample.container.started_at)
-                written, instance = layers.get(sample.container.id), snapshot.instances.get(uid)
-                most = instance.reserves.disk_bytes if instance else 0  # counted, not enforced: it may be exceeded
+                written = layers.get(sample.container.id)
+                most = limit_of(snapshot, uid)  # where it is not enforced, it may be exceeded
                 shares = {**shares_of(sample), "layer": _share(written.used_bytes, most) if written else None}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits

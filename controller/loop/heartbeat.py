@@ -1,19 +1,21 @@
 """The thread that runs turns: on every wake, at every planned time, and again soon when the store was out of reach."""
 
+import math
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from controller.kinds.plan import Plan
 from controller.loop.alarm import Alarm
 from controller.loop.pressure import LOOK_SECONDS
 from controller.loop.store_figures import STORE_SECONDS, tell_store
 from controller.loop.systemd import ALIVE, READY, STOPPING, notify
 from controller.loop.turn import Turn
 from controller.loop.workers import Workers
+from controller.plan.pool import RETIRED
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
 
 _log = structlog.get_logger("paddock.loop")
@@ -25,6 +27,10 @@ _KEEP_CHANGES = 20_000
 _KEEP_EVENTS_SECONDS = 24 * 3600.0
 _KEEP_EVENTS = 50_000
 _KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
+
+
+# Nothing is to be done because of what was written of objects that stay as they are; a turn for that alone can wait.
+_TOLD_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class Heartbeat:
         wait: float | None = None
         while True:
             if self._alarm.wait(wait):
-                time.sleep(_GATHER_SECONDS)
+                self._alarm.gather(_GATHER_SECONDS)
             if self._stopping.is_set():
                 return
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
@@ -158,12 +164,22 @@ class Heartbeat:
             _log.info("turning")
             self.trouble = ""
             self._meter.gauge("paddock_store_up", 1)
-        if decided.writes or decided.samples:
-            return 0.0  # what was just written is part of the picture: scrapes and the next plan should have it
-        return None if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
+        if _goes_on(decided):
+            return 0.0
+        left = math.inf if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
+        # What was just told is part of the picture, too, for scrapes and for claims: it is seen with what comes next.
+        left = min(left, _TOLD_SECONDS) if decided.writes else left
+        return None if left == math.inf else left
 
     def _failed(self, words: str) -> None:
         self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
         if self.trouble != words:
             _log.error("turn failed", error=words)
             self.trouble = words
+
+
+def _goes_on(decided: Plan) -> bool:
+    """Whether what was just written, or sampled, is what the next plan acts upon."""
+    writes = decided.writes
+    moved = any(not each.version or each.role == RETIRED for each in writes.instances)
+    return moved or bool(decided.samples or writes.finalized or writes.retired or writes.deletions)

@@ -2,6 +2,7 @@
 late runs by default, and must never be what a reconciliation depends on."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from apscheduler.events import (
@@ -11,7 +12,7 @@ from apscheduler.events import (
     EVENT_JOB_MISSED,
     JobEvent,
 )
-from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.executors.pool import BasePoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from controller.ports import Meter, Wake
@@ -26,13 +27,20 @@ _COUNTERS = {
 _ALL = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
 
 
+class _Executor(BasePoolExecutor):  # type: ignore[misc] # without types
+    """Runs jobs on a pool that somebody else ends."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        super().__init__(pool)
+
+
 class Schedule:
     """ports.Jobs over APScheduler 3, kept in memory: what is due is found out anew at every start."""
 
     def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+        self._meter, self._pool = meter, ThreadPoolExecutor(1, thread_name_prefix="schedule")
         self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(1)},
+            executors={"default": _Executor(self._pool)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
@@ -64,7 +72,9 @@ class Schedule:
 
     def stop(self) -> None:
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            # Told to wait, it waits with its locks held, and a job that is just ending asks it when it is due again.
+            self._scheduler.shutdown(wait=False)
+        self._pool.shutdown(wait=True)
         self._meter.gauge("paddock_scheduler_running", 0)
 
     def _timed(self, job_id: str, mark: Wake) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import structlog
 
@@ -71,6 +72,8 @@ class Turn:
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
+        self._version = ""
+        self._drifted: Mapping[str, int] = {}
         self.last: Snapshot | None = None
 
     def run(self) -> Plan:
@@ -84,7 +87,8 @@ class Turn:
         for group in decided.groups:
             self._workers.start(group)
         sample(decided.samples, self._usage, self._clock, self._activity)
-        self.last = replace(snapshot, instances=dict(self._instances or {}))
+        self._drifted = _still_drifted(self._drifted, decided, snapshot)
+        self.last = replace(snapshot, instances=dict(self._instances or {}), drifted=self._drifted)
         self._tell(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:
@@ -96,8 +100,8 @@ class Turn:
         """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
         while True:
             snapshot = self._look()
-            policy = self._fitting_policy(snapshot)
-            decided = plan(snapshot, policy, policy.version(), self._memo)
+            policy, version = self._fitting_policy(snapshot)
+            decided = plan(snapshot, policy, version, self._memo)
             if self._activity.hold(decided.holds, snapshot.activity):
                 return snapshot, decided
 
@@ -105,12 +109,7 @@ class Turn:
         """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
         in_flight, results = self._workers.view()
         sandboxes = self._wanted()
-        if self._instances is not None and any(
-            each.member_uid and uid in sandboxes for uid, each in self._instances.items()
-        ):
-            self._instances = None  # a claim has made a member a sandbox's own
-        if self._instances is None:
-            self._instances = {each.uid: each for each in self._store.instances()}
+        instances = self._instances = self._recorded(sandboxes)
         now = self._clock.now()
         if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
             self._activity.all_used(sandboxes)
@@ -123,7 +122,7 @@ class Turn:
             sandboxes=sandboxes,
             pools=self._desired.pools(),
             observed=observed,
-            instances=self._instances,
+            instances=instances,
             in_flight=in_flight,
             results=results,
             quotas=self._desired.quotas.now,  # as of the refresh above
@@ -136,6 +135,17 @@ class Turn:
             layers=self._layers(),
         )
 
+    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> dict[str, Instance]:
+        """The records of containers. Those of others are kept as they are: what has not moved is not decided anew."""
+        known = self._instances
+        if known is None:
+            return {each.uid: each for each in self._store.instances()}
+        claimed = {uid for uid, each in known.items() if each.member_uid and uid in sandboxes}  # sandboxes' own now
+        if not claimed:
+            return known
+        others = {uid: each for uid, each in known.items() if uid not in claimed}
+        return {**others, **{each.uid: each for each in self._store.instances(claimed)}}
+
     def _wanted(self) -> Mapping[str, Sandbox]:
         """The sandboxes, once all is asked for that follows from an owner being gone."""
         wanted = self._desired.refresh()
@@ -143,11 +153,13 @@ class Turn:
             wanted = self._desired.refresh()
         return wanted
 
-    def _fitting_policy(self, snapshot: Snapshot) -> Policy:
+    def _fitting_policy(self, snapshot: Snapshot) -> tuple[Policy, str]:
+        """The policy on this host, and its version."""
         key = (snapshot.observed.facts, snapshot.profiles)
         if self._fitted != key:
             self._fitted, self._policy = key, as_seen(self._policy, snapshot)
-        return self._policy
+            self._version = self._policy.version()
+        return self._policy, self._version
 
     def _remember(self, decided: Plan, snapshot: Snapshot) -> None:
         """Write before acting: a container's record is there before the container is."""
@@ -174,7 +186,7 @@ class Turn:
         result = "requeue_after" if decided.next_wake is not None else "success"
         self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
-        for _, field in decided.drift:
+        for field in chain.from_iterable(decided.drift.values()):
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
         if decided.orphans is not None:
             self._meter.gauge("paddock_orphan_containers", decided.orphans)
@@ -184,3 +196,12 @@ class Turn:
             self._meter.count("paddock_reaped_total", reason=reason)
         if decided.groups:
             _log.debug("plan", plan=str(decided))
+
+
+def _still_drifted(before: Mapping[str, int], decided: Plan, snapshot: Snapshot) -> Mapping[str, int]:
+    """What differs after this pass: of an object that was not decided in it, what did before."""
+    if not decided.drift and before.keys() <= snapshot.sandboxes.keys():
+        return before
+    kept = {uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in decided.drift}
+    found = {uid: len(set(fields)) for uid, fields in decided.drift.items() if fields and uid in snapshot.sandboxes}
+    return {**kept, **found}

@@ -35,12 +35,19 @@ class Workers:
         *,
         threads: int,
         wake: Wake,
+        hurry: Wake | None = None,
         may_act: Callable[[], bool] = lambda: True,
         trace: Callable[[str, int], str] = lambda _uid, _generation: "",
+        before: Callable[[Action], None] = lambda _action: None,
     ) -> None:
-        """`trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known."""
-        self._trace = trace
+        """`wake` is called after each group, `hurry` in its place after an urgent one.
+
+        `trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known.
+        `before` is told of each action before it is carried out.
+        """
+        self._trace, self._before = trace, before
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
+        self._hurry = hurry or wake
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._express = ThreadPoolExecutor(_FOR_URGENT, thread_name_prefix="express")
         self._lock = threading.Lock()
@@ -118,7 +125,7 @@ class Workers:
                 self._failed.add(group.ref.uid)
         self._publish()
         self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - begun, queue=_QUEUE)
-        self._wake()
+        (self._hurry if group.urgent else self._wake)()
 
     def _publish(self) -> None:
         with self._lock:
@@ -142,6 +149,7 @@ class Workers:
         log = _log.bind(object=str(group.ref), action=str(action), why=action.why)
         begun = time.perf_counter()
         try:
+            self._before(action)
             outcome = self._engine.act(action)
         except Exception as error:  # a bug in a driver must not take its thread, or the object, with it
             log.exception("action raised")

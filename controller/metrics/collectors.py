@@ -24,6 +24,6 @@ def collect(
 ) -> None:
     """`detail`: the families that few people watch, too. `labels` are those of the users' own that are exported."""
     registry.register(ContainerCollector(snapshot, usage, layers=layers, detail=detail))
-    registry.register(ObjectCollector(snapshot, label_allowlist=labels))
+    registry.register(ObjectCollector(snapshot, label_allowlist=labels, detail=detail))
     for each in (PoolCollector, QuotaCollector, HostCollector):
         registry.register(each(snapshot))

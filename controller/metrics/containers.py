@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
 from controller.kinds.observed import Container
-from controller.kinds.sandbox import Template
+from controller.kinds.sandbox import Template, leveled
 from controller.kinds.snapshot import Snapshot
 from controller.kinds.usage import Layer, Usage
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
@@ -20,6 +20,7 @@ from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, enum, filled, single
 from controller.metrics.probed import health_of
 from controller.metrics.render import Labels
+from controller.plan.disk import limit_of
 from controller.ports import UsageReader
 
 
@@ -168,7 +169,9 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
             continue
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
-        restarts, disk = (instance.memory.restarts, instance.reserves.disk_bytes) if instance else (None, 0)
+        restarts = instance.memory.restarts if instance else None
+        is_box = container.uid in snapshot.sandboxes  # what it reserves has its volumes in it, too
+        disk = limit_of(snapshot, container.uid) if is_box else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)
 
 
@@ -182,7 +185,9 @@ def _labels(snapshot: Snapshot, container: Container) -> Labels:
 
 def _template(snapshot: Snapshot, uid: str) -> Template | None:
     sandbox = snapshot.sandboxes.get(uid)
-    return sandbox.template if sandbox else snapshot.pools[snapshot.instances[uid].parent_uid].template
+    if sandbox is None:
+        return snapshot.pools[snapshot.instances[uid].parent_uid].template
+    return leveled(sandbox.spec, sandbox.template) if sandbox.template else None
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:

@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import Container
-from controller.kinds.sandbox import SandboxSpec, Template, idle_timeout_seconds
+from controller.kinds.sandbox import SandboxSpec, Template, idle_timeout_seconds, leveled
 from controller.kinds.snapshot import Snapshot
 from controller.metrics.catalogue import OBJECTS
 from controller.metrics.catalogue.family import OTHER
@@ -17,6 +17,7 @@ from controller.metrics.catalogue.objects import END_REASONS
 from controller.metrics.families import empty, enum, filled
 from controller.metrics.render import Labels
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
+from controller.policy.profiles import network_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,20 @@ class Row:
     instance: Instance | None
     containers: tuple[Container, ...]
     pool: str = ""
+    network: str = ""
 
 
 class ObjectCollector:
     """Shows every sandbox of the last snapshot. Series vanish with their object.
 
-    `label_allowlist` names the users' own labels that are exported; the rest never reach Prometheus.
+    `label_allowlist` names the users' own labels that are exported; the rest never reach Prometheus. `detail` adds the
+    families that are off by default.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], *, label_allowlist: Sequence[str] = ()) -> None:
-        self._snapshot = snapshot
+    def __init__(
+        self, snapshot: Callable[[], Snapshot | None], *, label_allowlist: Sequence[str] = (), detail: bool = False
+    ) -> None:
+        self._snapshot, self._detail = snapshot, detail
         self._label_allowlist = tuple(label_allowlist)
 
     def describe(self) -> Iterable[Metric]:
@@ -55,6 +60,9 @@ class ObjectCollector:
         yield from _past(rows)
         used = ((row.labels, _last_use(row, snapshot)) for row in rows)
         yield filled("paddock_sandbox_last_activity_timestamp_seconds", ((at, each) for at, each in used if each))
+        if self._detail:
+            drifted = ((row.labels, snapshot.drifted.get(row.obj.uid, 0)) for row in rows)
+            yield filled("paddock_sandbox_status_drifted_fields", drifted)
         if self._label_allowlist:
             yield _user_labels(rows, self._label_allowlist)
 
@@ -64,7 +72,9 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
     labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
     seen = snapshot.observed.containers.get(uid, ())
     pool = snapshot.pool_of(uid)
-    return Row(labels, sandbox.obj, sandbox.spec, sandbox.template, snapshot.instances.get(uid), seen, pool)
+    template = leveled(sandbox.spec, sandbox.template) if sandbox.template else None
+    network = network_of(template, snapshot.profiles.values()) if template else ""
+    return Row(labels, sandbox.obj, sandbox.spec, template, snapshot.instances.get(uid), seen, pool, network)
 
 
 def _desired(rows: list[Row]) -> Iterator[Metric]:
@@ -96,13 +106,13 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _info(row: Row) -> Labels:
-    """The spec's facts. `network` is empty until a spec can name one."""
+    """The spec's facts."""
     template = row.template
     facts = {
         "uid": row.obj.uid,
         "image": template.image if template else "",
         "security_level": template.security_level if template else "",
-        "network": "",
+        "network": row.network,
         "pool": row.pool,
     }
     return Labels({**row.labels, **facts})

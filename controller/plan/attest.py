@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from controller.kinds.action import Action, SignalContainer, UnpauseContainer
 from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed import Container, State
-from controller.plan import drift
+from controller.plan import drift, peers
 from controller.plan.case import Case, Decision
 from controller.plan.rest import rest
 from controller.plan.stopping import ALIVE, asked_to_stop
@@ -62,7 +62,7 @@ def verdict(case: Case) -> Verdict:
         words = f"the runtime {rendered.config.runtime} hides the box's inside from the host"
         return Verdict("Unknown", "NotAttested", words)
     # A network attached by hand is taken off in this same turn.
-    attached = container.networks == (rendered.config.network_mode,)
+    attached = set(container.networks) == set(peers.networks(case, rendered))
     compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
     words = differing(compared)
     if not words:

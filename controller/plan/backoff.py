@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from controller.kinds.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
 from controller.kinds.instance import Failure, Memory
+from controller.kinds.mount import RemoveVolumes
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.snapshot import Result
 
@@ -45,6 +46,8 @@ def fold(memory: Memory, result: Result, now: float) -> Memory:
             memory = replace(memory, resize=_after(memory.resize, action, outcome, result, now))
         else:
             memory = replace(memory, failure=_after(memory.failure, action, outcome, result, now))
+        if isinstance(action, RemoveVolumes) and isinstance(outcome, Ok):
+            memory = replace(memory, reclaimed=True)
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
             memory = replace(memory, container=outcome.container_id)
     return memory

@@ -1,6 +1,6 @@
 """The guarded bridge of a sandbox with the Internet: made before its container, kept with it, taken away after it.
 
-Called by plan/host.py with what was decided for the sandbox itself. Without the guard nothing is started on it: the
+Called by plan/peers.py with what was decided for the sandbox itself. Without the guard nothing is started on it: the
 guard is the wall here, and the only one.
 """
 

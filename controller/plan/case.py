@@ -24,6 +24,7 @@ class Case:
     observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
     lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
     have written to disk (0: not measured). `stale_gpus`: the devices that its container was made with are not its own.
+    `volumes` are those that go with it.
     """
 
     now: float
@@ -44,6 +45,7 @@ class Case:
     around: Surroundings = NOTHING
     written_bytes: int = 0
     stale_gpus: bool = False
+    volumes: tuple[str, ...] = ()
 
     @property
     def deleting(self) -> bool:

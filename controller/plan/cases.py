@@ -5,7 +5,7 @@ from controller.kinds.labels import container_name
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Sandbox, Snapshot
-from controller.plan import gpus
+from controller.plan import gpus, mounts
 from controller.plan.case import Case
 from controller.plan.draft import Memo as Memo
 from controller.plan.surroundings import around
@@ -47,6 +47,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         short_of=snapshot.pressure.critical,
         written_bytes=_written(snapshot, ranked),
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
+        volumes=mounts.passing(snapshot, sandbox),
         around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
     )
 

@@ -13,6 +13,7 @@ from controller.kinds.snapshot import Snapshot
 from controller.plan.case import Case
 from controller.plan.stopping import ALIVE
 from controller.policy.disk import in_memory
+from controller.policy.sandbox import disk_limit
 
 TYPE = "DiskQuotaEnforced"
 REASON = "DiskLimitExceeded"
@@ -28,8 +29,14 @@ def to_look_at(snapshot: Snapshot) -> frozenset[str]:
         for uid, instance in snapshot.instances.items()
         if instance.reserves.disk_bytes
         for each in snapshot.observed.containers.get(uid, ())
-        if each.id in snapshot.layers and snapshot.layers[each.id].used_bytes > instance.reserves.disk_bytes
+        if each.id in snapshot.layers and 0 < limit_of(snapshot, uid) < snapshot.layers[each.id].used_bytes
     )
+
+
+def limit_of(snapshot: Snapshot, uid: str) -> int:
+    """What a sandbox may write in its container, bytes; 0: as much as it likes, or it is none."""
+    sandbox = snapshot.sandboxes.get(uid)
+    return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
 def notice(case: Case) -> Memory:

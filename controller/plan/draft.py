@@ -9,6 +9,7 @@ from controller.kinds.audit import AuditEntry
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
+from controller.kinds.sandbox import Template
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import pool as pools
 from controller.plan.case import Case, Decision
@@ -19,11 +20,27 @@ from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What is known of the image of a pool that keeps nothing warm. `image`: a hash of its name, as of `template`.
+
+    `here` is that it was found or fetched; else `words` say why not, and `retry_at` when to try again (Unix seconds).
+    """
+
+    template: Template | None
+    image: str
+    here: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
+    words: str = ""
+
+
 @dataclass(slots=True)
 class Memo:
     """What need not be worked out again, and since when orphans are seen.
 
-    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew.
+    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew, and the images of
+    pools are looked for again.
     """
 
     policy: str = ""
@@ -33,6 +50,7 @@ class Memo:
     quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
     profiles: tuple[object, ...] = ()  # the same of the security profiles
     orphans: Sightings = field(default_factory=Sightings)
+    fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
     timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
     # The subnets that are given away, in the pass of that snapshot.
@@ -63,10 +81,15 @@ class Memo:
     def member(self, pool: Pool, instance: Instance) -> Sandbox:
         """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
         known = self.members.get(instance.uid)
-        if known is None or known[0] is not pool or known[1] != instance.role:
+        if known is None or not _same_members(known[0], pool) or known[1] != instance.role:
             known = (pool, instance.role, pools.as_sandbox(pool, instance))
             self.members[instance.uid] = known
         return known[2]
+
+
+def _same_members(one: Pool, other: Pool) -> bool:
+    """Whether the members of both look the same to the planner; a pool's status moves with each of them."""
+    return one is other or (one.spec is other.spec and one.template is other.template and one.broken == other.broken)
 
 
 @dataclass(slots=True)
@@ -81,7 +104,7 @@ class Draft:
     finalized: list[ObjectRef] = field(default_factory=list)
     retired: list[Instance] = field(default_factory=list)
     probes: list[Probing] = field(default_factory=list)
-    drift: list[tuple[str, str]] = field(default_factory=list)
+    drift: dict[str, tuple[str, ...]] = field(default_factory=dict)
     wakes: list[float] = field(default_factory=list)
     asking: list["Asking"] = field(default_factory=list)
     room: Room | None = None

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from pydantic.alias_generators import to_camel
+
 from controller.kinds.container import Limits
 from controller.kinds.observed import Container
 from controller.kinds.quantity import format_bytes, format_cpu
@@ -32,9 +34,9 @@ def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str
     yield from byhand.differences(container)
 
 
-def network_differences(wanted: str, found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def network_differences(wanted: tuple[str, ...], found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The networks to be taken off, and those to be put back on. A container in two worlds is taken off first."""
-    return tuple(each for each in found if each != wanted), () if wanted in found else (wanted,)
+    return tuple(each for each in found if each not in wanted), tuple(each for each in wanted if each not in found)
 
 
 def needs_new_container(case: Case, container: Container, rendered: Rendered) -> str:
@@ -47,12 +49,15 @@ def needs_new_container(case: Case, container: Container, rendered: Rendered) ->
         return "spec.template changed"
     if changed == ["image"]:
         return f"spec.template.image changed from {container.image} to {rendered.config.image}"
-    return ", ".join(_field(name) for name in changed) + " changed"
+    own = case.spec is not None and case.spec.security_level is not None
+    return ", ".join(_field(name, own) for name in changed) + " changed"
 
 
-def _field(name: str) -> str:
-    """Where a part of what makes a container stands in the spec."""
-    return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{name}"
+def _field(name: str, own: bool) -> str:
+    """Where a part of what makes a container stands in the spec; `own`: the level is the sandbox's own word."""
+    if own and name == "security_level":
+        return "spec.securityLevel"
+    return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:

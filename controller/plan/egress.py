@@ -1,6 +1,6 @@
 """The way out of a sealed network: made before the sandbox starts, kept while it runs, taken away after it.
 
-Called by plan/host.py with what was decided for the sandbox itself; what is missing around it goes in front. All of it
+Called by plan/peers.py with what was decided for the sandbox itself; what is missing around it goes in front. All of it
 follows from what is seen: the network, and one egress container just as its config says. Whatever is wrong with that
 one, it is replaced; so another list of hosts cuts the tunnels of the list before. Nothing here opens anything: a sealed
 network without its egress container leads nowhere.
@@ -14,6 +14,7 @@ from controller.kinds.action import (
     ConnectNetwork,
     CreateContainer,
     RemoveContainer,
+    SignalContainer,
     StartContainer,
 )
 from controller.kinds.container import Limits
@@ -197,8 +198,7 @@ def _kept(case: Case, decision: Decision, wanted: Sealed) -> Decision:
         why = why or "its network is made anew"
         first.append(_ensure(case, wanted.bridge(around.subnet), case.obj.uid, "sealed"))
     if why and until is None:
-        gone = [RemoveContainer(each.uid, each.name, each.id, why) for each in around.containers]
-        first = [*gone, *first, *_new_egress(case, wanted, why)]
+        first = [*_removals(around.containers, why), *first, *_new_egress(case, wanted, why)]
     if not first:
         return replace(decision, actions=(*going, *coming), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures on the way to this are not forgotten before it has worked.
@@ -280,8 +280,14 @@ def _rested(case: Case, decision: Decision) -> Decision:
 
 
 def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
-    there = [each for each in containers if each.state is not State.REMOVING]
-    return [RemoveContainer(each.uid, each.name, each.id, why) for each in there]
+    """Killed first, so that its log is whole when it is read for the audit, just before it goes with its container."""
+    actions: list[Action] = []
+    for each in containers:
+        if each.state is State.RUNNING:
+            actions.append(SignalContainer(each.uid, each.name, each.id, "KILL", why))
+        if each.state is not State.REMOVING:
+            actions.append(RemoveContainer(each.uid, each.name, each.id, why))
+    return actions
 
 
 def _clear(case: Case, decision: Decision) -> Decision:

@@ -18,7 +18,7 @@ from controller.kinds.action import (
     UpdateLimits,
 )
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.mount import BindMounts
+from controller.kinds.mount import BindMounts, RemoveVolumes
 from controller.kinds.network import EnsureNetwork, RemoveNetwork
 from controller.kinds.outcome import Ok
 from controller.kinds.snapshot import Result
@@ -38,6 +38,7 @@ REASONS: dict[type[Action], str] = {
     EnsureNetwork: "NetworkMade",
     RemoveNetwork: "NetworkRemoved",
     BindMounts: "Bound",
+    RemoveVolumes: "VolumesRemoved",
 }
 
 

@@ -17,10 +17,10 @@ from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Samp
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import (
-    bridge,
     disk,
     egress,
     gpus,
+    peers,
     preload,
     pressure,
     probes,
@@ -62,7 +62,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
-    draft = Draft()
+    draft = Draft(pulling=preload.under_way(snapshot, memo))
     refill.hold_back(draft, snapshot, members)
     for uid, sandbox, key in _unsettled(snapshot, planned, memo, draft.wakes):
         _consider(draft, snapshot, sandbox, policy, memo, uid, key)
@@ -107,7 +107,8 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     awaited = held + draft.granted[pool.obj.uid] + draft.queued[pool.obj.uid]
     crowded = draft.room is not None and not {pool.obj.namespace, ""}.isdisjoint(draft.room.crowded)
     lacks = snapshot.pressure.words()
-    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks)
+    image = "" if own or lacks else preload.of_pool(draft, snapshot, pool, policy, memo)
+    made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
     draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = room_for_others.give_way(draft, snapshot, pool, made, members)
     draft.warm += ready_ones(pool, members)
@@ -115,9 +116,8 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}
     draft.instances = [each for each in draft.instances if each.uid not in leaving - busy]
     gone = [each for each in made.retired if each.uid not in busy]
-    draft.instances += gone
+    draft.instances += (*gone, *made.new)
     draft.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
-    draft.instances += made.new
     if made.status != pool.obj.status:
         draft.statuses.append(StatusWrite(pool.obj.ref, made.status))
     if made.until is not None:
@@ -238,7 +238,7 @@ def _conclude(
 ) -> None:
     """Note what comes of one object. `reserves` None: it gets no record."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
-    decision = bridge.attend(case, egress.attend(case, gpus.assign(draft, snapshot, case, decision)))
+    decision = peers.attend(case, gpus.assign(draft, snapshot, case, decision))
     draft.audit += audited_starts(case, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
     quiet = not (decision.actions or decision.finalize or waits)
@@ -313,7 +313,7 @@ def _write(
     draft.events += _about(snapshot, instance, decision.events)
     if decision.delete:
         draft.deletions.append(Deletion(case.obj.ref, case.obj.generation, case.now))
-    draft.drift += [(case.obj.uid, field) for field in decision.drift]
+    draft.drift[case.obj.uid] = decision.drift
     written = case.obj.status if member else status(case, decision)
     changed = written != case.obj.status
     if changed:
@@ -388,7 +388,7 @@ def _finish(draft: Draft, snapshot: Snapshot) -> Plan:
         ),
         next_wake=min(draft.wakes, default=None),
         probes=tuple(draft.probes),
-        drift=tuple(draft.drift),
+        drift=MappingProxyType(draft.drift),
         orphans=draft.orphans.seen,
         orphans_removed=draft.orphans.removed,
         samples=tuple(draft.samples),

@@ -4,12 +4,17 @@ Another folder than the one that is bound needs a new container: whoever has fil
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from controller.kinds.action import Action
-from controller.kinds.mount import BindMounts, Mount
+from controller.kinds.container import ContainerConfig
+from controller.kinds.labels import container_name
+from controller.kinds.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.observed import Container, State
+from controller.kinds.snapshot import Sandbox, Snapshot
 from controller.plan.case import Case
-from controller.policy.mounted import missing
+from controller.policy.mounted import missing, resized
+from controller.policy.mounts import volumes
 from controller.policy.sandbox import Rendered
 
 REASON = "MountsMissing"
@@ -45,15 +50,60 @@ def changed(case: Case, container: Container, rendered: Rendered) -> str:
     """Why a container has to be replaced, because something else is bound there than its spec asks for now."""
     if case.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
         return ""
-    asked = {each.path: str(each) for each in rendered.config.mounts}
-    other = [each for each in container.bound if asked.get(each.path, each.mount) != each.mount]
+    asked = {each.path: each for each in rendered.config.mounts}
+    other = [
+        each
+        for each in container.bound
+        if each.path in asked and str(asked[each.path]) != each.mount and not resized(each, asked[each.path])
+    ]
     return f"bound {other[0].mount}, wanted {asked[other[0].path]}" if other else ""
+
+
+def as_bound(case: Case, config: ContainerConfig) -> ContainerConfig:
+    """The config with its volumes as large as they are bound: what has no room to grow stays as it is."""
+    bound = {each.path: each for each in case.container.bound} if case.container is not None else {}
+    kept = [
+        replace(each, size_bytes=bound[each.path].size_bytes)
+        if each.path in bound and resized(bound[each.path], each)
+        else each
+        for each in config.mounts
+    ]
+    return replace(config, mounts=tuple(kept))
+
+
+def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
+    """The volumes that are to go with a sandbox: those that it says so of, and that no other one of them all names."""
+    spec, template = sandbox.spec, sandbox.template
+    if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
+        return ()
+    going = {each.source for each in volumes(spec, template) if each.passing}
+    for other in snapshot.sandboxes.values() if going else ():
+        if other.obj.namespace == sandbox.obj.namespace and other.obj.uid != sandbox.obj.uid:
+            going -= _kept_by(other)
+    return tuple(sorted(going))
+
+
+def _kept_by(other: Sandbox) -> set[str]:
+    """The volumes that another one keeps; of two that go at a time neither keeps what both let go."""
+    if other.spec is None or other.template is None:
+        return set()
+    gone = other.obj.deleted_at is not None
+    return {each.source for each in volumes(other.spec, other.template) if not (gone and each.passing)}
+
+
+def with_it(case: Case) -> Iterator[Action]:
+    """What takes the volumes away that go with a sandbox of which all else is gone."""
+    if case.volumes and not case.memory.reclaimed:
+        name = container_name(case.obj.name, case.obj.uid)
+        yield RemoveVolumes(case.obj.uid, name, case.obj.namespace, case.volumes, "their reclaimPolicy is Delete")
 
 
 def unready(case: Case) -> tuple[str, str]:
     """The reason and the words why a box is not ready before all that it asks for is bound."""
     container, rendered = case.container, case.rendered
     found = absent(case, container, rendered) if container is not None and rendered is not None else ()
+    smaller = {each.path: each for each in container.bound} if container is not None else {}
+    found = tuple(each for each in found if each.path not in smaller or not resized(smaller[each.path], each))
     return (REASON, "not bound yet: " + ", ".join(map(str, found))) if found else ("", "")
 
 

@@ -128,13 +128,14 @@ def turn_over(
     taken: Collection[str],
     now: float,
     lacks: str = "",
+    image: str = "",
 ) -> Turnover:
     """Decide for one pool. `going` members are on their way out, `claimed` sandboxes came of it.
 
     `awaited` are these and the ones that are to come of it now or wait for a place: the warm ones give way to them.
 
     `taken` are the uids that a new member may not have. `lacks` is of what the host is short, in words: then none is
-    wanted.
+    wanted; `image` says why the pool's image is not on it.
     """
     wanted = 0 if lacks else _wanted(pool, awaited)
     out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
@@ -148,7 +149,7 @@ def turn_over(
     left = [each for each in members if each not in out]
     births = [each.instance.created_at for each in left]
     until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
-    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks), until)
+    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks, image), until)
 
 
 def _wanted(pool: Pool, claimed: int) -> int:
@@ -219,12 +220,12 @@ def _new_member(pool: Pool, uid: str, now: float) -> Instance:
 
 
 def _status(
-    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float, lacks: str
+    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float, lacks: str, image: str
 ) -> Mapping[str, Any]:
     ready = sum(each.ready for each in members)
     prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
-    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "")
+    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "", image)
     return {
         "observedGeneration": generation,
         "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
@@ -235,7 +236,9 @@ def _status(
     }
 
 
-def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str) -> Iterator[Condition]:
+def _conditions(
+    pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str, image: str
+) -> Iterator[Condition]:
     trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
@@ -254,6 +257,8 @@ def _conditions(pool: Pool, members: Sequence[Member], ready: int, wanted: int, 
     yield Condition("Accepted", "True", "Admitted")
     if trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
+    elif image:
+        yield Condition("Degraded", "True", "ImagePullFailed", image)
     else:
         yield Condition("Degraded", "False", "AsExpected")
 

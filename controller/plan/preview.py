@@ -33,7 +33,8 @@ from controller.kinds.observed import Container, State
 from controller.kinds.outcome import Ok
 from controller.kinds.plan import Deferral, Plan
 from controller.kinds.snapshot import Pool, Result, Sandbox, Snapshot
-from controller.plan.host import Memo, plan
+from controller.plan.draft import Fetch, Memo
+from controller.plan.host import plan
 from controller.policy.levels import Policy
 
 _ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
@@ -71,7 +72,9 @@ def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping
     world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
     objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **asked}
     found = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
-    memo, version, ids = Memo(), policy.version(), itertools.count(1)
+    # Whether a pool's image is on this host, nobody knows here: that it may be fetched is not foretold.
+    memo = Memo(fetches={uid: Fetch(each.template, "", here=True) for uid, each in world.pools.items()})
+    version, ids = policy.version(), itertools.count(1)
     rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(each) for each in asked.values()))
     for _ in range(min(rounds, _MOST_ROUNDS)):
         decided = plan(world, policy, version, memo)
@@ -157,6 +160,7 @@ def _network(action: EnsureNetwork) -> Network:
         role=labels[own.ROLE],
         config_hash=labels[own.CONFIG_HASH],
         subnet=action.config.subnet,
+        namespace=labels[own.NAMESPACE],
     )
 
 
@@ -200,12 +204,16 @@ def _changed(container: Container, action: Action, now: float) -> Container:
             by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
             return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
         case BindMounts():
-            return replace(container, bound=(*container.bound, *_bound(action.mounts)))
+            others = [each for each in container.bound if each.path not in {new.path for new in action.mounts}]
+            return replace(container, bound=(*others, *_bound(action.mounts)))
     return container
 
 
 def _bound(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
-    return tuple(Bound(each.path, str(each), "imagined", each.read_only) for each in mounts)
+    sizes = {each.path: each.size_bytes for each in mounts if each.kind == "volume"}
+    return tuple(
+        Bound(each.path, str(each), "imagined", each.read_only, size_bytes=sizes.get(each.path, 0)) for each in mounts
+    )
 
 
 def _in_force(asked: Limits, before: Limits | None) -> Limits:

@@ -21,6 +21,7 @@ from controller.kinds.plan import Shortage
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.snapshot import Pool, Snapshot
+from controller.plan import mounts
 from controller.plan.altered import altered
 from controller.plan.case import Case, Decision
 from controller.plan.claim import EXHAUSTED
@@ -29,7 +30,7 @@ from controller.plan.rest import rest
 from controller.plan.sandbox import decide
 from controller.plan.status import dated
 from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_pools
-from controller.policy.sandbox import effective_limits
+from controller.policy.sandbox import reserved, volume_bytes
 
 NO_LIMITS = Limits(0, 0, 0)
 WAITS = "QuotaExceeded"
@@ -98,10 +99,10 @@ def _wanted(case: Case, decision: Decision) -> Limits | None:
 
 
 def _with_disk(case: Case, whole: Limits, base: Limits, held: Limits, seated: bool) -> tuple[Limits, Limits]:
-    """Disk goes with the seat, not with running: what is stopped keeps its files."""
+    """Disk goes with the seat, not with running: what is stopped keeps its files, and its volumes are allocated."""
     wanted = held.disk_bytes
     if case.rendered is not None and not case.deleting:
-        wanted = case.rendered.config.limits.disk_bytes
+        wanted = case.rendered.config.limits.disk_bytes + volume_bytes(mounts.wanted(case, case.rendered))
     kept = min(wanted, held.disk_bytes) if seated else 0
     return altered(whole, disk_bytes=wanted), altered(base, disk_bytes=kept)
 
@@ -257,7 +258,7 @@ def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
         words = "" if each.spec is None or each.spec.priority < spec.priority else _waits_for(each.obj)
         if each.spec is None or not any(f"{bound}: " in words for bound in shared):
             continue
-        limits = effective_limits(each.spec.resources, each.template, NO_LIMITS) if each.template else NO_LIMITS
+        limits = reserved(each.spec, each.template, NO_LIMITS) if each.template else NO_LIMITS
         if not any(never_fits(shared, amount_of(limits, 1))):
             return True
     return False
@@ -284,7 +285,7 @@ def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> D
     if limits.pids and limits.gpus < config.limits.gpus:
         return Decision(case.memory, deferred=words)  # it would have to be made anew, with devices that are not there
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
-        within = replace(case.rendered, config=replace(config, limits=limits))
+        within = replace(case.rendered, config=replace(mounts.as_bound(case, config), limits=limits))
         return replace(decide(replace(case, rendered=within)), deferred=words)
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))

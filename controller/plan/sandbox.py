@@ -24,7 +24,7 @@ from controller.kinds.instance import Memory
 from controller.kinds.labels import container_labels
 from controller.kinds.observed import Container, State
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, mounts, probes
+from controller.plan import attest, bridge, byhand, claim, deaths, drift, lifecycle, mounts, peers, probes
 from controller.plan.altered import altered
 from controller.plan.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.case import Case, Decision
@@ -116,7 +116,8 @@ def _delete(case: Case) -> Decision:
     if not containers and case.obj.finalizers and FINALIZER not in case.obj.finalizers:
         return Decision(case.memory, "Terminating", f"its container is gone; held by {', '.join(case.obj.finalizers)}")
     if not containers:
-        return Decision(case.memory, "Terminating", "gone", finalize=True)
+        last = tuple(mounts.with_it(case))
+        return Decision(case.memory, "Terminating", "removing its volumes" if last else "gone", last, finalize=not last)
     first = containers[0]
     if first.state in ALIVE:
         waiting = stop(case, first, "deleted", "Terminating")
@@ -170,6 +171,7 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     image_id = memory.image_id if same and same_image else ""
     actions += mounts.before_start(case, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
+    actions += peers.joining(case, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
     if not (same and same_image):
         memory = replace(memory, image_id="")
@@ -227,12 +229,15 @@ def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
 
 def _networks(case: Case, container: Container, rendered: Rendered) -> list[Action]:
     """What brings a container back to its network. One attached by hand opens at once what the level closes."""
-    wanted = rendered.config.network_mode
+    own, *shared = wanted = peers.networks(case, rendered)
     off, on = drift.network_differences(wanted, container.networks)
-    why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {wanted}"
+    why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {', '.join(wanted)}"
     uid, name, id_ = case.obj.uid, container.name, container.id
     actions: list[Action] = [DisconnectNetwork(uid, name, id_, each, why) for each in off]
-    actions += [ConnectNetwork(uid, name, id_, each, why) for each in on]
+    if own in on:
+        actions.append(ConnectNetwork(uid, name, id_, own, why))
+    if not set(on).isdisjoint(shared):
+        actions += peers.joining(case, rendered, id_, why)
     return actions
 
 
@@ -309,7 +314,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
     lasting = byhand.lasting(container) or case.stale_gpus
-    if drift.outdated(container, rendered) or lasting or bridge.unplugged(case):
+    if drift.outdated(container, rendered) or lasting or bridge.unplugged(case) or peers.unplugged(case):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
     else:

@@ -64,6 +64,8 @@ def settings_of(level: Level) -> dict[str, Any]:
             for each in config.tmpfs
         ],
         "defaultLimits": limits_to_json(config.limits),
+        **({"execDeadlineSeconds": level.exec_seconds} if level.exec_seconds else {}),
+        **({"maxExecDeadlineSeconds": level.most_exec_seconds} if level.most_exec_seconds else {}),
         "maxLimits": {name: value for name, value in limits_to_json(level.most).items() if value not in ("0", 0)},
     }
 
@@ -77,12 +79,14 @@ def bare(level: Level) -> ContainerConfig:
 
 def _reach(level: Level) -> dict[str, Any]:
     hosts = {} if level.allowed_hosts is None else {"allowedHosts": list(level.allowed_hosts)}
-    return {"mode": level.network, **hosts}
+    return {"mode": level.network, **hosts, **({"peers": level.peers} if level.network == "sealed" else {})}
 
 
 def _network(level: Level, policy: Policy) -> dict[str, Any]:
     """What it can reach, and what its operator says of that."""
     made = _reach(level)
+    if "peers" in made:
+        made["peers"] = level.peers and policy.peers
     if level.allowed_hosts is not None:
         made["version"] = version_of(level.allowed_hosts)
     if BUILD in (level.name, level.base) and policy.packages_left_out:

@@ -10,7 +10,7 @@ from controller.kinds.logtail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed import Container, State
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.plan import attest, bridge, byhand, claim, disk, drift, egress, idle, mounts, probes
+from controller.plan import attest, bridge, byhand, claim, disk, drift, egress, idle, mounts, peers, probes
 from controller.plan.carried import carried
 from controller.plan.case import Case, Decision
 
@@ -99,7 +99,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
     yield _provisioned(case, decision)
     yield _resized(case, decision)
     yield disk.condition(case)
-    yield bridge.ready(case) or egress.ready(case)
+    yield peers.ready(case, bridge.ready(case) or egress.ready(case))
     yield attest.condition(case)
     yield _outdated(case)
     yield _suspended(case, decision)

@@ -7,6 +7,7 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.network import Network, RemoveNetwork
 from controller.kinds.plan import Group
 from controller.kinds.snapshot import Snapshot
+from controller.plan import peers
 from controller.plan.draft import Draft, Memo
 
 
@@ -17,6 +18,7 @@ def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         return
     known = snapshot.sandboxes.keys() | snapshot.instances.keys() | snapshot.observed.containers.keys()
     strays = [each for each in snapshot.observed.networks.values() if each.uid and each.uid not in known]
+    strays += peers.deserted(snapshot)
     if not strays and not memo.stray_networks:
         return
     now, grace = snapshot.now, snapshot.sweep.grace_seconds
@@ -27,12 +29,13 @@ def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
         due = memo.stray_networks[each.id] + grace
         if now < due:
             draft.wakes.append(due)
-        elif each.uid not in snapshot.in_flight:
+        elif (each.uid or each.name) not in snapshot.in_flight:
             _remove(draft, each, now, grace)
 
 
 def _remove(draft: Draft, network: Network, now: float, grace: float) -> None:
-    ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid)
+    ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid or network.name)
     action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
     draft.groups.append(Group(ref, 0, True, (action,)))
-    draft.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))
+    if network.uid:  # a shared one was no single sandbox's, and it is no wonder that nobody needs it any more
+        draft.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

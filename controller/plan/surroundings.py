@@ -1,15 +1,16 @@
 """What is around one object's container: its sealed network and its egress container, as recorded and as seen."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import egress_uid, local_name, public_name, sealed_name
+from controller.kinds.labels import egress_uid, local_name, peers_name, public_name, sealed_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.network import Network
 from controller.kinds.observed import Container
 from controller.kinds.snapshot import Snapshot
-from controller.policy import egress
+from controller.policy import egress, peers
 from controller.policy.levels import Policy
 from controller.policy.sandbox import Rendered
 
@@ -22,7 +23,8 @@ class Surroundings:
     """`subnet` is what its network is or will be on ("": none is left, or none is needed).
 
     `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
-    there. `bridges` are those of its own that lead to the Internet. `unguarded` is why nothing new may be put on a
+    there. `bridges` are those of its own that lead to the Internet, `peers` is what it shares with others of its
+    namespace, and `peers_subnet` what that is or will be on. `unguarded` is why nothing new may be put on a
     network ("" when it may), and `untried` why it is not known yet whether it may. `range` is what subnets are of.
     """
 
@@ -35,6 +37,8 @@ class Surroundings:
     range: str = ""
     bridges: tuple[Network, ...] = ()
     untried: str = ""
+    peers: Network | None = None
+    peers_subnet: str = ""
 
 
 NOTHING = Surroundings()
@@ -66,6 +70,8 @@ def around(
         taken = subnets(snapshot)
         subnet = egress.subnet_for(obj.uid, policy.network_range, taken)
         taken.add(subnet)
+    shared = _peers(snapshot, obj)
+    joins = rendered is not None and rendered.config.joins_peers
     return Surroundings(
         record=record,
         containers=containers,
@@ -76,7 +82,32 @@ def around(
         untried="" if snapshot.guarded.broken else snapshot.guarded.words,
         range=policy.network_range,
         bridges=bridges,
+        peers=shared,
+        peers_subnet=_peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else "",
     )
+
+
+def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
+    found = snapshot.observed.networks.get(peers_name(obj.namespace))
+    return found if found is not None and found.role == peers.ROLE and not found.uid else None
+
+
+def _peers_subnet(
+    snapshot: Snapshot, obj: StoredObject, memory: Memory, found: Network | None, policy: Policy, subnets: Subnets
+) -> str:
+    """What the shared bridge is on; else what it, or another of its namespace, was to be on; else a free one."""
+    if found is not None:
+        return found.subnet
+    others = (each.memory.peers for each in snapshot.instances.values() if each.namespace == obj.namespace)
+    recorded = next((each for each in (memory.peers, *others) if each and not _is_lost(each, memory)), "")
+    if recorded:
+        return recorded
+    taken = subnets(snapshot)
+    lost = {part for each in (memory.peers,) if each for part in egress.parts(each)}
+    digits = hashlib.sha256(obj.namespace.encode()).hexdigest()
+    chosen = egress.subnet_for(digits, policy.network_range, taken | lost, peers.PREFIX)
+    taken.update(egress.parts(chosen) if chosen else ())
+    return chosen
 
 
 def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
@@ -88,7 +119,10 @@ def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
 def taken_subnets(snapshot: Snapshot) -> set[str]:
     """All subnets that are given away, seen or recorded."""
     recorded = {each.memory.subnet for each in snapshot.instances.values() if each.memory.subnet}
-    return recorded | {each.subnet for each in snapshot.observed.networks.values()}
+    shared = {each.memory.peers for each in snapshot.instances.values() if each.memory.peers}
+    shared |= {each.subnet for each in snapshot.observed.networks.values() if each.role == peers.ROLE}
+    seen = {each.subnet for each in snapshot.observed.networks.values()}
+    return recorded | seen | {part for each in shared for part in egress.parts(each)}
 
 
 def _is_lost(subnet: str, memory: Memory) -> bool:

@@ -17,7 +17,7 @@ from controller.plan.case import Decision
 from controller.plan.pool import WARM, is_ready, is_used, member_spec
 from controller.policy.ledger import never_fits, of_pools
 from controller.policy.levels import Policy
-from controller.policy.sandbox import NO_LIMITS, admit_with, effective_limits, render
+from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
 _PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
 
@@ -93,7 +93,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
     if differing:
         return f"has other boxes: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
-        asked = amount_of(effective_limits(sandbox.spec.resources, pool.template, NO_LIMITS), 1)
+        asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
         for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
             return words.replace("can never fit", "has a quota: it can never fit")
     return "had no member ready of its template as it is now"

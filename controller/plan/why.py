@@ -13,7 +13,7 @@ from controller.kinds.instance import Instance, Memory
 from controller.kinds.observed import Container
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.snapshot import Snapshot
-from controller.plan import byhand, drift
+from controller.plan import byhand, drift, peers
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_of
 from controller.plan.host import plan
@@ -116,7 +116,7 @@ def _wanted(case: Case) -> Iterator[tuple[str, str]]:
         yield "container", config.name
         yield "image", config.image
         yield "limits", _limits(config.limits)
-        yield "network", config.network_mode
+        yield "network", ", ".join(peers.networks(case, case.rendered))
 
 
 def _seen(case: Case) -> Iterator[tuple[str, str]]:

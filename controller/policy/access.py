@@ -16,7 +16,7 @@ from controller.kinds.base import Model
 from controller.kinds.container import Limits
 from controller.kinds.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind
-from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template
+from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, leveled
 from controller.policy.admission import Refusal
 from controller.policy.levels import FULL_ISOLATION, Policy
 
@@ -104,7 +104,8 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
         return
     yield from _named(grant, spec, "spec")
     if isinstance(spec, SandboxSpec):
-        yield from _limits(grant, spec.resources, spec.template, policy)
+        template = leveled(spec, spec.template) if spec.template is not None else None
+        yield from _limits(grant, spec.resources, template, policy)
     elif isinstance(spec, Template):
         yield from _limits(grant, Resources(), spec, policy)
 

@@ -5,6 +5,7 @@ judged here: they are changed in place, and put back by the planner when somebod
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from controller.kinds.container import ContainerConfig, Tmpfs
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
@@ -43,6 +44,11 @@ def facts(
 
     `bound` is what this host bound into the box.
     """
+    return _known_facts(config, inside, networks, tuple(bound))
+
+
+@lru_cache(maxsize=4096)
+def _known_facts(config: ContainerConfig, inside: Inside, networks: bool, bound: tuple[Bound, ...]) -> tuple[Fact, ...]:
     return (*_facts(config, inside, networks), *mounted.facts(config, inside, bound))
 
 

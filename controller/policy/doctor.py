@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from controller.kinds.doctor import DoctorFacts, Finding, Grade, SocketFacts
 from controller.kinds.pressure import Supply
 from controller.policy.abilities import has_option
+from controller.policy.doctor_folders import folders
 from controller.policy.pressure import BANDS
 
 _NEEDED = ("cpu", "memory", "pids")
@@ -34,7 +35,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _live_restore,
         ]
     checks += [_guard, _bridges] if facts.local else [_elsewhere]
-    checks += [_clock, _memory, _room, _store, _engine_socket, _daemon_socket]
+    checks += [folders, _clock, _memory, _room, _store, _engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
 
@@ -135,7 +136,8 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
 
 def _seccomp(facts: DoctorFacts) -> Findings:
     if has_option(facts.engine.facts, "seccomp"):
-        yield _ok("seccomp", "the engine filters system calls")
+        # runc before 1.2 starts no container whose profile asks for a log (SECCOMP_FILTER_FLAG_LOG).
+        yield _ok("seccomp", "the engine filters system calls; which ones it refuses is not logged, at any level")
         return
     meaning = "sandboxes can't have the filter that their level wants; they are stopped when that is seen"
     yield _problem("seccomp", "the engine has no seccomp", meaning, f"CONFIG_SECCOMP_FILTER: {_KERNEL}")

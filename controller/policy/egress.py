@@ -14,6 +14,7 @@ from ipaddress import IPv4Network
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs
 from controller.kinds.labels import egress_name, sealed_name
 from controller.kinds.network import NetworkConfig
+from controller.policy import peers
 from controller.policy.seccomp import STANDARD
 
 IMAGE = "paddock/egress:1"
@@ -24,7 +25,7 @@ LIMITS = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=32)
 PENDING = "egress"
 _PROXY = f"http://{PENDING}:{PORT}"
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
-_NO_PROXY = "localhost,127.0.0.1,::1"
+_NO_PROXY = f"localhost,127.0.0.1,::1,.{peers.DOMAIN}"
 _USER = "13:13"  # Debian's `proxy`
 # It forwards nothing, and takes nothing on one bridge that claims to come from the other: were the host to masquerade
 # what crosses the sealed one, the answers would leave by the uplink.
@@ -164,10 +165,13 @@ def uplink(range_: str) -> NetworkConfig:
     return NetworkConfig(UPLINK, str(next(IPv4Network(range_).subnets(new_prefix=_UPLINK_PREFIX))), sealed=False)
 
 
-def subnet_for(uid: str, range_: str, taken: Collection[str]) -> str:
-    """A free /28 of the range, found from where the uid points to; "" when none is left."""
-    whole, first = IPv4Network(range_), 1 << (_SEALED_PREFIX - _UPLINK_PREFIX)
-    size = 1 << (32 - _SEALED_PREFIX)
+def subnet_for(uid: str, range_: str, taken: Collection[str], prefix: int = _SEALED_PREFIX) -> str:
+    """A free /28 (or one of another prefix) of the range, found from where the uid points to; "" when none is left.
+
+    `taken` has the /28s that are given away; see `parts`.
+    """
+    whole, first = IPv4Network(range_), 1 << (prefix - _UPLINK_PREFIX)
+    size = 1 << (32 - prefix)
     count = whole.num_addresses // size - first
     if count <= 0:
         return ""
@@ -175,10 +179,19 @@ def subnet_for(uid: str, range_: str, taken: Collection[str]) -> str:
     start = int(head or "0", 16) % count
     for step in range(count):
         at = whole.network_address + (first + (start + step) % count) * size
-        subnet = f"{at}/{_SEALED_PREFIX}"
-        if subnet not in taken:
+        subnet = f"{at}/{prefix}"
+        if not any(each in taken for each in parts(subnet)):
             return subnet
     return ""
+
+
+def parts(subnet: str) -> Iterator[str]:
+    """The /28s that a subnet consists of; it itself where it is no larger."""
+    if int(subnet.partition("/")[2]) >= _SEALED_PREFIX:
+        yield subnet
+        return
+    whole = IPv4Network(subnet)
+    yield from (f"{whole.network_address + at}/{_SEALED_PREFIX}" for at in range(0, whole.num_addresses, 16))
 
 
 def squid_conf(hosts: Collection[str]) -> str:

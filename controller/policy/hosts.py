@@ -14,6 +14,7 @@ def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -
     if level is None:
         return
     yield from _hosts(network.allowed_hosts or (), level)
+    yield from _peers(network, level, policy)
     if network.local_network == "Blocked":
         return
     if level.network != "public":
@@ -22,6 +23,17 @@ def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -
     elif not policy.local_network:
         words = "this host's operator lets no sandbox into the local network (the setting local_network); leave it out"
         yield Refusal(f"{_AT}.localNetwork", words)
+
+
+def _peers(network: NetworkSpec, level: Level, policy: Policy) -> Iterator[Refusal]:
+    if network.peers == "Blocked":
+        return
+    if not level.peers:
+        words = f"level {level.name} is joined with no other sandbox; leave it out, or use securityLevel: development"
+        yield Refusal(f"{_AT}.peers", words)
+    elif not policy.peers:
+        words = "this host's operator lets no sandbox be joined with others (the setting peers); leave it out"
+        yield Refusal(f"{_AT}.peers", words)
 
 
 def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:

@@ -39,7 +39,10 @@ class Level:
     `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
     `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
     `host_folders` is how folders of the host may be bound.
+    `exec_seconds` is what a command has that asks for no time, `most_exec_seconds` the most that one may ask for (0: as
+    the daemon's settings say, 300 s by default).
     `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
+    `peers`: a sandbox may ask to be joined with others of its namespace; of sealed networks alone.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Level:
     missing: str = ""
     network: Literal["none", "sealed", "public"] = "none"
     allowed_hosts: tuple[str, ...] | None = None
+    peers: bool = False
     default_user: str = "20000:20000"
     lowest_uid: int = LOWEST_FREE_ID
     read_only_root: bool = True
@@ -61,6 +65,8 @@ class Level:
     base: str = ""
     host_folders: Literal["read-only", "read-write"] = "read-only"
     audits_starts: bool = False
+    exec_seconds: int = 0
+    most_exec_seconds: int = 0
 
 
 def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed", "public"]) -> Level:
@@ -69,6 +75,7 @@ def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed
         name=name,
         offered=True,
         network=network,
+        peers=network == "sealed",
         default_user="",
         lowest_uid=0,
         read_only_root=False,
@@ -112,7 +119,8 @@ class Policy:
     `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
     `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
-    `local_network`: sandboxes of a level with the Internet may ask for the local network, too.
+    `local_network`: sandboxes of a level with the Internet may ask for the local network, too. `peers`: those of a
+    level that has it may ask to be joined with others of their namespace.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -127,6 +135,7 @@ class Policy:
     confinements: Confinements = NO_CONFINEMENTS
     exec_max_seconds: float = 0.0
     local_network: bool = False
+    peers: bool = True
     packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
@@ -135,5 +144,5 @@ class Policy:
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
-        known.append(self.local_network)
+        known += [self.local_network, self.peers]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

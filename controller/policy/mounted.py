@@ -4,6 +4,7 @@ A place in which nothing is bound yet is empty and can't be written: narrower th
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from controller.kinds.container import ContainerConfig
 from controller.kinds.inside import Inside, Mounted
@@ -42,6 +43,13 @@ def _words(found: Mounted) -> str:
 def is_empty(found: Mounted) -> bool:
     """Whether nothing is bound at a place: what a container is made with."""
     return found.kind == "tmpfs" and not found.writable and found.size_bytes == EMPTY_BYTES
+
+
+def resized(bound: Bound, mount: Mount) -> bool:
+    """Whether a mount differs from what is bound in the size of the volume alone: that is changed where it stands."""
+    if mount.kind != "volume" or not bound.size_bytes or bound.size_bytes == mount.size_bytes:
+        return False
+    return bound.mount == str(replace(mount, size_bytes=bound.size_bytes))
 
 
 def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Bound]) -> tuple[Mount, ...]:

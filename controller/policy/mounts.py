@@ -83,7 +83,14 @@ def mounts(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
 
 
 def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
-    return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size)
+    passing = asked.reclaim_policy == "Delete"
+    return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size, passing=passing)
+
+
+def volumes(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
+    """The volumes that it asks for, each once."""
+    found = {each.source: each for each in mounts(spec, template) if each.kind == "volume"}
+    return tuple(found[name] for name in sorted(found))
 
 
 def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:

@@ -68,7 +68,8 @@ def laid_over(level: Level, asked: Narrowing) -> Level:
     if asked.network is None:
         return level
     hosts = level.allowed_hosts if asked.network.mode == "sealed" else None
-    return replace(level, network=asked.network.mode, allowed_hosts=hosts)
+    peers = level.peers and asked.network.mode == "sealed"
+    return replace(level, network=asked.network.mode, allowed_hosts=hosts, peers=peers)
 
 
 def running_as(level: Level, lowest_uid: int, default_user: str | None = None) -> Level:

@@ -22,6 +22,8 @@ def wider(found: ContainerConfig, bound: ContainerConfig) -> tuple[str, ...]:
 def _wider(found: ContainerConfig, bound: ContainerConfig) -> Iterator[str]:
     if found.network_mode != bound.network_mode and _network(found) >= _network(bound):
         yield "network_mode"
+    if found.joins_peers and not bound.joins_peers:
+        yield "joins_peers"
     if bound.read_only_root and not found.read_only_root:
         yield "read_only_root"
     if _reach(found.user) > _reach(bound.user):

@@ -36,11 +36,31 @@ def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:
 
 def default_limits(name: str, profiles: Iterable[StoredProfile]) -> Limits | None:
     """The limits of a sandbox of that level which asks for none; None: there is no such level."""
+    found = _known(name, profiles)
+    return found.limits if found is not None else None
+
+
+def exec_limits(name: str, profiles: Iterable[StoredProfile]) -> tuple[int, int]:
+    """The seconds of a command at that level which asks for none, and the most that one may ask for (0: not said)."""
+    found = _known(name, profiles)
+    return (found.exec_seconds, found.most_exec_seconds) if found is not None else (0, 0)
+
+
+def network_of(template: Template, profiles: Iterable[StoredProfile]) -> str:
+    """What a sandbox of that template has for a network: none, sealed or public. Empty: there is no such level."""
+    found = _known(template.security_level, profiles)
+    asked = template.security.network if template.security else None
+    modes = [each for each in (found.network if found else "", asked.mode if asked else "") if each]
+    return min(modes, key=NETWORKS.index) if found else ""
+
+
+def _known(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
+    """The level of that name, accepted or not."""
     if name in BUILT_IN:
-        return BUILT_IN[name].limits
+        return BUILT_IN[name]
     spec = next((each.spec for each in profiles if each.obj.name == name), None)
     base = BUILT_IN.get(spec.base) if spec is not None else None
-    return profile_level(spec, base).limits if spec is not None and base is not None else None
+    return profile_level(spec, base) if spec is not None and base is not None else None
 
 
 def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
@@ -57,9 +77,11 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
         *wide,
         *_repeated(spec),
         *_hosts(spec, base),
+        *_peers(spec, base),
         *_ids(spec, made, bound),
         *_limits(made, bound),
         *_folders(spec, made, bound),
+        *_exec_seconds(made, bound),
     )
 
 
@@ -91,15 +113,28 @@ def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Lev
     hosts = spec.network.allowed_hosts if spec.network else None
     if hosts is not None:
         found = replace(found, allowed_hosts=tuple(sorted(set(hosts))))
+    if spec.network is not None and spec.network.peers is not None:
+        found = replace(found, peers=spec.network.peers)
     if spec.read_only_host_folders is not None:
         found = replace(found, host_folders="read-only" if spec.read_only_host_folders else "read-write")
     folders = {each.path: each for each in found.tmpfs}
     folders |= {each.mount_path: Tmpfs(each.mount_path, each.size, each.noexec) for each in spec.tmpfs or ()}
     most = _laid(found.most, spec.max_limits)
     limits = _laid(found.limits, spec.default_limits)
-    if spec.default_limits is None:
-        limits = replace(limits, **{field: _at_most(limits, most, field) for _, field, _ in _LIMITS})
-    return replace(found, tmpfs=tuple(folders[path] for path in sorted(folders)), most=most, limits=limits)
+    inherited = [field for name, field, _ in _LIMITS if getattr(spec.default_limits, name, None) is None]
+    limits = replace(limits, **{field: _at_most(limits, most, field) for field in inherited})
+    return replace(
+        found,
+        tmpfs=tuple(folders[path] for path in sorted(folders)),
+        most=most,
+        limits=limits,
+        exec_seconds=spec.exec_deadline_seconds or _shorter(found.exec_seconds, spec.max_exec_deadline_seconds),
+        most_exec_seconds=spec.max_exec_deadline_seconds or found.most_exec_seconds,
+    )
+
+
+def _shorter(usual: int, most: int | None) -> int:
+    return min(usual, most) if usual and most else usual
 
 
 def _level(profile: StoredProfile, policy: Policy) -> Level:
@@ -146,6 +181,15 @@ def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
             yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; leave it out")
 
 
+def _peers(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
+    network = spec.network
+    if network is not None and network.peers and not (base.peers and network.mode == "sealed"):
+        words = (
+            f"a sandbox of {base.name} with a network that is `{network.mode}` is joined with no other; leave it out"
+        )
+        yield Refusal("network.peers", words)
+
+
 def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
     if made.lowest_uid < bound.lowest_uid:
         words = f"{made.lowest_uid} is lower than {bound.name} lets anybody be: {bound.lowest_uid}{_GRANTED}"
@@ -165,6 +209,15 @@ def _limits(made: Level, bound: Level) -> Iterator[Refusal]:
             yield Refusal(f"maxLimits.{name}", f"{words}{_GRANTED}")
         if most and default > most:
             yield Refusal(f"defaultLimits.{name}", f"{shown(default)} is more than the maximum, {shown(most)}")
+
+
+def _exec_seconds(made: Level, bound: Level) -> Iterator[Refusal]:
+    most, widest, usual = made.most_exec_seconds, bound.most_exec_seconds, made.exec_seconds
+    if widest and most > widest:
+        words = f"{most} s are more than a command of {bound.name} may have: {widest} s; ask for no more"
+        yield Refusal("maxExecDeadlineSeconds", words)
+    if most and usual > most:
+        yield Refusal("execDeadlineSeconds", f"{usual} s are more than the maximum, {most} s; lower it")
 
 
 def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:

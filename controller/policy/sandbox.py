@@ -1,16 +1,18 @@
 """What a Sandbox may ask for, and the container its spec stands for. Pure: (spec, policy) in, data out."""
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from controller.kinds.base import live_fields
 from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
 from controller.kinds.disk import DiskAbility
 from controller.kinds.labels import container_name
+from controller.kinds.mount import Mount
 from controller.kinds.probe import NO_PROBES, ProbeSet
 from controller.kinds.quantity import format_bytes, format_cpu
-from controller.kinds.sandbox import Resources, SandboxSpec, Template
+from controller.kinds.sandbox import Resources, SandboxSpec, Template, leveled
 from controller.policy import bridge, confinement, disk, egress, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.bridge import Open
@@ -28,6 +30,12 @@ _SHM_BYTES = 16 << 20
 _ONE_STRING_BYTES = 128 << 10
 _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Mounting over these would hide or fake what the kernel and the engine put there.
+# What reaches a running container: of a volume, how large it is, and what becomes of it afterwards.
+_LIVE: Mapping[str, Any] = {
+    **dict.fromkeys(live_fields(Template), True),
+    "volumes": {"__all__": {"size", "reclaim_policy"}},
+}
+_LEVEL_AT = "spec.template.securityLevel"
 _KERNEL_PATHS = ("/proc", "/sys", "/dev")
 
 
@@ -56,19 +64,26 @@ class Rendered:
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Every reason why this spec can't run. One that names a template is judged with it, when it is planned."""
     if spec.template is None:
+        level = _unknown(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)
-        return (*cores, *mounts.source_refused(spec, policy))
+        return (*level, *cores, *mounts.source_refused(spec, policy))
     return admit_with(spec, spec.template, policy)
 
 
 def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:
     """Every reason why this spec can't run with this template under this policy."""
+    template = leveled(spec, template)
     asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
     cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
     level = level_of(template, policy)
     network = network_refused(spec.network, level, policy)
     bound = mounts.refused(spec, template, level, policy) if level else ()
-    return (*judge(template, spec.resources, "spec.template.", policy, spec), *cores, *network, *bound)
+    judged = judge(template, spec.resources, "spec.template.", policy, spec)
+    if spec.security_level is not None:  # that is where it stands
+        judged = tuple(
+            replace(each, field="spec.securityLevel") if each.field == _LEVEL_AT else each for each in judged
+        )
+    return (*judged, *cores, *network, *bound)
 
 
 def judge(
@@ -77,9 +92,7 @@ def judge(
     """Every reason to refuse a template that stands at the path `at`, used with these resources, and by that spec."""
     named, level = policy.levels.get(template.security_level), level_of(template, policy)
     if named is None or level is None:
-        known = ", ".join(sorted(policy.levels))
-        unknown = f"there is no security level `{template.security_level}`; choose one of {known}"
-        return (Refusal(f"{at}securityLevel", unknown),)
+        return tuple(_unknown(template.security_level, policy, at))
     found = [
         *_level(level, policy),
         *widened(template, named),
@@ -92,9 +105,15 @@ def judge(
         *mounts.template_refused(template),
         *_most(template, resources, level),
         *_disk(template, resources, level, policy),
-        *exec_deadline_refused(template, policy),
+        *exec_deadline_refused(template, level, policy),
     ]
     return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
+
+
+def _unknown(name: str, policy: Policy, at: str = "spec.") -> Iterator[Refusal]:
+    if name not in policy.levels:
+        words = f"there is no security level `{name}`; choose one of {', '.join(sorted(policy.levels))}"
+        yield Refusal(f"{at}securityLevel", words)
 
 
 def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
@@ -204,6 +223,22 @@ def effective_limits(resources: Resources, template: Template, otherwise: Limits
     )
 
 
+def reserved(spec: SandboxSpec, template: Template, otherwise: Limits) -> Limits:
+    """What is reserved for a sandbox: its limits, and of the disk also its volumes, which are allocated whole."""
+    limits = effective_limits(spec.resources, template, otherwise)
+    return replace(limits, disk_bytes=limits.disk_bytes + volume_bytes(mounts.mounts(spec, template)))
+
+
+def volume_bytes(bound: Iterable[Mount]) -> int:
+    """The sizes of all the volumes among these, each once."""
+    return sum({each.source: each.size_bytes for each in bound if each.kind == "volume"}.values())
+
+
+def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
+    """The bytes that a sandbox may write in its container (0: as many as it likes); its volumes are no part of that."""
+    return effective_limits(spec.resources, template, NO_LIMITS).disk_bytes if spec and template else 0
+
+
 def render(
     spec: SandboxSpec, template: Template, *, name: str, uid: str, policy: Policy, hostname: str = ""
 ) -> Rendered:
@@ -211,6 +246,7 @@ def render(
 
     `hostname` is the name inside, where it is not the object's: a claimed box keeps the one it was started with.
     """
+    template, said = leveled(spec, template), template.security_level
     level = level_of(template, policy)
     if level is None:
         raise KeyError(template.security_level)
@@ -235,6 +271,7 @@ def render(
         security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
+        joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
     )
     way = egress.sealed(uid, reachable(spec.network, level)) if level.network == "sealed" else None
     open_ = bridge.opened(uid, spec.network) if level.network == "public" else None
@@ -243,11 +280,14 @@ def render(
     if open_ is not None:
         config = bridge.behind(config, open_)
     config = disk.sized(confinement.confined(config, template, policy), policy)
-    fields = template.model_dump(mode="json", exclude_defaults=True, exclude=live_fields(Template))
+    fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
     # A place that the template has none of; and another source in it makes a new container, too (plan/mounts.py).
-    place = {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
+    place: dict[str, object] = (
+        {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
+    )
+    place |= {"security_level": template.security_level} if template.security_level != said else {}
     if disk.required(spec.resources, template) and config.storage_bytes:
         devices |= {"disk": config.storage_bytes}
     # A template of its own is part of the spec; one that is only named may change without a new generation.

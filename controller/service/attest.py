@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.plan.attest import Verdict, verdict
+from controller.plan.case import Case
 from controller.plan.cases import case_of
 from controller.policy.levels import Policy
 from controller.policy.profiles import as_seen
+from controller.policy.report import Row, report
 from controller.ports import Clock, Engine
 from controller.service import errors
 from controller.service.diff import LastSnapshot
@@ -16,11 +18,12 @@ from controller.service.objects import Objects
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """The object, and what was found at `at` (Unix seconds)."""
+    """The object, what was found at `at` (Unix seconds), and all that confines its box (nothing: it can't be read)."""
 
     obj: StoredObject
     at: float
     verdict: Verdict
+    report: tuple[Row, ...] = ()
 
 
 class Attest:
@@ -52,4 +55,10 @@ class Attest:
         now, observed = self._clock.now(), self._engine.observe()
         seen = replace(last, now=now, observed=observed)
         case = case_of(seen, sandbox, as_seen(self._policy, seen))
-        return Attested(obj, now, verdict(case))
+        return Attested(obj, now, verdict(case), _report(case, observed.facts.default_runtime))
+
+
+def _report(case: Case, default_runtime: str) -> tuple[Row, ...]:
+    if case.rendered is None or case.container is None or case.container.inside is None:
+        return ()
+    return report(case.rendered.config, case.container.inside, default_runtime)

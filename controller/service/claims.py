@@ -16,19 +16,20 @@ from controller.kinds.instance import Instance
 from controller.kinds.labels import container_name
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.quota import amount_of
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandbox import SandboxSpec, leveled
 from controller.kinds.snapshot import Pool, Snapshot
 from controller.plan import pool as pools
 from controller.plan import quota, warm
 from controller.policy.host import fitted
 from controller.policy.levels import Policy
 from controller.policy.profiles import with_profiles
-from controller.policy.sandbox import effective_limits
+from controller.policy.sandbox import reserved
 from controller.ports import Clock, Meter, Transaction
 from controller.service.profiles import profiles_in
 from controller.service.quota import Facts, has_room, pool_has_room
 
-_IN_ONE_GO = 32
+# The oldest are free, but in a burst of claims.
+_AT_FIRST, _IN_ONE_GO = 4, 32
 
 
 class Claims:
@@ -90,8 +91,8 @@ class Claims:
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):
             if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
                 continue
-            level = policy.levels[pool.template.security_level]
-            wanted = effective_limits(spec.resources, pool.template, level.limits)
+            level = policy.levels[leveled(spec, pool.template).security_level]
+            wanted = reserved(spec, pool.template, level.limits)
             reserves = quota.larger(member.reserves, wanted)
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
             if not pool_has_room(transaction, pool, whole, held):
@@ -104,8 +105,8 @@ def _still_members(
     transaction: Transaction, candidates: list[tuple[Pool, Instance]]
 ) -> Iterator[tuple[Pool, Instance]]:
     """Those that nobody has taken since the look, as they are stored, of pools and templates that did not change."""
-    for start in range(0, len(candidates), _IN_ONE_GO):
-        some = candidates[start : start + _IN_ONE_GO]
+    for start in (0, *range(_AT_FIRST, len(candidates), _IN_ONE_GO)):
+        some = candidates[start : start + (_IN_ONE_GO if start else _AT_FIRST)]
         stored = transaction.instances_of([member.uid for _, member in some])
         for pool, member in some:
             now = stored.get(member.uid)

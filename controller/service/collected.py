@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from controller.ports import Chunk
 
+ENDED_EARLY = "the stream ended before the command did; whether it still runs is not known"
 _MARK = b"\n[... %d bytes left out ...]\n"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controller.kinds.action import CreateContainer
+from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.problem import Path, field_path, field_text
 from controller.kinds.quota import QuotaSpec, StoredQuota
@@ -179,7 +180,7 @@ def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
     """The quotas among the documents, as they would be stored."""
     for each in found:
         if each.after is not None and each.after.deleted_at is None and issubclass(each.kind.spec, QuotaSpec):
-            yield StoredQuota(each.after, each.kind.spec.model_validate(each.after.spec))
+            yield stored_quota(each.after)
 
 
 def _bounded(found: Difference, moved: Sequence[Movement]) -> Difference:

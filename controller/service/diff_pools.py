@@ -8,13 +8,13 @@ from pydantic import ValidationError
 
 from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
-from controller.kinds.sandbox import Template
+from controller.kinds.sandbox import Template, leveled
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 from controller.plan import quota, warm
 from controller.policy.levels import Policy
-from controller.policy.sandbox import effective_limits
+from controller.policy.sandbox import reserved
 from controller.service.claims import handed_over
 
 
@@ -68,8 +68,8 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     for pool, member in warm.candidates(world, box.obj, box.spec):
         if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
             continue
-        level = policy.levels[pool.template.security_level]
-        wanted = effective_limits(box.spec.resources, pool.template, level.limits)
+        level = policy.levels[leveled(box.spec, pool.template).security_level]
+        wanted = reserved(box.spec, pool.template, level.limits)
         reserves = quota.larger(member.reserves, wanted)
         if quota.lets_grow(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Set
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import leveled
 from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.kinds.snapshot import Pool, Sandbox, Snapshot
 
@@ -30,5 +31,7 @@ def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
 
 
 def profile_of(box: Sandbox | Pool) -> str:
-    """The security level that its template names; empty where there is no template."""
-    return box.template.security_level if box.template else ""
+    """The security level that it or its template names; empty where there is no template."""
+    if box.template is None:
+        return ""
+    return leveled(box.spec if isinstance(box, Sandbox) else None, box.template).security_level

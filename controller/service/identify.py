@@ -20,25 +20,28 @@ _REFUSED = "the token is not known here, or has expired or been revoked; ask an 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of a Unix socket, as it was when it connected."""
+    """The process at the other end of a Unix socket, as it was when it connected.
+
+    `groups` are its supplementary ones; None where the kernel did not tell them.
+    """
 
     pid: int
     uid: int
     gid: int
-    groups: tuple[int, ...] = ()
-
-    @property
-    def gids(self) -> frozenset[int]:
-        return frozenset((self.gid, *self.groups))
+    groups: tuple[int, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The host's words for its users and groups. Each gives None for one that there is not."""
+    """The host's words for its users and groups. Each gives None for one that there is not.
+
+    They may ask a directory in the network, and take their time. `groups` are those of a user with that first group.
+    """
 
     uid: Callable[[str], int | None]
     gid: Callable[[str], int | None]
     user: Callable[[int], str | None]
+    groups: Callable[[str, int], Sequence[int]] = lambda _user, gid: (gid,)
 
 
 class Identify:
@@ -62,10 +65,11 @@ class Identify:
         self._owners, self._group, self._group_role, self._grants = owners, group, group_role, grants
 
     def peer(self, peer: Peer) -> Caller:
-        """The user of this host. Raises Forbidden for one to whom nothing was granted."""
+        """The user of this host; may wait for the host's words for it. Raises Forbidden where nothing was granted."""
         user = self._names.user(peer.uid)
         name = f"{user} (uid {peer.uid})" if user else f"uid {peer.uid}"
-        grants = tuple(self._granted(peer))
+        groups = peer.groups if peer.groups is not None else self._names.groups(user, peer.gid) if user else ()
+        grants = tuple(self._granted(peer.uid, frozenset((peer.gid, *groups))))
         if not grants:
             raise errors.Forbidden(f"nothing is granted to {name}; ask the operator of this host (setting `access`)")
         return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants)
@@ -83,25 +87,25 @@ class Identify:
             raise errors.Unauthorized(_REFUSED)
         return Caller(f"token {known.name}", source, (known.grant,), known.id, known.expires_at)
 
-    def _granted(self, peer: Peer) -> list[Grant]:
-        if peer.uid in self._owners:
+    def _granted(self, uid: int, gids: frozenset[int]) -> list[Grant]:
+        if uid in self._owners:
             return [Grant(role="admin")]
-        found = [each for each in self._grants if self._is(each.subject, peer)]
-        if self._group_role != "none" and self._group() in peer.gids:
+        found = [each for each in self._grants if self._is(each.subject, uid, gids)]
+        if self._group_role != "none" and self._group() in gids:
             return [*found, Grant(role=self._group_role)]
         return list(found)
 
-    def _is(self, subject: str, peer: Peer) -> bool:
+    def _is(self, subject: str, uid: int, gids: frozenset[int]) -> bool:
         what, _, name = subject.partition(":")
         match what:
             case "uid":
-                return peer.uid == int(name)
+                return uid == int(name)
             case "gid":
-                return int(name) in peer.gids
+                return int(name) in gids
             case "user":
-                return self._names.uid(name) == peer.uid
+                return self._names.uid(name) == uid
             case _:
-                return self._names.gid(name) in peer.gids
+                return self._names.gid(name) in gids
 
 
 def digest(secret: str) -> str:

@@ -9,16 +9,16 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from controller.kinds.base import Model
-from controller.kinds.hostquota import NAME, HostQuotaSpec
+from controller.kinds.hostquota import NAME, stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed import HostFacts
-from controller.kinds.quota import Amount, QuotaSpec, StoredQuota, amount_of, of_pool
-from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.quota import Amount, StoredQuota, amount_of, of_pool
+from controller.kinds.sandbox import SandboxSpec, Template, leveled
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.kinds.snapshot import Pool
 from controller.policy.ledger import HOST, Bound, bounds, judge, never_fits, of_pools
 from controller.policy.profiles import default_limits
-from controller.policy.sandbox import NO_LIMITS, effective_limits
+from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.ports import Transaction
 from controller.service.profiles import Profiles, profiles_in
 
@@ -46,8 +46,8 @@ class Fitting:
             return
         if self._profiles is None:
             self._profiles = profiles_in(self._transaction, self._written.values())
-        otherwise = default_limits(template.security_level, self._profiles) or NO_LIMITS
-        limits = effective_limits(spec.resources, template, otherwise)
+        otherwise = default_limits(leveled(spec, template).security_level, self._profiles) or NO_LIMITS
+        limits = reserved(spec, template, otherwise)
         for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, words
 
@@ -73,8 +73,7 @@ class Fitting:
         by_key |= {
             key: each for key, each in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
         }
-        for each in by_key.values():
-            yield StoredQuota(each, _read(HostQuotaSpec if each.kind == "HostQuota" else QuotaSpec, each))
+        return map(stored_quota, by_key.values())
 
 
 def _read(model: type[_M], obj: StoredObject) -> _M | None:

@@ -15,6 +15,7 @@ Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
 _MOST = 100_000
 _CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
+_INSERT, _LINK = insert(audit), update(audit_chain)
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
 
@@ -31,9 +32,9 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
         cleaned = replace(each, id=last_id, **texts)
         last_hash = linked(cleaned, last_hash)
         made.append(_row(replace(cleaned, hash=last_hash)))
-    connection.execute(insert(audit), made)
+    connection.execute(_INSERT, made)
     if chain:
-        connection.execute(update(audit_chain).values(last_id=last_id, last_hash=last_hash))
+        connection.execute(_LINK, {"last_id": last_id, "last_hash": last_hash})
     else:
         first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
         connection.execute(insert(audit_chain).values(last_id=last_id, last_hash=last_hash, **first))

@@ -4,18 +4,17 @@ import importlib.util
 import threading
 import uuid
 from pathlib import Path
+from typing import Literal
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, column, insert, inspect, select, table
 
 from controller.ports import StoreError, StoreTooNew
 from controller.store.schema import meta
 
 # Alembic hands env.py its connection through globals of a module: one migration at a time in a process.
 _one_at_a_time = threading.Lock()
+# Alembic's own table, by its documented name.
+_VERSION = table("alembic_version", column("version_num"))
 
 
 def scripts_folder() -> Path:
@@ -32,45 +31,51 @@ def scripts_folder() -> Path:
 
 def current(connection: Connection) -> str | None:
     """The revision of the database's schema; None for an empty database."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table(_VERSION.name):
+        return None
+    found: str | None = connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()
+    return found
 
 
 def head() -> str:
     """The newest revision that this code knows."""
-    config = Config()
-    config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
-    return ScriptDirectory.from_config(config).get_current_head() or ""
+    return max(known_revisions())
+
+
+def known_revisions(scripts: Path | None = None) -> frozenset[str]:
+    """The schemas that this code can read, by migrating them where it has to: the files are named by them, in order."""
+    versions = (scripts or scripts_folder()) / "versions"
+    return frozenset(each.name.partition("_")[0] for each in versions.glob("[0-9]*_*.py"))
 
 
 def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, revision: str = "head") -> None:
     """Bring the schema up. Raises StoreTooNew for a revision that this code does not know; `name` is for words."""
-    config = _config(connection, scripts)
-    known = _revisions(config)
+    known = known_revisions(scripts)
     found = current(connection)
     if found is not None and found not in known:
         raise StoreTooNew(
             f"store {name} was written by a newer paddock (its schema is {found}, which this version does not know);"
             " install that version again, or restore a backup made with this one"
         )
-    with _one_at_a_time:
-        command.upgrade(config, revision)
-
-
-def known_revisions() -> set[str]:
-    """The schemas that this code can read, by migrating them where it has to."""
-    config = Config()
-    config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
-    return _revisions(config)
-
-
-def _revisions(config: Config) -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if found != (max(known) if revision == "head" else revision):
+        _run("upgrade", connection, scripts, revision)
 
 
 def downgrade(connection: Connection, revision: str, *, scripts: Path | None = None) -> None:
     """Take the schema back to `revision` (`base`: nothing left)."""
+    _run("downgrade", connection, scripts, revision)
+
+
+def _run(what: Literal["upgrade", "downgrade"], connection: Connection, scripts: Path | None, revision: str) -> None:
+    # Here, not above: a daemon's store is nearly always up to date, and Alembic is a tenth of all that it would import.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(scripts or scripts_folder()).replace("%", "%%"))
+    config.attributes["connection"] = connection
     with _one_at_a_time:
-        command.downgrade(_config(connection, scripts), revision)
+        getattr(command, what)(config, revision)
 
 
 def identify(connection: Connection) -> str:
@@ -81,11 +86,3 @@ def identify(connection: Connection) -> str:
     made = str(uuid.uuid4())
     connection.execute(insert(meta).values(id=1, instance_id=made, epoch=1, revision=0, pruned_revision=0))
     return made
-
-
-def _config(connection: Connection, scripts: Path | None) -> Config:
-    config = Config()
-    folder = str(scripts or scripts_folder())
-    config.set_main_option("script_location", folder.replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config

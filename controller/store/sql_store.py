@@ -2,12 +2,12 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.kinds.instance import Instance
@@ -21,9 +21,9 @@ from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
 from controller.store.figures import figures
 from controller.store.lease import LEASE_SECONDS, StoreLease
-from controller.store.schema import changes, events, instances, meta, objects
+from controller.store.schema import changes, events, meta
 from controller.store.tokens import SqlTokens
-from controller.store.transaction import SqlTransaction
+from controller.store.transaction import ALL_INSTANCES, NAMED, SqlTransaction, listed, named, stored_instances
 
 _Foreign = tuple[type[Exception], ...]
 # Inside a caller's transaction an OSError is the caller's; here it can only be the database's.
@@ -31,7 +31,19 @@ _OPENING: _Foreign = (SQLAlchemyError, OSError)
 _MOST_ROWS = 1_000_000
 _TAKE_META = select(meta).with_for_update()
 _REVISION = select(meta.c.revision)
-_ALL_INSTANCES = select(instances).order_by(instances.c.name)
+_ENDS = select(meta.c.revision, meta.c.pruned_revision)
+
+
+def _whole_revisions() -> Select[Any]:
+    """The changes after `since`, of as many revisions as make up `most` rows, the last one whole."""
+    later = changes.c.revision > bindparam("since")
+    some = select(changes.c.revision).where(later).order_by(changes.c.revision).limit(bindparam("most")).subquery()
+    last = select(func.max(some.c.revision)).scalar_subquery()
+    query = select(changes.c.revision, changes.c.type, changes.c.object).where(later, changes.c.revision <= last)
+    return query.order_by(changes.c.revision, changes.c.position)
+
+
+_CHANGES = _whole_revisions()
 
 
 class SqlStore:
@@ -115,20 +127,15 @@ class SqlStore:
             transaction.flush()
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
-        named = (objects.c.kind, kind), (objects.c.namespace, namespace), (objects.c.name, name)
-        query = select(objects).where(*(column == rows.clean(value) for column, value in named))
         with self._reading("get") as connection:
-            row = connection.execute(query).mappings().one_or_none()
+            row = connection.execute(NAMED, named(kind, namespace, name)).mappings().one_or_none()
         return None if row is None else rows.object_from_row(dict(row))
 
     def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
         """Objects in order of namespace and name, and the revision they were read at."""
-        query = select(objects).where(objects.c.kind == rows.clean(kind))
-        if namespace is not None:
-            query = query.where(objects.c.namespace == rows.clean(namespace))
         with self._reading("list") as connection:
             revision: int = connection.execute(_REVISION).scalar_one()
-            found = [dict(row) for row in connection.execute(query).mappings()]
+            found = [dict(row) for row in listed(connection, kind, namespace)]
         # Here and not in SQL: the order of a server's locale is not ours.
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found], revision
@@ -148,12 +155,14 @@ class SqlStore:
         with self._reading("changes") as connection:
             if since == _newest_after(connection, since):
                 return []
-            found = connection.execute(_whole_revisions(since, min(max(1, limit), _MOST_ROWS))).all()
+            found = connection.execute(_CHANGES, {"since": since, "most": min(max(1, limit), _MOST_ROWS)}).all()
         return [Change(each.revision, each.type, rows.object_from_change(each.object)) for each in found]
 
-    def instances(self) -> Sequence[Instance]:
+    def instances(self, uids: Iterable[str] | None = None) -> Sequence[Instance]:
         with self._reading("instances") as connection:
-            return [rows.instance_from_row(dict(row)) for row in connection.execute(_ALL_INSTANCES).mappings()]
+            if uids is not None:
+                return list(stored_instances(connection, uids).values())
+            return [rows.instance_from_row(dict(row)) for row in connection.execute(ALL_INSTANCES).mappings()]
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
@@ -327,22 +336,12 @@ def _newest_after(connection: Connection, since: int) -> int:
     """The store's revision. Raises ChangesGone unless all that came after `since` is kept."""
     revision: int
     pruned: int
-    revision, pruned = connection.execute(select(meta.c.revision, meta.c.pruned_revision)).one()
+    revision, pruned = connection.execute(_ENDS).one()
     if since < pruned:
         raise ChangesGone(f"changes after revision {since} are kept from {pruned} on only: list again")
     if since > revision:
         raise ChangesGone(f"revision {since} is newer than the store's {revision}: list again")
     return revision
-
-
-def _whole_revisions(since: int, limit: int) -> Select[Any]:
-    """The changes of as many revisions as make up `limit` rows, the last one whole."""
-    later = select(changes.c.revision).where(changes.c.revision > since)
-    some = later.order_by(changes.c.revision).limit(limit).subquery()
-    last = select(func.max(some.c.revision)).scalar_subquery()
-    query = select(changes.c.revision, changes.c.type, changes.c.object)
-    query = query.where(changes.c.revision > since, changes.c.revision <= last)
-    return query.order_by(changes.c.revision, changes.c.position)
 
 
 def _prunable(connection: Connection, keep: int, *, newest: int) -> int:

@@ -21,7 +21,8 @@ _LOCK_POLL_SECONDS = 0.02
 # Less than this free, and the next commit or checkpoint fails.
 _MIN_FREE_BYTES = 1 << 20
 # synchronous=NORMAL: with WAL a crash of the process loses nothing, a power cut at most the last commits.
-_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+# cache_size: KiB of each connection. What another one has written empties it, and the kernel has it all anyway.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-256")
 
 
 class SqliteDatabase(Database):

@@ -7,6 +7,7 @@ moves nothing.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,16 @@ _Key = tuple[str, str, str]
 _IN_ONE_QUERY = 500
 _NO_OWNERS = rows.to_text(())
 
+# Statements are made once: making one, and the key that SQLAlchemy knows it by, takes as long as running it.
+NAMED = select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name")))
+_OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
+_OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
+_OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
+ALL_INSTANCES = select(instances).order_by(instances.c.name)
+_INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
+_VERSIONS_OF = select(instances.c.uid, instances.c.version).where(
+    instances.c.uid.in_(bindparam("uids", expanding=True))
+)
 _INSERT_OBJECT = insert(objects)
 # What names an object never changes, and setting it would have its indexes written again.
 _NAMING = ("uid", "kind", "namespace", "name")
@@ -79,10 +90,7 @@ class SqlTransaction:
 
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]:
         if not self._is_listed(kind, namespace):
-            query = select(objects).where(objects.c.kind == rows.clean(kind))
-            if namespace is not None:
-                query = query.where(objects.c.namespace == rows.clean(namespace))
-            self._remember(self._connection.execute(query).mappings())
+            self._remember(listed(self._connection, kind, namespace))
             self._listed.add((kind, namespace))
         found = [
             row
@@ -121,14 +129,14 @@ class SqlTransaction:
             self._delete(row)
 
     def instances(self) -> Sequence[Instance]:
-        found = self._connection.execute(select(instances).order_by(instances.c.name)).mappings()
+        found = self._connection.execute(ALL_INSTANCES).mappings()
         return [rows.instance_from_row(dict(row)) for row in found]
 
     def held(self) -> Mapping[str, Amount]:
         """What instances reserve, by namespace, and all of them on the host (""); with what is written here."""
         held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
         moved = self._moved_instances()
-        before = self._stored_instances(moved)
+        before = stored_instances(self._connection, moved)
         for sign, rows_ in ((-1, before.values()), (1, moved.values())):
             for each in rows_:
                 mine = amount_of(each.reserves, int(each.role == "sandbox"))
@@ -146,18 +154,10 @@ class SqlTransaction:
         """Those of these uids that are there, by uid; with what is written here."""
         asked = list(uids)
         moved = self._moved_instances()
-        return {**self._stored_instances(asked), **{uid: moved[uid] for uid in asked if uid in moved}}
+        return {**stored_instances(self._connection, asked), **{uid: moved[uid] for uid in asked if uid in moved}}
 
     def _moved_instances(self) -> Mapping[str, Instance]:
         return {each.uid: each for each in self._instances}
-
-    def _stored_instances(self, uids: Iterable[str]) -> dict[str, Instance]:
-        found: dict[str, Instance] = {}
-        for some in _batches(uids):
-            query = select(instances).where(instances.c.uid.in_(some))
-            made = (rows.instance_from_row(dict(row)) for row in self._connection.execute(query).mappings())
-            found.update((each.uid, each) for each in made)
-        return found
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, once: compare-and-set on `version`; Conflict."""
@@ -173,7 +173,7 @@ class SqlTransaction:
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Those that are gone are simply not there."""
         for some in _batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
-            self._remember(self._connection.execute(select(objects).where(objects.c.uid.in_(some))).mappings())
+            self._remember(self._connection.execute(_OF_UIDS, {"uids": some}).mappings())
 
     def is_stored(self, uid: str) -> bool:
         """Whether an object that `load` was asked for is there, as this transaction leaves it."""
@@ -253,8 +253,8 @@ class SqlTransaction:
         """The versions of those that are stored, by uid. Raises Conflict unless all are as they are believed to be."""
         stored: dict[str, int] = {}
         for some in _batches(each.uid for each in wanted):
-            query = select(instances.c.uid, instances.c.version).where(instances.c.uid.in_(some))
-            stored.update((uid, version) for uid, version in self._connection.execute(query))
+            found = self._connection.execute(_VERSIONS_OF, {"uids": some})
+            stored.update((uid, version) for uid, version in found)
         for each in wanted:
             if stored.get(each.uid, 0) != each.version:
                 raise Conflict(f"instance {each.name} moved on meanwhile: read again")
@@ -262,11 +262,7 @@ class SqlTransaction:
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
-            kind, namespace, name = map(rows.clean, key)
-            query = select(objects).where(
-                objects.c.kind == kind, objects.c.namespace == namespace, objects.c.name == name
-            )
-            self._remember(self._connection.execute(query).mappings())
+            self._remember(self._connection.execute(NAMED, named(*key)).mappings())
             self._view.setdefault(key, None)
         return self._view.get(key)
 
@@ -334,6 +330,29 @@ class SqlTransaction:
             self._connection.execute(statement, parameters)
 
 
+def stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:
+    """Those of these uids that are stored, by uid."""
+    found: dict[str, Instance] = {}
+    for some in _batches(uids):
+        read = connection.execute(_INSTANCES_OF, {"uids": some}).mappings()
+        made = (rows.instance_from_row(dict(row)) for row in read)
+        found.update((each.uid, each) for each in made)
+    return found
+
+
+def named(kind: str, namespace: str, name: str) -> dict[str, str]:
+    """What NAMED is asked with."""
+    return {"kind": rows.clean(kind), "namespace": rows.clean(namespace), "name": rows.clean(name)}
+
+
+def listed(connection: Connection, kind: str, namespace: str | None) -> Iterable[Mapping[Any, Any]]:
+    """The rows of the objects of a kind, of one namespace or all."""
+    if namespace is None:
+        return connection.execute(_OF_KIND, {"kind": rows.clean(kind)}).mappings()
+    asked = {"kind": rows.clean(kind), "namespace": rows.clean(namespace)}
+    return connection.execute(_OF_KIND_IN, asked).mappings()
+
+
 def _key(row: Row) -> _Key:
     return row["kind"], row["namespace"], row["name"]
 
@@ -349,6 +368,7 @@ def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
         yield some
 
 
+@cache
 def _counting_insert(dialect: str) -> Any:
     """Insert an event, or count up the equal one that is there."""
     statement = _INSERT_OF[dialect](events)

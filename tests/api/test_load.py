@@ -1,11 +1,13 @@
 """Many clients, and bad ones: nothing is lost, nothing is kept for ever, and whoever asks too much is told when to."""
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +15,16 @@ from starlette.exceptions import HTTPException
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
-from controller.api import patience
+from controller.api import authenticate, patience
+from controller.api import doors as api_doors
 from controller.api.app import create_app
 from controller.api.budget import BodyBudget
 from controller.api.doors import DoorRules, Doors
 from controller.api.load import LoadLimits
 from controller.api.middleware import BodyLimit
-from tests.api.doors import API, client, token
+from controller.api.peer import HOST_NAMES
+from tests.api.doors import API, asked_as, client, token
+from tests.api.doors import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
@@ -93,6 +98,74 @@ def test_so_many_under_way_and_the_next_is_told_to_come_again(world: World) -> N
         wait_for("there is room again", lambda: made.get(BOX).status_code == 200)
 
 
+def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
+    load = LoadLimits(share=0.5, lasting={"watches": 6, "file operations": 2})
+    world.apply()
+    with opened(world, load), client(world, token(world, "user", name="ci")) as ci, ExitStack() as held:
+        monitor = held.enter_context(client(world))
+        for _ in range(3):
+            assert held.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
+        refused = ci.get(ALL, params={"watch": "true"})
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert "token ci has 3 watches under way" in refused.json()["message"]
+        assert "caller_share is 0.5" in refused.json()["message"]
+        assert ci.get(BOX).status_code == 200, "what does not last has a share of its own"
+        with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
+            assert watch.status_code == 200, "there is room for others"
+    with opened(world, load), client(world, token(world, "user", name="ci-2")) as ci:
+        for _ in range(5):  # what has ended is not counted
+            assert ci.get(f"{BOX}/files", params={"path": "/tmp/x"}).status_code != 429
+
+
+def test_one_caller_has_a_share_of_the_requests_under_way(world: World) -> None:
+    busy, go_on = threading.Semaphore(0), threading.Event()
+
+    def ready() -> Any:
+        busy.release()
+        assert go_on.wait(60)
+        return ()
+
+    world.apply()
+    with opened(world, LoadLimits(in_flight=8, share=0.25), ready), ThreadPoolExecutor(2) as pool, ExitStack() as held:
+        ci, root = (held.enter_context(client(world, text)) for text in (token(world, "viewer", name="ci"), ""))
+        asked = [pool.submit(ci.get, "/readyz", timeout=60) for _ in range(2)]
+        for _ in asked:
+            assert busy.acquire(timeout=60)
+        refused = ci.get(BOX)
+        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+        assert "token ci has 2 requests under way" in refused.json()["message"]
+        assert root.get(BOX).status_code == 200
+        go_on.set()
+        assert [each.result().status_code for each in asked] == [200, 200]
+
+
+def test_the_host_may_take_its_time_to_name_a_user(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory in the network that hangs holds up those whom it has to name, and nobody else."""
+    hangs, asked, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def user(_uid: int) -> str:
+        asked.release()
+        assert not hangs.is_set() or go_on.wait(60)
+        return "root"
+
+    monkeypatch.setattr(api_doors, "HOST_NAMES", replace(HOST_NAMES, user=user))
+    world.apply()
+    with opened(world, LoadLimits()), client(world) as made:
+        assert [made.get(BOX).status_code for _ in range(3)] == [200] * 3
+    assert asked.acquire(blocking=False)
+    assert not asked.acquire(blocking=False), "it is asked once in some seconds"
+    monkeypatch.setattr(authenticate, "_KNOWN_SECONDS", 0.0)
+    hangs.set()
+    with opened(world, LoadLimits()), ThreadPoolExecutor(1) as pool, ExitStack() as held:
+        named, ci, other = (held.enter_context(client(world, text)) for text in ("", token(world, "viewer"), ""))
+        waits = pool.submit(named.get, BOX, timeout=60)
+        assert asked.acquire(timeout=60)
+        assert [ci.get(BOX).status_code, other.get("/healthz").status_code] == [200, 200]
+        assert not waits.done()
+        go_on.set()
+        assert waits.result().status_code == 200
+
+
 async def _reads_all(scope: Any, receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
@@ -158,6 +231,22 @@ def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.Monk
             unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
     with client(served) as made:
         wait_for("there is room again", lambda: made.get("/healthz").status_code == 200)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_one_user_of_the_host_has_a_share_of_the_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
+    with opened_as_the_daemon_does(world, share=0.5), ExitStack() as held:
+        for _ in range(2):
+            link = held.enter_context(raw(world))
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+            assert b" 200 " in link.recv(1 << 16)
+        with client(world) as made:
+            refused = made.get("/healthz")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert "caller_share" in refused.json()["message"]
+        world.socket.chmod(0o666)
+        assert asked_as(world, 4243, 4243, f"{API}/auth/whoami")[0] == 403, "there is room for others"
 
 
 GARBAGE = (

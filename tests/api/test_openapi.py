@@ -31,7 +31,7 @@ from tests.daemon import wait_for
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World, make_world
 
-EXAMPLES, OF_OTHERS = 8, 1  # of each operation; the routes of all kinds are the same code
+EXAMPLES, OF_OTHERS = 5, 1  # of each operation; the routes of all kinds are the same code
 SECONDS = 20  # after that, kinds whose routes were not asked yet are left out
 CHECKS = [
     not_a_server_error,

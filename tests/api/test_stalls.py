@@ -65,8 +65,8 @@ def ask(world: World, path: str, first: int = 100) -> socket.socket:
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
     if "as=raw" in path:
-        upgrade += "Sec-WebSocket-Protocol: raw.portforward.paddock\r\n"
-    socketed = "/exec" in path or "/portforward" in path
+        upgrade += "Sec-WebSocket-Protocol: raw.portforward.paddock, raw.files.paddock\r\n"
+    socketed = any(each in path for each in ("/exec", "/portforward", "/haul"))
     made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\n{upgrade if socketed else ''}\r\n".encode())
     assert b" 101 " in (head := made.recv(first)) or b" 200 " in head
     return made
@@ -86,6 +86,10 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
     "exec": (f"{BOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
     "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.taken or world.files.open),
     "archive": (f"{BOX}/files/archive?path=/tmp", lambda world: world.services.files.slots.taken or world.files.open),
+    "haul": (
+        f"{BOX}/files/haul?op=pack&path=/tmp&as=raw",
+        lambda world: world.services.files.slots.taken or world.files.open,
+    ),
     "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.taken),
     "raw port": (f"{BOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.taken),
     "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),

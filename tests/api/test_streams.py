@@ -10,6 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
+from controller.client import Paddock, Refused
 from controller.ports import Chunk, StreamError
 from tests.helpers_api import World
 
@@ -89,9 +90,23 @@ def test_a_stream_that_breaks_ends_with_its_words(box: World) -> None:
     box.streams.run = broken
     received = frames(box, "command=a")
     assert received[0] == b"\x01a"
-    assert ending(received)["message"] == "the engine went away; try again"
+    told = ending(received)
+    assert (told["message"], told["code"]) == ("the engine went away; try again", 503)
     box.streams.run = lambda **_: iter(())
     assert "ended before the command did" in ending(frames(box, "command=a"))["message"]
+
+
+def test_a_box_that_dies_meanwhile_is_told_alike_by_both_ways(box: World) -> None:
+    def dying(**_: Any) -> Iterator[Chunk]:
+        raise StreamError("the sandbox is not running any more")
+
+    box.streams.run = dying
+    streamed = ending(frames(box, "command=a"))
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(box.socket)), base_url="http://paddock") as client:
+        assert client.post(f"{BASE}/exec", json={"command": ["a"]}).json() == streamed
+    with Paddock(f"unix://{box.socket}") as paddock, pytest.raises(Refused) as caught:
+        list(paddock.sandbox("quickstart").start(["a"]))
+    assert (caught.value.code, caught.value.reason) == (503, "ServiceUnavailable")
 
 
 @pytest.mark.parametrize(

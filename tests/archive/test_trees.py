@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.archive import unpack as unpacking
 from controller.archive.names import Unsafe
-from controller.archive.pack import pack
+from controller.archive.pack import pack, read_out
 from controller.archive.tar import Reader, TarError
 from controller.archive.unpack import Replacing, Rules, TooMuch, Unpacked, unpack
 
@@ -31,7 +31,7 @@ Tree = bytes | dict[str, object]
 def packed(path: Path, top: bytes) -> bytes:
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return b"".join(pack(parent, os.fsencode(path.name), top))
+        return b"".join(read_out(pack(parent, os.fsencode(path.name), top)))
     finally:
         os.close(parent)
 
@@ -99,7 +99,7 @@ def test_what_is_no_file_is_left_out_and_told_without_being_opened(tmp_path: Pat
 def test_a_file_that_shrinks_while_it_is_packed_is_told(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"x" * (1 << 20))
     parent = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    stream = pack(parent, b"in", b"out")
+    stream = read_out(pack(parent, b"in", b"out"))
     data = next(stream)
     os.truncate(tmp_path / "in", 10)
     data += b"".join(stream)

@@ -16,19 +16,24 @@ def engine_cpu_seconds() -> float:
 
 
 def _processes() -> Iterator[int]:
-    dockerd = _listener()
+    dockerd = listener()
     yield dockerd
     containerds = {int(each.parent.name) for each in Path("/proc").glob("[0-9]*/comm") if _text(each) == "containerd\n"}
     own = [each for each in containerds if _stat(each)[1] == str(dockerd)]
     yield from own or containerds  # one that the system runs for every engine
 
 
-def _listener() -> int:
+def listener() -> int:
     """The process that listens on the engine's socket."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(_SOCKET)
         size = struct.calcsize("3i")
         return int(struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0])
+
+
+def with_children_seconds(pid: int) -> float:
+    """Of one process and of those that it started and that have ended."""
+    return sum(map(int, _stat(pid)[11:15])) / _TICKS_A_SECOND
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -2,7 +2,9 @@
 
 import statistics
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import docker as docker_py
@@ -34,17 +36,48 @@ def restart(engine: PrivateEngine) -> None:
     engine.start()
 
 
+@contextmanager
+def talking(engine: PrivateEngine) -> Iterator[docker_py.APIClient]:
+    client = docker_py.APIClient(base_url=engine.base_url, version="1.41", timeout=600)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def until_all_run(client: docker_py.APIClient, since: float) -> None:
+    """Told by the engine itself, so that looking takes nothing from what is timed. It remembers its last 256 events."""
+    filters = {"type": "container", "event": "start"}
+    events = client.events(since=f"{since:.9f}", filters=filters, decode=True)
+    started: set[str] = set()
+    for event in events:
+        started.add(event["id"])
+        if len(started) == COUNT:
+            break
+    events.close()
+
+
+def ours(engine: PrivateEngine) -> float:
+    """Seconds from the engine's first answer until the daemon, which was there all the time, has started them all."""
+    with talking(engine) as client:
+        since = time.time()
+        restart(engine)
+        begun = time.perf_counter()
+        until_all_run(client, since)
+        return time.perf_counter() - begun
+
+
 def bare(engine: PrivateEngine) -> float:
     """Seconds that docker-py takes to start them all again, on as many threads as Paddock has workers."""
-    client = docker_py.APIClient(base_url=engine.base_url, version="1.41", timeout=120)
-    try:
+    with talking(engine) as client:
+        since = time.time()
+        restart(engine)
         begun = time.perf_counter()
         ids = [each["Id"] for each in client.containers(all=True)]
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(client.start, ids))
+        until_all_run(client, since)
         return time.perf_counter() - begun
-    finally:
-        client.close()
 
 
 def test_recovery_of_50_after_a_restart_of_the_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,19 +89,15 @@ def test_recovery_of_50_after_a_restart_of_the_engine(tmp_path: Path, capsys: py
             daemon.apply("---".join(BOX % index for index in range(COUNT)))
             wait_for("all run", lambda: running(engine) == COUNT, 600)
             for _ in range(ROUNDS):
-                restart(engine)
-                begun = time.perf_counter()
-                wait_for("all run again", lambda: running(engine) == COUNT, 600)
-                kept.append(time.perf_counter() - begun)
+                kept.append(ours(engine))
                 daemon.stop()
-                restart(engine)
                 alone.append(bare(engine))
                 daemon = start_daemon(tmp_path, **settings)
         finally:
             daemon.kill()
-    base, ours = statistics.median(alone), statistics.median(kept)
+    base, taken = statistics.median(alone), statistics.median(kept)
     with capsys.disabled():
         print(
-            f"\n{COUNT} sandboxes after a restart of the engine: {ours:.1f} s; bare docker-py starting them again: "
-            f"{base:.1f} s; ratio {ours / base:.2f} (medians of {ROUNDS})"
+            f"\n{COUNT} sandboxes after a restart of the engine: {taken:.1f} s; bare docker-py starting them again: "
+            f"{base:.1f} s; ratio {taken / base:.2f} (medians of {ROUNDS})"
         )

@@ -61,6 +61,20 @@ def test_one_that_is_as_it_should_be(box: Box, paddock: Run) -> None:
     assert "!!" not in done.output
 
 
+def test_all_that_confines_it(box: Box, paddock: Run) -> None:
+    box()
+    done = paddock("attest", "quickstart", "--report")
+    assert done.exit_code == 0, done.output
+    found = {
+        name.strip(): words.strip() for name, _, words in (each.partition("  ") for each in done.output.splitlines())
+    }
+    assert found["user"] == "20000:20000 groups 20000"
+    assert found["seccomp"] == "filter, profile minimal"
+    assert ", bpf, " in found["calls refused"]
+    assert found["capabilities bounding"] == "none"
+    assert found["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
+
+
 def test_one_that_is_not(box: Box, paddock: Run) -> None:
     box(uid=0)
     done = paddock("attest", "sandbox/quickstart")

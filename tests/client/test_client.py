@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from controller.api.server import configured
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
+from controller.client.connection import IDLE_SECONDS
 from controller.client.exec import PIECE_BYTES
 from controller.ports import Chunk
 from tests.helpers_api import QUICKSTART, World
@@ -134,3 +136,7 @@ def test_what_it_does_not_have_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="Nothing"):
         _ = controller.client.Nothing
+
+
+def test_a_connection_is_given_up_before_the_daemon_ends_it() -> None:
+    assert configured(lambda: None, grace_seconds=1).timeout_keep_alive >= 2 * IDLE_SECONDS

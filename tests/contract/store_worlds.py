@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
 from controller.kinds.container import Limits
 from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
 from controller.ports import StoreError
 from controller.store.connect import Database, connect
+from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
+from tests.migrated import place_migrated
 
 BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 ROOT = Path(__file__).parents[2]
 _CHILD = "tests.contract.store_process"
+_EMPTY: list[str] = []  # schemas on PostgreSQL that are migrated and hold nothing
 
 
 @dataclass
@@ -57,17 +61,21 @@ class World:
         finally:
             database.close()
 
-    def end(self) -> None:
+    def end(self, *, keep: bool = False) -> None:
+        """`keep`: a schema is emptied for the next test, which need not make it."""
         for child in self.children:
             child.end()
         for store in self.stores:
             store.close()
-        if self.schema is not None:
-            self._drop()
-
-    def _drop(self) -> None:
+        if self.schema is None:
+            return
         with self.database() as database, database.writing() as connection:
-            connection.exec_driver_sql(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+            there = set(inspect(connection).get_table_names()) - {"alembic_version"}
+            if keep and there == metadata.tables.keys():
+                connection.exec_driver_sql(f"TRUNCATE {', '.join(there)} RESTART IDENTITY CASCADE")
+                _EMPTY.append(self.schema)
+            else:
+                connection.exec_driver_sql(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
 
 
 class Child:
@@ -116,15 +124,20 @@ class Child:
 
 
 @contextmanager
-def make_world(backend: str, folder: Path) -> Iterator[World]:
+def make_world(backend: str, folder: Path, *, new: bool = False) -> Iterator[World]:
+    """A database that is empty and migrated. `new`: there is nothing yet, on SQLite not even the folder."""
     if backend == "sqlite":
-        world = World(f"sqlite:///{folder / 'store' / 'paddock.db'}")
+        path = folder / "store" / "paddock.db"
+        world = World(f"sqlite:///{path}" if new else place_migrated(path))
     else:
-        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=f"test_{uuid.uuid4().hex}")
+        found = _EMPTY.pop() if _EMPTY and not new else f"test_{uuid.uuid4().hex}"
+        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=found)
+    well = False
     try:
         yield world
+        well = True
     finally:
-        world.end()
+        world.end(keep=well and not new)
 
 
 def box(name: str = "box", namespace: str = "default", uid: str = "", **fields: Any) -> StoredObject:

@@ -113,7 +113,7 @@ def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        copies = [saved(store, tmp_path / f"copy{number}") for number in range(3)]
+        copies = [saved(store, tmp_path / f"copy{number}") for number in range(5)]
     finally:
         stop.set()
         writer.join()

@@ -7,10 +7,13 @@ import pytest
 from controller.kinds.action import SignalContainer
 from controller.kinds.container import ContainerConfig
 from controller.kinds.inside import Inside
+from controller.kinds.quantity import format_bytes
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest import differing, facts
-from controller.policy.levels import Policy
+from controller.policy.attest import differing, facts, mask_of, names_of
+from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.report import REFUSED, report
 from controller.policy.sandbox import render
+from controller.policy.seccomp import name_of
 from tests.contract.engine_worlds import TINY, World, docker_world, fake_world, ok
 
 
@@ -66,3 +69,25 @@ def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) ->
 
 def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> None:
     assert "no such container" in world.engine.look_at("0" * 64).lower()
+
+
+@pytest.mark.parametrize("level", sorted(BUILT_IN))
+def test_the_report_of_a_box_is_as_the_table_of_levels_says(world: World, level: str) -> None:
+    wanted, table = rendered(level), BUILT_IN[level]
+    inside = run(world, world.new_uid(), wanted)
+    found = {each.name: each.found for each in report(wanted, inside, "runc")}
+    assert found["runtime"] == "runc"
+    assert found["user"].split()[0] == (table.default_user or "20000:20000")  # the test image's own
+    assert found["capabilities bounding"] == names_of(mask_of(table.capabilities))
+    assert found["capabilities held"] in ("none", found["capabilities bounding"])
+    assert found["no new privileges"] == "yes"
+    assert found["seccomp"] == f"filter, profile {name_of(table.seccomp)}"
+    refused = REFUSED[name_of(table.seccomp)]
+    assert found["calls refused"].startswith(f"{len(refused)}: ")
+    assert found["namespaces of its own"] == "cgroup, ipc, mnt, net, pid, uts"
+    assert found["namespaces of the host"] in ("user", "none")  # none: the engine maps users
+    assert found["mount /proc/sys"].startswith("proc read-only")
+    assert ("read-only" in found["mount /"]) == table.read_only_root
+    for each in table.tmpfs:
+        noexec = " noexec" if each.noexec else ""
+        assert found[f"mount {each.path}"] == f"tmpfs {format_bytes(each.size_bytes)} read-write nosuid nodev{noexec}"

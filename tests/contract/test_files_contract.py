@@ -355,3 +355,29 @@ def test_the_worker_is_the_boxes_user_with_no_rights_left(docker_box: Box) -> No
     assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
     assert seen["NoNewPrivs"] == "1"
     work.close()
+
+
+def test_the_ends_of_its_pipes_take_and_give_the_same(box: Box) -> None:
+    """As they are for who moves bytes without reading them; see ports.FileWork."""
+    content = os.urandom(3 * MIB) + b"end"
+    stream = header(Entry(b"by-pipe", size=len(content))) + content + bytes(-len(content) % 512) + END
+    with closing(box.begin("unpack", "/workspace")) as work:
+        taking, giving = work.ends()
+        with open(taking, "wb") as into, open(giving, "rb"):
+            for at in range(0, len(stream), 100_000):
+                piece = stream[at : at + 100_000]
+                into.write(len(piece).to_bytes(4, "big") + piece)
+            into.write(bytes(4))
+            into.flush()
+            assert work.result()["files"] == 1
+    assert box.receive("read", "/workspace/by-pipe") == content
+    with closing(box.begin("pack", "/workspace/by-pipe", top="x")) as work:
+        work.result()
+        taking, giving = work.ends()
+        with open(taking, "wb"), open(giving, "rb") as out:
+            given = out.read()
+            assert work.result() == {}
+    with tarfile.open(fileobj=io.BytesIO(given)) as archive:
+        file = archive.extractfile("x")
+        assert file is not None
+        assert file.read() == content

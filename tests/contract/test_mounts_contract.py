@@ -12,7 +12,7 @@ from controller.engine.secrets import SecretFolder
 from controller.engine.volumes import Volumes
 from controller.kinds.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
 from controller.kinds.container import ContainerConfig
-from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
+from controller.kinds.mount import BindMounts, HostRoot, Mount, RemoveVolumes, Slot
 from controller.kinds.observed import Container
 from controller.kinds.outcome import Ok, Terminal, Transient
 from controller.policy.attest import differing, facts
@@ -199,3 +199,29 @@ def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
     ok(world.engine.act(bind(world, uid, mount, into=box.id)))
     now = world.only(uid)
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
+
+
+def test_a_volume_grows_with_its_box_is_never_made_smaller_and_goes_when_told(world: World, tmp_path: Path) -> None:
+    uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
+    box = started(world, uid, mount)
+    smaller = world.engine.act(bind(world, uid, replace(mount, size_bytes=4 << 20), into=box.id))
+    assert isinstance(smaller, Transient)
+    assert smaller.reason == "MountRefused"
+    larger = replace(mount, size_bytes=32 << 20)
+    done = world.engine.act(bind(world, uid, larger, into=box.id))
+    if isinstance(done, Transient):  # a kernel that lets nobody do that while it is in use: then at its next start
+        assert "suspend the sandboxes that use it" in done.message
+    now = world.only(uid)
+    assert [each.size_bytes for each in now.bound] == [8 << 20 if isinstance(done, Transient) else 32 << 20]
+    assert wrong(world, uid, larger if isinstance(done, Ok) else mount) == "", "what was bound is there still"
+    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    world.until(lambda: world.state(uid) == "exited")
+    world.until(lambda: isinstance(world.engine.act(bind(world, uid, larger)), Ok))
+    now = again(world, uid)
+    assert [each.size_bytes for each in now.bound] == [32 << 20]
+    assert wrong(world, uid, larger) == ""
+    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    for _ in range(2):
+        ok(world.engine.act(RemoveVolumes(uid, box.name, "default", ("data",), "a test")))
+    assert not list(tmp_path.glob("volumes/*/*"))
+    started(world, uid, replace(mount, size_bytes=4 << 20))

@@ -497,6 +497,8 @@ class TestTurns:
             assert isinstance(error, Conflict)
             assert "read again" in str(error)
         assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
+        assert [each.uid for each in store.instances([b.uid, "nobody"])] == [b.uid]
+        assert list(store.instances([])) == []
         assert (store.revision(), list(store.events())) == (2, [])
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:

@@ -267,33 +267,6 @@ def test_what_is_used_is_woken(daemon: RunningDaemon, what: str, tmp_path: Path)
         wait_for("an answer of the box, which was started for it", answered)
 
 
-def test_a_transfer_takes_constant_memory(daemon: RunningDaemon, box: Sandbox, tmp_path: Path) -> None:
-    sizes = {"little": MIB, "much": 128 * MIB}
-    for name, size in sizes.items():
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(size)
-    most: dict[str, list[int]] = {"client": [], "daemon": []}
-    for name in sizes:
-        for words in ((str(tmp_path / name), "open:/workspace/file"), ("open:/workspace/file", str(tmp_path / "back"))):
-            Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # forget the highest so far
-            process = start(daemon, "cp", *words)
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = status
-            assert status == 0
-            most["client"].append(used.ru_maxrss << 10)
-            most["daemon"].append(highest_bytes(daemon.process.pid))
-            assert process.stdout is not None
-            process.stdout.close()
-        box.files.remove("/workspace/file")
-    for (_, _), (little_in, little_out, much_in, much_out) in zip(most.items(), most.values(), strict=True):
-        assert max(much_in - little_in, much_out - little_out) < 24 * MIB, most
-
-
-def highest_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
-
-
 def at_terminal(daemon: RunningDaemon, script: str) -> pexpect.spawn:
     environment = {**daemon.environment, "TERM": "xterm", "PADDOCK": f"{sys.executable} -m controller"}
     return pexpect.spawn("/bin/sh", ["-c", script], cwd=str(ROOT), env=environment, timeout=60, dimensions=(24, 120))

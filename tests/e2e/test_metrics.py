@@ -10,24 +10,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from controller.metrics.catalogue import CATALOGUE
 from tests.daemon import RunningDaemon, running, wait_for
+from tests.e2e.around import AROUND
 
 pytestmark = pytest.mark.docker
-BOX = """
-apiVersion: paddock/v1alpha1
-kind: Quota
-metadata: {name: all}
-spec: {hard: {cpu: 8, memory: 4Gi, pids: 1000, sandboxes: 9, disk: 1Gi, gpus: 1}}
----
-apiVersion: paddock/v1alpha1
-kind: SandboxTemplate
-metadata: {name: tiny}
-spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
----
-apiVersion: paddock/v1alpha1
-kind: SandboxPool
-metadata: {name: warm}
-spec: {templateRef: {name: tiny}, warmReplicas: 1}
----
+BOX = (
+    AROUND
+    + """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: box}
@@ -36,6 +24,7 @@ spec:
   resources: {limits: {disk: 10Mi}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
+)
 FOREIGN = ("process_", "python_")
 # Told only by what happens to an object now and then, by an unusual host, or on request.
 SOMETIMES = {

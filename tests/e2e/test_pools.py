@@ -3,12 +3,15 @@
 import json
 import re
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import docker as docker_py
 import pytest
 
-from tests.daemon import RunningDaemon, running, wait_for
+from tests.daemon import RunningDaemon, running, start_daemon, wait_for
+from tests.registry import registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -79,3 +82,34 @@ def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
         lines = answer.read().decode().splitlines()
     found = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
     return {each[1] or "": float(each[2]) for each in found if each}
+
+
+def test_pools_that_keep_nothing_warm_have_their_image_fetched_once(tmp_path: Path) -> None:
+    """When they are applied, not when the first box is asked for; again only where it is gone."""
+    client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
+    with registry("paddock/preload:1") as source, closing(client):
+        nothing_warm = POOL.replace("paddock/test-tiny:1", source.image).replace("warmReplicas: 2", "warmReplicas: 0")
+        try:
+            with running(tmp_path) as daemon:
+                daemon.apply(nothing_warm)
+                daemon.apply(nothing_warm.replace("name: p", "name: other").split("---")[1])
+                wait_for("the image is here", lambda: here(client, source.image))
+                daemon.stop()
+                again = start_daemon(tmp_path)
+                wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(again))
+                again.stop()
+            assert len(source.fetched) == 1
+        finally:
+            if here(client, source.image):
+                client.api.remove_image(source.image)
+
+
+def here(client: docker_py.DockerClient, image: str) -> bool:
+    return bool(client.api.images(name=image))
+
+
+def scraped(daemon: RunningDaemon) -> str:
+    """The daemon's count of images that it has looked at, once it has."""
+    with urllib.request.urlopen(daemon.metrics_url(), timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return "".join(each for each in lines if "images.inspect" in each and not each.endswith(" 0.0"))

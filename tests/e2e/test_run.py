@@ -95,7 +95,12 @@ def test_the_box_of_a_client_that_was_killed_goes_once_it_is_idle(daemon: Runnin
     assert process.stdout.readline() == "begun\n"
     process.kill()
     process.communicate(timeout=60)
-    wait_for("the box's removal", lambda: not boxes(daemon), 110)
+    name = boxes(daemon).strip().partition("/")[2]
+    lifecycle = daemon.get(name)["spec"]["lifecycle"]
+    assert (lifecycle["idleTimeoutSeconds"], lifecycle["onIdle"]) == (60, "Delete")
+    # As that time over, without the wait; that idleness is counted from the last use is test_idle's.
+    daemon.paddock("patch", "sandbox", name, "-p", '{"spec": {"lifecycle": {"idleTimeoutSeconds": 3}}}')
+    wait_for("the box's removal", lambda: not boxes(daemon), 60)
 
 
 def start(daemon: RunningDaemon, *words: str) -> "subprocess.Popen[str]":

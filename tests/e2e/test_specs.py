@@ -10,7 +10,15 @@ from tests.daemon import ROOT, running
 pytestmark = pytest.mark.docker
 # A box with a network needs the host's guard: tests/security has it, in a lab. A folder of the host, and a secret,
 # need an operator: tests/e2e/test_secrets.py is one.
-ELSEWHERE = {"build.yaml", "development.yaml", "production.yaml", "secrets.yaml", "volumes.yaml", "workspace.yaml"}
+ELSEWHERE = {
+    "build.yaml",
+    "development.yaml",
+    "peers.yaml",
+    "production.yaml",
+    "secrets.yaml",
+    "volumes.yaml",
+    "workspace.yaml",
+}
 SPECS = sorted(
     each for each in (ROOT / "specs").rglob("*.yaml") if "schema" not in each.parts and each.name not in ELSEWHERE
 )

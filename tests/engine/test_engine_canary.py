@@ -27,8 +27,9 @@ Local:
 """
 
 
-def test_the_hosts_addresses_are_those_that_are_its_own() -> None:
-    assert _addresses(FIB_TRIE) == ["10.213.0.1", "203.0.113.2"]
+def test_the_hosts_addresses_are_those_that_are_its_own_and_boxes_bridges_come_last() -> None:
+    assert _addresses(FIB_TRIE, "10.213.0.0/16") == ["203.0.113.2", "10.213.0.1"]
+    assert _addresses(FIB_TRIE, "10.99.0.0/16") == ["10.213.0.1", "203.0.113.2"]
 
 
 def test_its_subnets_are_the_last_of_the_range() -> None:

@@ -81,14 +81,18 @@ def test_what_others_set_is_understood() -> None:
 @pytest.mark.parametrize(
     ("mount", "user", "options"),
     [
-        (Tmpfs("/tmp", 4096), "10001:10002", "rw,noexec,nosuid,nodev,size=4096,uid=10001,gid=10002,mode=1777"),
-        (Tmpfs("/w", 4096, noexec=False), "7:8", "rw,exec,nosuid,nodev,size=4096,uid=7,gid=8,mode=0755"),
-        (Tmpfs("/w", 4096), "7", "rw,noexec,nosuid,nodev,size=4096,uid=7,gid=0,mode=0755"),
-        (Tmpfs("/w", 4096), "", "rw,noexec,nosuid,nodev,size=4096,mode=1777"),
+        (Tmpfs("/tmp", 4096), "11:12", "rw,noexec,nosuid,nodev,size=4096,nr_inodes=1024,uid=11,gid=12,mode=1777"),
+        (Tmpfs("/w", 4096, noexec=False), "7:8", "rw,exec,nosuid,nodev,size=4096,nr_inodes=1024,uid=7,gid=8,mode=0755"),
+        (Tmpfs("/w", 4096), "7", "rw,noexec,nosuid,nodev,size=4096,nr_inodes=1024,uid=7,gid=0,mode=0755"),
+        (Tmpfs("/w", 4096), "", "rw,noexec,nosuid,nodev,size=4096,nr_inodes=1024,mode=1777"),
     ],
 )
 def test_tmpfs_is_sized_and_belongs_to_the_user(mount: Tmpfs, user: str, options: str) -> None:
     assert tmpfs_options(mount, user) == options
+
+
+def test_a_tmpfs_holds_a_file_a_page_and_as_many_empty_ones() -> None:
+    assert "size=67108864,nr_inodes=32768," in tmpfs_options(Tmpfs("/tmp", 64 << 20), "1:1")
 
 
 def test_a_runtime_only_where_one_is_named() -> None:

@@ -100,6 +100,14 @@ def test_a_signal_reaches_the_command(world: World, box: Container, name: str, c
     assert list(stream)[-1].data == code
 
 
+def test_what_can_not_be_started_says_why_on_stderr(world: World, box: Container) -> None:
+    out, err, code = read_all(world.streams.exec(box.id, ["none-such"]))
+    assert (out, code) in [(b"", b"126"), (b"", b"127")]
+    assert b"none-such" in err
+    words = b"OCI runtime exec failed: said by the command"
+    assert read_all(world.streams.exec(box.id, ["printf", "%s", words.decode()])) == (words, b"", b"0")
+
+
 def test_a_signal_that_is_none_is_said_so(world: World, box: Container) -> None:
     with contextlib.closing(world.streams.exec(box.id, ["sleep", "1000"])) as stream:
         assert isinstance(stream, ExecStream)
@@ -120,6 +128,26 @@ def test_time_over_ends_all_that_can_be_told_to_be_the_commands(world: World, bo
     ends, left = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
     assert (ends, left) == (["timeout", "exit"], [])
     assert "sleep 4321" not in processes(world, box)
+
+
+# A process of its own session, whose first thread ends: for the rest of its life the host shows it as a zombie.
+HEADLESS = """
+import ctypes, os, sys, threading, time
+if os.fork():
+    time.sleep(1000)
+os.setsid()
+threading.Thread(target=time.sleep, args=(4321,)).start()
+print("begun", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_ended_too(world: World) -> None:
+    box = world.running(world.new_uid(), image="paddock/python:1")
+    ends, left = in_time(world, box, ["python3", "-c", HEADLESS], 3)
+    assert (ends, left) == (["timeout", "exit"], [])
+    found, _, _ = read_all(world.streams.exec(box.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
+    assert b"python3" not in found
 
 
 def test_what_may_be_the_commands_but_can_not_be_told_is_counted(world: World, box: Container) -> None:

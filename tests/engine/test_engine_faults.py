@@ -12,6 +12,7 @@ from controller.kinds.outcome import Transient, Waiting
 from controller.ports import StreamError
 from tests.contract.engine_proxy import Proxy
 from tests.contract.engine_worlds import CountingMeter, World, docker_world, ok, read_all
+from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -73,7 +74,8 @@ def test_a_broken_stream_of_events_is_a_gap_and_everything_is_inspected(
     boxes = [world.running(world.new_uid()) for _ in range(3)]
     before = meter.calls()
     proxy.break_connections()
-    world.until(lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes), seconds=30)
+    # Nothing changed, so nobody is woken: it is asked for.
+    wait_for("all are inspected", lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes))
     assert meter.counts["paddock_docker_event_stream_reconnects_total",] >= 1
     world.hand.kill(boxes[0].name)
     world.until(lambda: world.state(boxes[0].uid) == "exited")

@@ -3,7 +3,9 @@
 On the real kernel, without a Docker Engine: mounts are made and let go of without ever being anywhere.
 """
 
+import contextlib
 import os
+import signal
 import socket
 import stat
 import tempfile
@@ -18,6 +20,7 @@ from controller.engine import mounting
 from controller.engine.host_folders import Refused, folder_tree
 from controller.engine.idmap import IdMaps, Ids, mapped
 from controller.kinds.mount import HostRoot, Mount
+from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
 USER, OWNER = Ids(20000, 20000), Ids(12345, 12346)
@@ -191,3 +194,48 @@ def test_a_folder_that_is_swapped_all_the_time_is_bound_or_refused_but_never_ano
 
 def mount_readable(mount: int) -> str:
     return f"/proc/self/fd/{mount}"
+
+
+def test_ids_are_mapped_by_a_namespace_that_was_made_ahead_or_by_a_new_one(root: Path, maps: IdMaps) -> None:
+    """Somebody may kill the process that waits with one."""
+    for number, harm in enumerate((False, True)):
+        maps.prepare()
+        maps.prepare()
+        (holder,) = wait_for("one waits, and not two", lambda: len(found := holders()) == 1 and found)
+        if harm:
+            os.kill(holder, signal.SIGKILL)
+        owner = Ids(31_000 + number, 32_000 + number)
+        os.close(tree(root, project(root, f"app{number}", owner), maps))
+        namespace = os.readlink(f"/proc/self/fd/{maps.of(owner, USER)}")
+        assert namespace.startswith("user:")
+        assert holders() == [], "who was asked for a namespace has ended"
+
+
+def holders() -> list[int]:
+    """The processes of ours that are in another user namespace than we."""
+    own, found = os.readlink("/proc/self/ns/user"), []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (each / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and os.readlink(each / "ns/user") != own:
+                found.append(int(each.name))
+    return found
+
+
+def test_where_a_mount_comes_from_is_told_as_mountinfo_tells_it(root: Path, maps: IdMaps) -> None:
+    """By the mount alone, where the kernel can (Linux 6.8): the list of all mounts is long on a busy host."""
+    folder, at = project(root, "a b\\c\n"), project(root, "at")
+    mount, target = tree(root, folder, maps, read_only=True), os.open(at, os.O_PATH)
+    try:
+        mounting.attach(mount, target)
+        opened = os.open(at, os.O_PATH)
+        try:
+            lines = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+            (listed,) = (f"{fields[2]} {fields[3]}" for fields in lines if fields[4] == str(at))
+            assert mounting.origin_of(opened) in (listed, "")
+        finally:
+            os.close(opened)
+            mounting.detach(str(at))
+    finally:
+        os.close(target)
+        os.close(mount)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.engine import growing
 from controller.engine.host_folders import Refused
 from controller.engine.idmap import IdMaps, Ids
 from controller.engine.volumes import Volumes
 from controller.kinds.mount import Mount
+from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
 SIZE, ROOT = 8 << 20, Ids(0, 0)
@@ -26,6 +28,25 @@ def maps() -> Iterator[IdMaps]:
 
 def inside(mount: int) -> Path:
     return Path(f"/proc/self/fd/{mount}")
+
+
+def free(image: Path) -> None:
+    """Wait until the last mount of a volume is gone: the kernel lets go of its device in its own time."""
+    wait_for(f"{image} is used by nobody", lambda: not attached(image))
+
+
+def resized(volumes: Volumes, mount: Mount) -> str:
+    """Why it can't be, "" when it was."""
+    try:
+        volumes.resize(mount, "team")
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def attached(image: Path) -> list[Path]:
+    files = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [each for each in files if each.exists() and each.read_text().strip() == str(image)]
 
 
 def test_what_is_written_is_there_for_whoever_has_it_next_as_his_own(tmp_path: Path, maps: IdMaps) -> None:
@@ -68,12 +89,83 @@ def test_a_namespace_has_no_more_than_it_may_and_no_other_namespaces_volume(tmp_
     ]
 
 
-def test_its_size_does_not_change_and_a_disk_that_is_full_is_told(tmp_path: Path, maps: IdMaps) -> None:
+def test_it_grows_where_it_stands_and_keeps_what_is_in_it(tmp_path: Path, maps: IdMaps) -> None:
+    volumes = Volumes(tmp_path, 4 * SIZE)
+    first = volumes.tree(VOLUME, "team", ROOT, maps)
+    (inside(first) / "kept").write_bytes(b"k" * (SIZE // 4))
+    before = os.fstatvfs(first).f_blocks
+    os.close(first)
+    larger = replace(VOLUME, size_bytes=3 * SIZE)
+    free(tmp_path / "team" / "data.img")
+    second = volumes.tree(larger, "team", ROOT, maps)
+    try:
+        assert (inside(second) / "kept").read_bytes() == b"k" * (SIZE // 4)
+        assert os.fstatvfs(second).f_blocks > 2 * before
+        (inside(second) / "more").write_bytes(bytes(2 * SIZE))
+    finally:
+        os.close(second)
+    with pytest.raises(Refused, match="volumes_per_namespace_bytes"):
+        volumes.resize(replace(VOLUME, size_bytes=5 * SIZE), "team")
+
+
+def test_while_it_is_in_use_it_grows_or_says_what_to_do_and_then_it_grows(tmp_path: Path, maps: IdMaps) -> None:
+    volumes, larger = Volumes(tmp_path, 1 << 30), replace(VOLUME, size_bytes=4 * SIZE)
+    used = volumes.tree(VOLUME, "team", ROOT, maps)
+    before = os.fstatvfs(used).f_blocks
+    said = resized(volumes, larger)
+    if said:  # the kernel wants CAP_SYS_RESOURCE for it
+        assert "suspend the sandboxes that use it" in said
+        assert os.fstatvfs(used).f_blocks == before
+    else:
+        assert os.fstatvfs(used).f_blocks > 3 * before
+    (inside(used) / "still").write_text("well")
+    os.close(used)
+    free(tmp_path / "team" / "data.img")
+    now = volumes.tree(larger, "team", ROOT, maps)
+    assert os.fstatvfs(now).f_blocks > 3 * before
+    assert (inside(now) / "still").read_text() == "well"
+    os.close(now)
+    assert not list(tmp_path.rglob("*.growing"))
+
+
+def test_what_a_daemon_died_over_is_finished_when_it_is_asked_for_next(tmp_path: Path, maps: IdMaps) -> None:
+    volumes, larger = Volumes(tmp_path, 1 << 30), replace(VOLUME, size_bytes=4 * SIZE)
+    first = volumes.tree(VOLUME, "team", ROOT, maps)
+    before = os.fstatvfs(first).f_blocks
+    os.close(first)
+    image = tmp_path / "team" / "data.img"
+    free(image)
+    growing.extend(image, 4 * SIZE)
+    now = volumes.tree(larger, "team", ROOT, maps)
+    assert os.fstatvfs(now).f_blocks > 3 * before
+    os.close(now)
+
+
+def test_none_is_made_smaller_and_a_disk_that_is_full_is_told(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 60)
     os.close(volumes.tree(VOLUME, "team", Ids(20000, 20000), maps))
-    with pytest.raises(Refused, match="its size does not change"):
-        volumes.tree(replace(VOLUME, size_bytes=2 * SIZE), "team", Ids(20000, 20000), maps)
+    with pytest.raises(Refused, match="none is ever made smaller"):
+        volumes.tree(replace(VOLUME, size_bytes=SIZE // 2), "team", Ids(20000, 20000), maps)
     with pytest.raises(Refused, match="no room"):
         volumes.tree(replace(VOLUME, source="huge", size_bytes=1 << 44), "team", Ids(20000, 20000), maps)
+    with pytest.raises(Refused, match="no room for"):
+        volumes.tree(replace(VOLUME, size_bytes=1 << 44), "team", Ids(20000, 20000), maps)
+    assert (tmp_path / "team" / "data.img").stat().st_size == SIZE
+    os.close(volumes.tree(VOLUME, "team", Ids(20000, 20000), maps))
     assert not list(tmp_path.rglob("*.new"))
     assert not list(tmp_path.rglob("huge*"))
+    assert not list(tmp_path.rglob("*.growing"))
+
+
+def test_one_that_is_removed_is_gone_and_whoever_has_it_keeps_it_until_then(tmp_path: Path, maps: IdMaps) -> None:
+    volumes = Volumes(tmp_path, 1 << 30)
+    used = volumes.tree(VOLUME, "team", ROOT, maps)
+    (inside(used) / "old").touch()
+    for _ in range(2):
+        volumes.remove("team", "data")
+    assert not list(tmp_path.rglob("*"))
+    assert (inside(used) / "old").exists()
+    fresh = volumes.tree(VOLUME, "team", ROOT, maps)
+    assert not (inside(fresh) / "old").exists()
+    os.close(used)
+    os.close(fresh)

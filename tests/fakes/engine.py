@@ -47,7 +47,7 @@ from controller.kinds.container import ContainerConfig, Limits
 from controller.kinds.disk import DiskAbility
 from controller.kinds.left_exec import ExecRef
 from controller.kinds.logtail import GONE, tail_of
-from controller.kinds.mount import BindMounts, Mount
+from controller.kinds.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
@@ -222,6 +222,7 @@ class FakeEngine:
         self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
         self.secrets: set[str] | None = None  # that are there; None: any
         self.folders: set[str] | None = None  # of this host, that can be bound; None: any
+        self.volumes: dict[tuple[str, str], int] = {}  # by namespace and name: how large each is
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
         self._wake: Wake = lambda: None
@@ -241,6 +242,7 @@ class FakeEngine:
             EnsureNetwork: self._make_network,
             RemoveNetwork: self._remove_network,
             BindMounts: self._bind,
+            RemoveVolumes: self._remove_volumes,
         }
 
     # ports.Engine
@@ -668,11 +670,21 @@ class FakeEngine:
                 return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
             if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
                 return Transient("SecretMissing", f"there is no secret {each.source}")
+            if each.kind == "volume":
+                key = (action.namespace, each.source)
+                if self.volumes.get(key, 0) > each.size_bytes:
+                    return Transient("MountRefused", f"the volume `{each.source}` is larger: none is ever made smaller")
+                self.volumes[key] = each.size_bytes
             self.places[action.uid][each.path] = each
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):
                 each_box.mounts = tuple(self.places[action.uid].values())
         return Ok(action.container_id)
+
+    def _remove_volumes(self, action: RemoveVolumes) -> Outcome:
+        for each in action.volumes:
+            self.volumes.pop((action.namespace, each), None)
+        return Ok()
 
     def _in_use(self, network: str) -> bool:
         return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())

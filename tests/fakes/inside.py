@@ -58,7 +58,16 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
 
 def bound_of(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
     """What the host notes of them."""
-    return tuple(Bound(each.path, str(each), f"0:1 {each.source}", each.read_only) for each in mounts)
+    return tuple(
+        Bound(
+            each.path,
+            str(each),
+            f"0:1 {each.source}",
+            each.read_only,
+            size_bytes=each.size_bytes if each.kind == "volume" else 0,
+        )
+        for each in mounts
+    )
 
 
 def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[Mounted]:

@@ -10,6 +10,7 @@ that they outlive the engine: what live-restore keeps running stays mounted and 
 """
 
 import contextlib
+import ctypes
 import http.client
 import os
 import re
@@ -19,15 +20,21 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tests.daemon import wait_for
 
 UP_SECONDS = 90.0
 _CALL_SECONDS = 5.0
+_CLONE_NEWNET = 0x40000000
 _CONTAINERD = re.compile(r"(\S*/)?containerd ")
+
+
+T = TypeVar("T")
 
 
 class Namespaces:
@@ -53,6 +60,17 @@ class Namespaces:
         done = subprocess.run(self.enter(*command), capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
         return done.stdout
+
+    def within(self, do: Callable[[], T]) -> T:
+        """What `do` gives, done in that network by a thread of this process, with the files of this one."""
+
+        def enter() -> None:
+            with open(f"/proc/{self.pid}/ns/net") as network:
+                entered = ctypes.CDLL(None, use_errno=True).setns(network.fileno(), _CLONE_NEWNET)
+            assert entered == 0, os.strerror(ctypes.get_errno())
+
+        with ThreadPoolExecutor(1, initializer=enter) as inside:
+            return inside.submit(do).result()
 
     def close(self) -> None:
         self._holder.kill()

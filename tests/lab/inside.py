@@ -9,22 +9,31 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import glob
 import json
+import mmap
 import os
-import resource
+import shutil
+import signal
 import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 _CLONE_NEWUSER = 0x10000000
+_PTRACE_TRACEME, _PTRACE_ATTACH = 0, 16
+_X32 = 0x40000000
+_OTHER_USER = 12345
 _SIOCSIFMTU = 0x8922
 # x86_64 and arm64 number them differently.
 _CALLS = {
     "x86_64": {
         "bpf": 321,
+        "clone": 56,
+        "clone3": 435,
         "io_uring_setup": 425,
         "keyctl": 250,
         "open_by_handle_at": 304,
@@ -34,6 +43,8 @@ _CALLS = {
     },
     "aarch64": {
         "bpf": 280,
+        "clone": 220,
+        "clone3": 435,
         "io_uring_setup": 425,
         "keyctl": 219,
         "open_by_handle_at": 265,
@@ -67,6 +78,108 @@ def _call(name: str) -> Callable[[], str]:
     number = _CALLS.get(os.uname().machine, {}).get(name)
     arguments = (1, 0, 0, 0, 0)
     return lambda: "ENOSYS" if number is None else _checked(_libc.syscall(number, *arguments))
+
+
+def _in_child(attempt: Callable[[], object]) -> str:
+    """What becomes of a child that tries: ok, the error it failed with, or the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            attempt()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or 255)
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    code = os.WEXITSTATUS(status)
+    return errno.errorcode.get(code, str(code)) if code else "ok"
+
+
+def _cloned() -> str:
+    """clone(2) itself, into a user namespace."""
+    number = _CALLS[os.uname().machine]["clone"]
+
+    def attempt() -> None:
+        pid = _libc.syscall(number, _CLONE_NEWUSER | signal.SIGCHLD, 0, 0, 0, 0)
+        if pid == 0:
+            os._exit(0)
+        _checked(pid)
+
+    return _in_child(attempt)
+
+
+def _by_32_bits() -> str:
+    """getpid by int 0x80, which is another table of calls than the one that filters know by number."""
+    if os.uname().machine != "x86_64":
+        return "ENOSYS"
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")  # mov eax, 20; int 0x80; ret
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+
+    def attempt() -> None:
+        found = function()
+        if found < 0:
+            raise OSError(-found, "int 0x80")
+
+    return _in_child(attempt)
+
+
+def _traced() -> str:
+    """Whether a child of its own may be traced."""
+    return _in_child(lambda: _checked(_libc.ptrace(_PTRACE_TRACEME, 0, 0, 0)))
+
+
+def _traces_others() -> str:
+    """Whether a process of another user may be; in a box that can't become one, of its own."""
+    reading, writing = os.pipe()
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        with contextlib.suppress(OSError):
+            os.setgid(_OTHER_USER)
+            os.setuid(_OTHER_USER)
+        os.write(done, b"x")
+        os.read(reading, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    try:
+        return _checked(_libc.ptrace(_PTRACE_ATTACH, pid, 0, 0))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for each in (reading, writing, ready, done):
+            os.close(each)
+
+
+def _by_the_loader() -> str:
+    """Run a program in /tmp by handing it to the loader, which needs no right to execute it."""
+    loader = sorted(glob.glob("/lib64/ld-linux-*") + glob.glob("/lib/ld-linux-*"))[0]
+    copy = shutil.copy("/bin/true", "/tmp/probe-true")
+    try:
+        pid = os.posix_spawn(loader, [loader, copy], {}, file_actions=[(os.POSIX_SPAWN_CLOSE, 2)])
+        return "ok" if os.waitpid(pid, 0)[1] == 0 else "EACCES"
+    finally:
+        os.unlink(copy)
+
+
+def _busy() -> str:
+    """Thousandths of a processor that four busy processes get together over two seconds."""
+    begun, until = time.monotonic(), time.monotonic() + 2
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            while time.monotonic() < until:
+                pass
+            os._exit(0)
+        children.append(pid)
+    used = 0.0
+    for each in children:
+        spent = os.wait4(each, 0)[2]
+        used += spent.ru_utime + spent.ru_stime
+    return str(round(1000 * used / (time.monotonic() - begun)))
 
 
 def _opened(family: int, kind: int) -> Callable[[], str]:
@@ -185,6 +298,43 @@ def _filled() -> str:
             file.unlink()
 
 
+def _allocated() -> str:
+    """More than the disk limit of any of them."""
+    file = Path("/probe-full")
+    try:
+        with file.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, 2 << 30)
+        return "ok"
+    finally:
+        file.unlink()
+
+
+def _names() -> str:
+    """Many empty files, which take no room of a tmpfs and still take memory."""
+    made = 0
+    try:
+        while made < 200_000:
+            os.mknod(f"/tmp/probe-{made}")
+            made += 1
+        return "ok"
+    finally:
+        for number in range(made):
+            os.unlink(f"/tmp/probe-{number}")
+
+
+def _descriptors() -> str:
+    """As many open files as there may be; they are closed by its end."""
+    return _in_child(lambda: [os.open("/", os.O_RDONLY) for _ in range(100_000)])
+
+
+def _said() -> str:
+    """30 MB for the container's log."""
+    with open("/proc/1/fd/1", "wb") as output:
+        for _ in range(300):
+            output.write((b"x" * 99 + b"\n") * 1000)
+    return "ok"
+
+
 def _there(*paths: str) -> Callable[[], str]:
     return lambda: ",".join(each for each in paths if os.path.lexists(each)) or "none"
 
@@ -224,16 +374,26 @@ PROBES: dict[str, Callable[[], str]] = {
     "remount": lambda: _checked(_libc.mount(b"none", b"/proc/sys", b"", 0x20 | 0x1000, None)),
     "chroot": lambda: _checked(_libc.chroot(b"/")),
     "unshare": lambda: _checked(_libc.unshare(_CLONE_NEWUSER)),
+    "clone": _cloned,
+    "int 0x80": _by_32_bits,
+    "x32": lambda: _in_child(lambda: _checked(_libc.syscall(_X32 | 39))),  # getpid; elsewhere no call at all
+    "ptrace": _traced,
+    "ptrace others": _traces_others,
+    "ld.so /tmp": _by_the_loader,
     "forks": _forks,
+    "cpu": _busy,
+    "fill /": _allocated,
+    "names": _names,
+    "descriptors": _descriptors,
+    "say": _said,
     "memory": _memory,
     "fill /tmp": _filled,
-    "files": lambda: str(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
     "host's things": _there(
         "/var/run/docker.sock", "/run/docker.sock", "/dev/kvm", "/dev/mem", "/dev/sda", "/dev/vda", "/dev/nvme0n1"
     ),
     "own processes": _processes,
     "variables": _variables,
-    **{name: _call(name) for name in _CALLS["x86_64"]},
+    **{name: _call(name) for name in _CALLS["x86_64"] if name != "clone"},
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The tests on a newer engine: docker.io of Debian trixie, taken out of its packages into a root of its own.
 
     python -m tests.lab.newer pytest -q tests/contract      (as root; the host's engine gives the images)
+    python -m tests.lab.newer --tiny pytest -q ...          with the smallest image only
+    python -m tests.lab.newer --fetch                       only fetch the packages; 75: they can't be had, and why
 
 The engine lives in namespaces of its own, with that root as its /. The command sees its socket at the place where it
 looks for the host's engine, and needs to know nothing of all this. Fetched once, about 80 MB, into .cache/.
@@ -23,24 +25,25 @@ RELEASE = "trixie"
 PACKAGES = ("docker.io", "iptables", "busybox-static")
 IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1")
 SOCKET = "/var/run/docker.sock"
+NOT_TO_BE_HAD = 75  # EX_TEMPFAIL
 _SHARED = ("proc", "sys", "dev", "tmp")
 _MERGED = ("bin", "sbin", "lib", "lib64")
 
 
+class NotToBeHad(Exception):
+    """The newer engine can't be had on this machine; says why."""
+
+
 def fetched(folder: Path) -> Path:
-    """The root file system in there, made unless it is there already."""
+    """The root file system in there, made unless it is there already. Raises NotToBeHad."""
     root, done = folder / "root", folder / "done"
     if done.exists():
         return root
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in ("state/lists/partial", "cache/archives/partial", "host", "root/usr"):
-        (folder / name).mkdir(parents=True)
-    (folder / "status").touch()  # nothing is installed: so all that it stands on is fetched, too
-    _download(folder)
+    archives = download(folder, *PACKAGES)
     for name in _MERGED:
-        (root / "usr" / name).mkdir()
+        (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
-    for each in sorted((folder / "cache/archives").glob("*.deb")):
+    for each in archives:
         # Not dpkg-deb -x: it would put a folder in the place of a link to one.
         packed = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", each], stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "--keep-directory-symlink", "-C", root], stdin=packed.stdout, check=True)
@@ -58,8 +61,14 @@ def fetched(folder: Path) -> Path:
     return root
 
 
-def _download(folder: Path) -> None:
-    """By the host's own way to Debian's packages."""
+def download(folder: Path, *packages: str) -> list[Path]:
+    """These packages of the newer Debian with all that they stand on, by the host's own way. Raises NotToBeHad."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise NotToBeHad("it needs root, and Debian's apt-get")
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("state/lists/partial", "cache/archives/partial", "host"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()  # nothing is installed: so what they stand on is fetched, too
     said = f". deploy/lib/common.sh; . deploy/lib/debian.sh; host_apt {RELEASE} '{folder}/host'"
     subprocess.run(["bash", "-c", said], cwd=CHECKOUT, check=True)
     settings = folder / "host/apt.conf"
@@ -68,10 +77,13 @@ def _download(folder: Path) -> None:
     options = [f"-o={name}={folder}/{place}" for name, place in places.items()]
     apt = ["apt-get", "-q", "-y", *options, "-o=APT::Sandbox::User=root", "-o=Debug::NoLocking=1"]
     environment = {**os.environ, "APT_CONFIG": str(settings), "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["--download-only", "--no-install-recommends", "install", *PACKAGES]):
+    for words in (["update"], ["--download-only", "--no-install-recommends", "install", *packages]):
         with (folder / "apt.log").open("ab") as log:
             done = subprocess.run([*apt, *words], env=environment, stdout=log, stderr=log, check=False)
-        assert done.returncode == 0, (folder / "apt.log").read_text()[-3000:]
+        if done.returncode != 0:
+            last = (folder / "apt.log").read_text().splitlines()[-1:]
+            raise NotToBeHad(f"the packages of Debian {RELEASE} can't be fetched: {' '.join(last)}")
+    return sorted((folder / "cache/archives").glob("*.deb"))
 
 
 class Rooted(Namespaces):
@@ -92,14 +104,14 @@ class Rooted(Namespaces):
 
 
 @contextmanager
-def newer_engine(root: Path) -> Iterator[PrivateEngine]:
-    """One that is up, and has the images."""
+def newer_engine(root: Path, images: tuple[str, ...] = IMAGES) -> Iterator[PrivateEngine]:
+    """One that is up, and has these images."""
     folder = Path(tempfile.mkdtemp(prefix="pdk-"))
     namespaces = Rooted(root)
     engine = PrivateEngine(folder, namespaces=namespaces)
     try:
         engine.start()
-        engine.load(*IMAGES)
+        engine.load(*images)
         yield engine
     finally:
         engine.close()
@@ -110,10 +122,21 @@ def newer_engine(root: Path) -> Iterator[PrivateEngine]:
 def main(words: list[str]) -> int:
     """Run that command with the newer engine at the host's engine's place; its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the engine is taken down then, too
-    with newer_engine(fetched(CHECKOUT / ".cache" / "newer-engine")) as engine:
-        print(engine.docker("version", "--format", "{{.Server.Version}} (API {{.Server.APIVersion}})"), flush=True)
+    try:
+        root = fetched(CHECKOUT / ".cache" / "newer-engine")
+    except NotToBeHad as error:
+        print(error, file=sys.stderr)
+        return NOT_TO_BE_HAD
+    if words == ["--fetch"]:
+        return 0
+    tiny = words[0] == "--tiny"
+    with newer_engine(root, IMAGES[:1] if tiny else IMAGES) as engine:
+        version = engine.docker("version", "--format", "{{.Server.Version}} (API {{.Server.APIVersion}})")
+        print(f"Docker Engine {version}", flush=True)
         instead = f'mount --bind "{engine.folder}/engine.sock" {SOCKET} && exec "$@"'
-        return subprocess.call(["unshare", "--mount", "sh", "-c", instead, "newer", sys.executable, "-m", *words])
+        command = [sys.executable, "-m", *words[tiny:]]
+        environment = {**os.environ, "PADDOCK_TEST_NEWER": version.partition(" ")[0]}
+        return subprocess.call(["unshare", "--mount", "sh", "-c", instead, "newer", *command], env=environment)
 
 
 if __name__ == "__main__":

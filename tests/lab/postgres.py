@@ -19,7 +19,7 @@ class Postgres:
     """One cluster in one folder, reached by a socket in it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._bin = folder, _programs()
+        self._folder, self._bin = folder, programs()
         self._as = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
         if self._as:
             user = pwd.getpwnam("postgres")
@@ -75,7 +75,7 @@ class Postgres:
         assert done.returncode == 0, (self._folder / "said").read_text()
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """The folder of PostgreSQL's programs, which Debian keeps off the PATH."""
     found = [Path(each) for each in (shutil.which("initdb"),) if each]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

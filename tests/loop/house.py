@@ -119,6 +119,7 @@ class House:
         self._uids = 0
         self.layers: dict[str, Layer] = {}  # what boxes were measured to have written, by container id
         self.wake: Callable[[], None] = lambda: None
+        self.before: Callable[[Action], None] = lambda _action: None  # told of each action, as the daemon's audit is
         self._workers: Workers | None = None
         self.daemon()
 
@@ -155,7 +156,14 @@ class House:
         self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self.traces = Traces()
-        self._workers = Workers(engine, self._meter, threads=self._threads, wake=self._idle.set, trace=self.traces.of)
+        self._workers = Workers(
+            engine,
+            self._meter,
+            threads=self._threads,
+            wake=self._idle.set,
+            trace=self.traces.of,
+            before=lambda action: self.before(action),
+        )
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
         self.services = self.services_over(self.store)

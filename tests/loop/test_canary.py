@@ -126,6 +126,36 @@ def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) ->
     assert world_of.events() == ["GuardBroken", "GuardHolds"]
 
 
+@pytest.mark.parametrize("why", ["it can't be tried", "the engine is away", "the guard is away"])
+def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: str) -> None:
+    world_of.apply()
+    world_of.settle()
+    house, bird = world_of.house, world_of.bird
+    bird.finds = Sighting(("this host (10.0.0.1) from pdp-c",))
+    world_of.later(PERIOD)
+    bird.finds = Sighting(trouble="the engine is busy")
+    if why == "the engine is away":
+        house.engine.go_down("connection refused")
+        house.one_turn()
+        house.engine.come_up()
+    elif why == "the guard is away":
+        for words in ("the table is gone", ""):
+            house.engine.unguarded = words
+            house.engine.look()
+            house.one_turn()
+    world_of.watch.wait()  # what began just now counts as before
+    tries = bird.tries
+    world_of.later(RETRY_SECONDS)
+    assert bird.tries > tries
+    assert world_of.watch.now.broken
+    assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    assert world_of.events() == ["GuardBroken"]
+    bird.finds = Sighting()
+    world_of.later(RETRY_SECONDS)
+    assert house.condition("web", "NetworkReady") == "True Public"
+    assert world_of.events() == ["GuardBroken", "GuardHolds"]
+
+
 def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched) -> None:
     world_of.bird.finds = Sighting(trouble="No such image: paddock/egress:1")
     world_of.apply()

@@ -68,6 +68,23 @@ def test_renames_wait_for_the_limits_of_other_claims(house: House) -> None:
     assert {house.container_name("a"), house.container_name("b")} <= set(boxes(house))
 
 
+def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: House) -> None:
+    """With hundreds of boxes, deciding all of them anew is what a claim would wait for."""
+    filled(house, 3)
+    house.turn.run()
+    before = house.turn.last
+    house.refer("a", "t")
+    house.turn.run()
+    after = house.turn.last
+    assert before is not None
+    assert after is not None
+    warm = [uid for uid, each in after.instances.items() if each.role == "warm" and uid in before.instances]
+    assert len(warm) == 2
+    assert all(after.instances[uid] is before.instances[uid] for uid in warm)
+    (old,), (new,) = before.pools.values(), after.pools.values()
+    assert old.spec is new.spec, "the pool's status has moved, not what its members are"
+
+
 def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})

@@ -1,7 +1,7 @@
 """A daemon killed at every step of every feature's life: what comes of it is what comes of a life without a crash."""
 
-import itertools
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -11,41 +11,56 @@ from tests.loop.lives import LIVES, CrashingHouse, Step
 
 # `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
 _STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
+# So many steps each daemon lives where they die one after the other: enough to get on by, fewer than a life has.
+_APART = 11
 
 
-def live(house: CrashingHouse, steps: tuple[Step, ...]) -> None:
-    """Every step, and what follows from it; after a crash by the next daemon, which is asked again."""
+def live(house: CrashingHouse, steps: tuple[Step, ...], again: Callable[[], None] = lambda: None) -> int:
+    """Every step, and what follows from it; after a crash by the next daemon, which is asked again.
+
+    `again` may have that one crash, too. How often one crashed.
+    """
     house.engine.add_foreign("somebody-elses")
+    crashes = 0
     for step in (*steps, lambda house: house.settle(seconds=130)):
-        try:
-            step(house)
-            house.settle(seconds=0)
-        except Crash:
-            house.daemon()
-            step(house)
-        house.settle(seconds=0)
+        todo = [step, lambda house: house.settle(seconds=0)]
+        while todo:
+            try:
+                todo[0](house)
+                del todo[0]
+            except Crash:
+                crashes += 1
+                assert crashes < 100, "no daemon gets on"
+                house.daemon()
+                again()
+                todo = [step, lambda house: house.settle(seconds=0)]
         house.check()
     house.check(swept=True)
+    return crashes
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("life", LIVES)
 def test_a_crash_at_any_step_changes_nothing_in_the_end(world: World, life: str, after: bool) -> None:
+    """On SQLite a life for each step, with a crash after that one. Elsewhere (what is there before a step is what was
+    there after the last one, and on PostgreSQL a life takes several times as long) lives in which each daemon crashes
+    some steps after the one before it, begun one step later each time."""
     store = world.store()
     house = CrashingHouse(world, store)
     live(house, LIVES[life])
     wanted, total = house.picture(), house.fuse.steps
     house.empty()
+    one_by_one = after and world.schema is None
     crashes = 0
-    for crash_at in itertools.count(1, _STRIDE):
+    for crash_at in range(1, total + 1 if one_by_one else min(total, _APART) + 1, _STRIDE):
         house = CrashingHouse(world, store)
-        house.fuse.blow_at, house.fuse.after = crash_at, after
-        fuse = house.fuse
-        live(house, LIVES[life])
+
+        def blow(at: int, house: CrashingHouse = house) -> None:
+            house.fuse.blow_at, house.fuse.after = at, after
+
+        blow(crash_at)
+        crashes += live(house, LIVES[life], lambda: None if one_by_one else blow(_APART))
         assert house.picture() == wanted, f"crash at step {crash_at} of {total}"
         house.empty()
-        if not fuse.blown:
-            break
-        crashes += 1
-    assert crashes >= total // 2 // _STRIDE, "the steps of the whole life were tried"
+    assert crashes >= total // _STRIDE, "the steps of the whole life were tried"

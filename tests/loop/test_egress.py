@@ -96,6 +96,7 @@ def test_other_hosts_replace_the_proxy_and_not_the_sandbox(house: House) -> None
     house.settle()
     proxy = egress_name(made)
     assert [each.split(" from")[0] for each in calls(house, done)] == [
+        f"signal KILL {proxy}",
         f"remove {proxy}",
         f"create {proxy}",
         f"connect {proxy} to {sealed_name(made)} as {proxy_address(subnet(house))}",

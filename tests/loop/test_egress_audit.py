@@ -75,6 +75,29 @@ def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: House) -> None:
     assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
 
 
+def test_what_a_proxy_said_last_is_read_before_it_goes(house: House) -> None:
+    watch = auditor(house)
+    house.before = watch.before
+    say(house, ALLOWED)
+    watch.look()
+    say(house, REFUSED)
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    hosts = {"allowedHosts": ["git.example.org"]}
+    house.apply("web", template={"securityLevel": "development"}, resources=small, network=hosts)
+    house.settle()
+    watch.look()
+    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
+    say(house, ALLOWED)
+    stored = house.get("web")
+    assert stored is not None
+    house.engine.exit(egress_name(stored.uid), 1)
+    house.settle()
+    house.delete("web")
+    house.settle()
+    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}, {"allowed"}]
+    assert house.get("web") is None
+
+
 def test_what_can_not_be_written_is_written_later(house: House) -> None:
     class Full:
         full = True

@@ -3,12 +3,14 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.kinds.action import CreateContainer
+from controller.kinds.container import Limits
 from controller.kinds.outcome import Transient
 from controller.service.apply import Source
 from controller.store.sql_store import SqlStore
@@ -150,3 +152,26 @@ def test_a_member_that_can_not_be_started_is_counted_by_its_reason(house: Counte
     house.settle()
     assert len(house.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 1
     assert sum(count for labels, count in house.told.counts.items() if labels[0] == name) == 2
+
+
+def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> None:
+    house.apply("one")
+    house.apply("two")
+    house.settle()
+    one, two = (house.get(name) for name in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    house.engine.update_limits(house.container_name("one"), Limits(700, 1 << 30, 999))
+    house.engine.update_limits(
+        house.container_name("two"), replace(house.engine.box(house.container_name("two")).limits, pids=998)
+    )
+    house.engine.look(full=True)
+
+    def shown() -> dict[str, int]:
+        house.turn.run()
+        assert house.turn.last is not None
+        return dict(house.turn.last.drifted)
+
+    assert shown() == {one.uid: 3, two.uid: 1}
+    house.settle()
+    assert shown() == {}

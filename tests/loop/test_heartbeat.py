@@ -111,6 +111,15 @@ def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     assert "heartbeat" not in {each.name for each in threading.enumerate()}
 
 
+def test_nothing_is_gathered_once_somebody_waits() -> None:
+    alarm = Alarm()
+    alarm.wake()
+    alarm.hurry()
+    assert alarm.wait(0)
+    alarm.gather(3600)
+    assert not alarm.wait(0), "both are used up"
+
+
 def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
     body.turn.broken = StoreError("disk full")
     body.heart.start()

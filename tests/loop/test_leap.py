@@ -1,5 +1,6 @@
 """The wall clock is set: no box counts as idle for that, and the schedule starts over."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,3 +84,22 @@ def test_a_schedule_that_is_reset_is_due_at_once() -> None:
         wait_for("it ran", lambda: ran)
     finally:
         schedule.stop()
+
+
+def test_a_schedule_stops_while_a_job_is_ending() -> None:
+    runs = threading.Event()
+    schedule = Schedule(NullMeter())
+    stopping = threading.Thread(target=schedule.stop, daemon=True)
+
+    def job() -> None:
+        runs.set()
+        wait_for("somebody stops it", lambda: stopping.ident)
+        stopping.join(0.2)  # which waits for this job: time enough to begin with it
+
+    schedule.every("slow", 10_000, 0, job)
+    schedule.start()
+    schedule.reset()
+    assert runs.wait(30)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()

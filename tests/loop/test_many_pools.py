@@ -3,6 +3,7 @@
 from typing import Any
 
 from controller.kinds.action import PullImage
+from controller.kinds.plan import Plan
 from tests.loop.house import TINY, House
 from tests.loop.test_pools import apply_pool, boxes, filled, house, launch, pool, quota
 
@@ -88,6 +89,41 @@ def test_an_image_is_fetched_once_for_all_members(house: House) -> None:
     assert next(each for each in pulls if each) == 1, "one fetches it, the others wait"
     house.settle()
     assert ready(house, "warm") == 6
+
+
+def pulls(decided: Plan) -> int:
+    return sum(isinstance(each, PullImage) for group in decided.groups for each in group.actions)
+
+
+def test_a_pool_that_keeps_nothing_warm_has_its_image_fetched_once(house: House) -> None:
+    del house.engine.images[TINY]
+    house.engine.registry.add(TINY)
+    template(house)
+    for name in ("warm", "other"):
+        apply_pool(house, name, warmReplicas=0)
+    first = [pulls(house.one_turn()) for _ in range(4)]
+    assert sum(first) == 2, "the second one looks when the first is done"
+    assert max(first) == 1
+    assert TINY in house.engine.images
+    assert boxes(house) == []
+    house.settle()
+    assert pulls(house.one_turn()) == 0
+
+
+def test_an_image_that_is_nowhere_is_told_by_its_pool_and_tried_again(house: House) -> None:
+    del house.engine.images[TINY]
+    template(house)
+    apply_pool(house, warmReplicas=0)
+    house.settle()
+    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    assert (degraded["status"], degraded["reason"]) == ("True", "ImagePullFailed")
+    assert "is not on this host" in degraded["message"]
+    assert any(each.reason == "ImagePullFailed" for each in house.store.events(kind="SandboxPool"))
+    house.engine.registry.add(TINY)
+    house.clock.advance(300)
+    house.settle()
+    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    assert (degraded["status"], TINY in house.engine.images) == ("False", True)
 
 
 def test_what_requires_a_pool_waits_for_its_quota(house: House) -> None:

@@ -57,7 +57,7 @@ def test_what_is_exported_agrees_with_the_catalogue() -> None:
     PrometheusMeter(registry)
     seen = many(2)
     registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=True))
-    registry.register(ObjectCollector(lambda: seen))
+    registry.register(ObjectCollector(lambda: seen, detail=True))
     registry.register(HostCollector(lambda: seen))
     for metric in registry.collect():
         if metric.name.startswith(FOREIGN):

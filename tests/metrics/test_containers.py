@@ -11,6 +11,7 @@ from controller.metrics.containers import ContainerCollector
 from tests.metrics.made_up import (
     MIB,
     NOW,
+    SPEC,
     USAGE,
     MadeUpUsage,
     Scraped,
@@ -87,10 +88,11 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
     ],
 )
 def test_each_figure_is_where_it_belongs(name: str, value: float) -> None:
+    asked = sandbox("box", {**SPEC, "resources": {"limits": {"disk": "9Mi"}}})
     box = container(BOX.obj, limits=Limits(500, 256 * MIB, 128, cpu_shares=512))
-    seen = snapshot(BOX, containers=[box])
+    seen = snapshot(asked, containers=[box])
     held = instance(BOX.obj)
-    held = replace(held, reserves=replace(held.reserves, disk_bytes=9 * MIB))
+    held = replace(held, reserves=replace(held.reserves, disk_bytes=99 * MIB))  # with its volumes
     shown = scraped(replace(seen, instances={BOX.obj.uid: held}))
     assert shown.value(f"paddock_container_{name}", **HERE, container=box.name) == value
 

@@ -1,6 +1,7 @@
 """Desired and actual state of sandboxes, as a scrape shows it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,17 @@ def test_each_figure_is_where_it_belongs(name: str, value: float | None) -> None
     assert scraped(snapshot(BOX)).value(f"paddock_sandbox_{name}", **HERE) == value
 
 
+def test_what_differs_is_counted_where_detail_is_asked_for() -> None:
+    name, seen = "paddock_sandbox_status_drifted_fields", snapshot(BOX)
+
+    def shown(*, detail: bool = False) -> list[float | None]:
+        both = (seen, replace(seen, drifted={BOX.obj.uid: 2}))
+        collectors = [ObjectCollector(lambda each=each: each, detail=detail) for each in both]
+        return [scrape(each.collect).value(name, **HERE) for each in collectors]
+
+    assert (shown(detail=True), shown()) == ([0, 2], [None, None])
+
+
 def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
     kept = instance(BOX.obj, Memory(use=Use(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
     seen = replace(snapshot(BOX), instances={BOX.obj.uid: kept})
@@ -59,10 +71,22 @@ def test_info_has_the_specs_facts() -> None:
         uid=BOX.obj.uid,
         image="paddock/python:1",
         security_level="full-isolation",
-        network="",
+        network="none",
         pool="",
     )
     assert found == 1
+
+
+def test_info_tells_the_network_of_the_level_as_the_spec_narrows_it() -> None:
+    def networks(level: str, **more: Any) -> set[str]:
+        spec = {"template": {"image": "paddock/python:1", "securityLevel": level, **more}}
+        seen = scraped(snapshot(sandbox("box", spec))).samples
+        return {each.labels["network"] for each in seen if each.name == "paddock_sandbox_info"}
+
+    assert networks("development") == {"sealed"}
+    assert networks("production") == {"public"}
+    assert networks("production", security={"network": {"mode": "none"}}) == {"none"}
+    assert networks("nobody's") == {""}
 
 
 def test_exactly_one_state_is_1() -> None:

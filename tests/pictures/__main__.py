@@ -6,18 +6,20 @@ import argparse
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
 from tests.deploy.test_grafana import STORED
+from tests.lab.internet import impossible
 from tests.pictures.ask import Asker, Window
 from tests.pictures.draw import WIDTH, page
 from tests.pictures.site import SCRAPE_SECONDS, site
 
 # That board is for a few of them.
-CHOSEN = {"sandbox.json": {"sandbox": "reads|hoards"}}
+CHOSEN = {"sandbox.json": {"sandbox": "reads|hoards|talks"}}
 FOLDER = Path(".cache/dashboards")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -50,6 +52,8 @@ def main() -> None:
     words.add_argument("folder", type=Path, nargs="?", default=FOLDER, help=f"where the pictures go ({FOLDER})")
     words.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
     given = words.parse_args()
+    if impossible():
+        sys.exit(f"no pictures can be drawn here: {impossible()}")
     given.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, site(Path(scratch)) as (daemon, asked):
         print(f"drawn in {given.minutes:g} minutes", flush=True)
@@ -57,7 +61,7 @@ def main() -> None:
         while time.monotonic() < until:
             daemon.paddock("get", "sandboxes", "-A")  # the API is asked, too
             pause.wait(5)
-        draw(asked.url, given.folder, given.minutes * 60)
+        asked.host.within(lambda: draw(asked.url, given.folder, given.minutes * 60))
 
 
 if __name__ == "__main__":

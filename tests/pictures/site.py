@@ -5,8 +5,8 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.daemon import RunningDaemon, running, wait_for
-from tests.e2e.test_prometheus import Prometheus, prometheus
+from tests.daemon import RunningDaemon, wait_for
+from tests.e2e.test_prometheus import TALKS, Prometheus, prometheus, scene
 
 SCRAPE_SECONDS = 5
 AROUND = """
@@ -58,10 +58,10 @@ BOXES = (
 def site(folder: Path) -> Iterator[tuple[RunningDaemon, Prometheus]]:
     """Both, with every sandbox that can run running. All of it is gone at the end."""
     (folder / "daemon").mkdir()
-    with running(folder / "daemon", PADDOCK_RESYNC_SECONDS="15") as daemon:
+    with scene(folder / "daemon", PADDOCK_RESYNC_SECONDS="15") as (place, daemon):
         target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
-        with prometheus(folder / "prometheus", target, f"{SCRAPE_SECONDS}s") as asked:
-            daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **each} for each in BOXES))
-            running_ones = '(sum(paddock_sandbox_status_state{state="Running"}) or vector(0)) >= 6'
+        with prometheus(folder / "prometheus", place.host, target, f"{SCRAPE_SECONDS}s") as asked:
+            daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **each} for each in BOXES) + TALKS)
+            running_ones = '(sum(paddock_sandbox_status_state{state="Running"}) or vector(0)) >= 7'
             wait_for("the sandboxes run", lambda: asked.shows(running_ones), 120)
             yield daemon, asked

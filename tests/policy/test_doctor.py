@@ -11,10 +11,12 @@ from controller.kinds.doctor import (
     DoctorFacts,
     EngineFacts,
     Finding,
+    FolderFacts,
     Grade,
     KernelFacts,
     SocketFacts,
     StoreFacts,
+    VolumeFacts,
 )
 from controller.kinds.observed import HostFacts
 from controller.kinds.pressure import HostUse, Supply
@@ -54,6 +56,10 @@ WELL = DoctorFacts(
     daemon_socket=SocketFacts("/run/paddock/paddock.sock", 0o660, "root", "paddock"),
     store=StoreFacts("/var/lib/paddock/paddock.db", schema="0005", newest="0005"),
     daemon=DaemonFacts(True, True, "runs"),
+    host_roots=(FolderFacts("/srv", 0o755, "root", "root", roots=True, file_system="ext4", maps_ids=True),),
+    secrets=FolderFacts("/etc/paddock/secrets", 0o700, "root", "root", roots=True, file_system="ext4"),
+    mounts=FolderFacts("/run/paddock/mounts", 0o700, "root", "root", roots=True, file_system="tmpfs"),
+    volumes=VolumeFacts("/var/lib/paddock/volumes", most_bytes=10 << 30),
 )
 
 
@@ -75,6 +81,14 @@ def use(**more: Any) -> DoctorFacts:
 
 def store(**more: Any) -> DoctorFacts:
     return replace(WELL, store=replace(WELL.store, **more))
+
+
+def root(**more: Any) -> DoctorFacts:
+    return replace(WELL, host_roots=(replace(WELL.host_roots[0], **more),))
+
+
+def folder(name: str, **more: Any) -> DoctorFacts:
+    return replace(WELL, **{name: replace(getattr(WELL, name), **more)})
 
 
 def not_well(facts: DoctorFacts) -> list[Finding]:
@@ -123,6 +137,19 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
     ("paddock-socket", P, lambda: replace(WELL, daemon_socket=SocketFacts("/s", 0o777, "root", "root"))),
     ("paddock-socket", W, lambda: replace(WELL, daemon_socket=SocketFacts("/s", trouble="permission denied"))),
     ("paddock-socket", P, lambda: replace(WELL, socket_group="boxes", socket_group_exists=False)),
+    ("host-roots", P, lambda: root(mode=None)),
+    ("host-roots", P, lambda: root(mode=None, trouble="it is no folder")),
+    ("host-roots", P, lambda: root(hosts_own="is /etc under another name: it is the host's own")),
+    ("host-roots", W, lambda: root(mode=0o777)),
+    ("host-roots", W, lambda: root(maps_ids=False)),
+    ("host-roots", W, lambda: root(maps_ids=None)),
+    ("secrets", P, lambda: folder("secrets", mode=0o770)),
+    ("secrets", P, lambda: folder("secrets", roots=False)),
+    ("secrets", P, lambda: folder("secrets", mode=None, trouble="it is no folder")),
+    ("mounts", P, lambda: folder("mounts", roots=False)),
+    ("mounts", P, lambda: folder("mounts", mode=None, trouble="it is no folder")),
+    ("volumes", W, lambda: folder("volumes", makes=False)),
+    ("volumes", W, lambda: folder("volumes", loops=False)),
 ]
 
 
@@ -135,6 +162,13 @@ def test_each_thing_that_can_be_wrong_is_told_alone_and_with_what_to_do(
     assert found.found
     assert found.meaning
     assert found.action
+
+
+def test_what_is_not_there_and_not_needed_is_no_trouble() -> None:
+    empty = replace(WELL, host_roots=(), secrets=FolderFacts("/s"), mounts=FolderFacts("/m"))
+    assert not not_well(empty)
+    assert not not_well(root(mode=0o1777))
+    assert not not_well(folder("volumes", most_bytes=0, loops=False))
 
 
 def test_another_storage_driver() -> None:
@@ -156,7 +190,7 @@ def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
     checks = {each.check: each for each in judge(far)}
     assert checks["host"].grade is W
     assert "run this on its host" in checks["disk-quota"].action
-    assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket"} & set(checks)
+    assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
 
 
 def test_a_store_that_is_new_or_will_be_migrated_is_well() -> None:

@@ -1,10 +1,14 @@
 """How long a command may run: who is asked, who bounds, and what is said to more."""
 
+from dataclasses import replace
+
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.exec_deadline import time_limit
-from controller.policy.levels import Policy
+from controller.policy.levels import BUILT_IN, Policy
 from controller.policy.sandbox import admit
 
 
@@ -27,7 +31,7 @@ from controller.policy.sandbox import admit
     ],
 )
 def test_the_limit(asked: float | None, own: float | None, most: float, tty: bool, limit: float) -> None:
-    assert time_limit(asked, own, most, 300, tty=tty) == limit
+    assert time_limit(asked, own, (0, 0), most, 300, tty=tty) == limit
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_the_limit(asked: float | None, own: float | None, most: float, tty: boo
 )
 def test_more_is_refused(asked: float, own: float | None, most: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        time_limit(asked, own, most, 300, tty=False)
+        time_limit(asked, own, (0, 0), most, 300, tty=False)
 
 
 def test_a_template_that_asks_for_more_than_the_host_gives_is_refused() -> None:
@@ -52,3 +56,42 @@ def test_a_template_that_asks_for_more_than_the_host_gives_is_refused() -> None:
     (refusal,) = admit(spec, Policy(exec_max_seconds=300))
     assert refusal.field == "spec.template.execDeadlineSeconds"
     assert "for 300 s at most on this host (exec_max_seconds)" in refusal.message
+
+
+@given(
+    st.one_of(st.none(), st.integers(0, 900)),
+    st.one_of(st.none(), st.integers(1, 900)),
+    st.tuples(st.integers(0, 900), st.integers(0, 900)),
+    st.integers(0, 900),
+    st.integers(0, 900),
+    st.booleans(),
+)
+def test_nothing_runs_longer_than_template_level_and_operator_let_it(
+    asked: int | None, own: int | None, level: tuple[int, int], most: int, default: int, tty: bool
+) -> None:
+    bounds = [each for each in (own, level[1], most) if each]
+    try:
+        found = time_limit(asked, own, level, most, default, tty=tty)
+    except ValueError:
+        assert asked is not None
+        assert bounds
+        assert asked == 0 or asked > min(bounds)
+        return
+    assert all(0 < found <= each for each in bounds)
+    assert asked is None or found == asked
+
+
+def test_a_level_has_a_time_of_its_own_and_the_most_that_it_lets_anybody_ask_for() -> None:
+    assert time_limit(None, None, (60, 0), 0, 300, tty=False) == 60
+    assert time_limit(None, None, (60, 0), 0, 300, tty=True) == 0
+    assert time_limit(None, None, (0, 120), 0, 300, tty=True) == 120
+    with pytest.raises(ValueError, match="maxExecDeadlineSeconds of its security profile"):
+        time_limit(121, None, (60, 120), 0, 300, tty=False)
+
+
+def test_a_template_that_asks_for_more_than_its_level_gives_is_refused() -> None:
+    level = replace(BUILT_IN["full-isolation"], name="short", most_exec_seconds=60)
+    template = {"image": "paddock/python:1", "execDeadlineSeconds": 61, "securityLevel": "short"}
+    (refusal,) = admit(SandboxSpec.model_validate({"template": template}), Policy(levels={"short": level}))
+    assert refusal.field == "spec.template.execDeadlineSeconds"
+    assert "a command of level short may run for 60 s at most" in refusal.message

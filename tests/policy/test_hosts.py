@@ -54,6 +54,8 @@ def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
         ("production", {"localNetwork": "Allowed"}, "localNetwork", "the setting local_network"),
         ("development", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
         ("full-isolation", {"localNetwork": "Allowed"}, "localNetwork", "no way to the local network"),
+        ("full-isolation", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
+        ("production", {"peers": "Allowed"}, "peers", "joined with no other sandbox"),
     ],
 )
 def test_what_a_level_does_not_have_is_refused_in_words(
@@ -68,6 +70,22 @@ def test_a_policy_that_moved_on_lets_nothing_through_that_it_no_longer_lists() -
     level = POLICY.levels["build"]
     asked = NetworkSpec.model_validate({"allowedHosts": ["git.example.org", "pip.example.org"]})
     assert reachable(asked, level) == ("pip.example.org",)
+
+
+@pytest.mark.parametrize("level", ["development", "build"])
+def test_peers_are_joined_where_the_level_its_narrowing_and_the_operator_let_them(level: str) -> None:
+    asked = spec(level, peers="Allowed")
+    assert asked.template is not None
+    assert admit(asked, POLICY) == ()
+    assert render(asked, asked.template, name="a", uid="a", policy=POLICY).config.joins_peers
+    assert not render(asked, asked.template, name="a", uid="a", policy=replace(POLICY, peers=False)).config.joins_peers
+    (refusal,) = admit(asked, replace(POLICY, peers=False))
+    assert refusal.field == "spec.network.peers"
+    assert "the setting peers" in refusal.message
+    narrowed = asked.model_dump(by_alias=True, exclude_none=True)
+    narrowed["template"]["security"] = {"network": {"mode": "none"}}
+    (refusal,) = admit(SandboxSpec.model_validate(narrowed), POLICY)
+    assert refusal.field == "spec.network.peers"
 
 
 def test_the_local_network_is_another_bridge_where_the_operator_allows_it() -> None:

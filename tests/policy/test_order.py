@@ -69,19 +69,30 @@ def widest(level: Level, policy: Policy) -> ContainerConfig:
     made = render(asked, asked.template, name="a", uid="a", policy=policy).config
     user = made.user if level.lowest_uid >= 10_000 else "0:0" if not level.lowest_uid else "1000:1000"
     folders = (Mount("/w", "host", "/srv/w"),) if level.host_folders == "read-write" else ()
-    return replace(made, limits=level.most, user=user, mounts=folders)
+    peers = level.peers and policy.peers
+    return replace(made, limits=level.most, user=user, mounts=folders, joins_peers=peers)
 
 
 WORKSPACES = st.sampled_from([{}, {"hostPath": "/srv/a"}, {"hostPath": "/srv/a", "readOnly": True}])
 
 
-@given(levels(), TEMPLATES, LIMITS, st.integers(0, 8), WORKSPACES)
+NETWORKS = some("network", {"peers": "Allowed"}, {"peers": "Blocked"})
+
+
+@given(levels(), TEMPLATES, LIMITS, st.integers(0, 8), WORKSPACES, NETWORKS, st.booleans())
 def test_no_spec_widens_its_level_under_any_policy(
-    level: Level, template: Mapping[str, Any], limits: Mapping[str, Any], cpus: int, workspace: Mapping[str, Any]
+    level: Level,
+    template: Mapping[str, Any],
+    limits: Mapping[str, Any],
+    cpus: int,
+    workspace: Mapping[str, Any],
+    network: Mapping[str, Any],
+    peers: bool,
 ) -> None:
-    policy = Policy(levels={level.name: level}, host_cpus=cpus, host_roots=(HostRoot(path="/srv"),))
+    policy = Policy(levels={level.name: level}, host_cpus=cpus, host_roots=(HostRoot(path="/srv"),), peers=peers)
     asked = {"template": {**template, "securityLevel": level.name}, "resources": {"limits": limits}}
     asked |= {"workspace": workspace} if workspace else {}
+    asked |= network
     spec = SandboxSpec.model_validate(asked)
     if admit(spec, policy):
         return
@@ -124,6 +135,7 @@ WIDER: tuple[tuple[str, Any], ...] = (
     ("log_max_bytes", 11 << 20),
     ("log_files", 3),
     ("mounts", (Mount("/w", "host", "/srv/w"),)),
+    ("joins_peers", True),
 )
 
 

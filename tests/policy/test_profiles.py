@@ -16,7 +16,7 @@ from controller.policy.order import wider
 from controller.policy.packages import with_packages
 from controller.policy.profiles import default_limits, loosened, refusals, with_profiles
 from controller.policy.sandbox import admit, render
-from tests.policy.test_order import LIMITS, OFFERED, TEMPLATES, some, widest
+from tests.policy.test_order import LIMITS, NETWORKS, OFFERED, TEMPLATES, some, widest
 
 
 def policy(grants: ProfileGrants | None = None, **specs: dict[str, Any]) -> Policy:
@@ -39,6 +39,7 @@ NARROWING = (
     some("seccompProfile", "minimal", "standard", "log-only"),
     some("network", *({"mode": each} for each in MODES)),
 )
+PEERS = some("network", *({"mode": each, "peers": peers} for each in MODES for peers in (True, False)))
 FOLDERS = st.lists(
     st.builds(
         lambda path, size, noexec: {"mountPath": path, "size": size, "noexec": noexec},
@@ -51,6 +52,7 @@ FOLDERS = st.lists(
 PROFILES = merged(
     some("base", *BUILT_IN_NAMES).map(lambda found: {"base": "full-isolation", **found}),
     *NARROWING,
+    PEERS,
     some("lowestUserID", 0, 1, 1000, 10_000, 30_000),
     some("readOnlyHostFolders", True, False),
     some("defaultUser", "", "0:0", "1000:1000", "20000", "20000:20000", "40000:40000"),
@@ -71,17 +73,18 @@ GRANTS = merged(
 SECURITY = merged(*NARROWING, some("runAsNonRoot", True, False))
 
 
-@given(PROFILES, GRANTS, TEMPLATES, SECURITY, LIMITS)
+@given(PROFILES, GRANTS, TEMPLATES, SECURITY, LIMITS, NETWORKS)
 def test_no_profile_and_no_spec_is_wider_than_the_base_and_what_is_granted(
     profile: dict[str, Any],
     grants: dict[str, Any],
     template: dict[str, Any],
     security: dict[str, Any],
     limits: dict[str, Any],
+    network: dict[str, Any],
 ) -> None:
     allowed = policy(ProfileGrants.model_validate(grants), own=profile)
     asked = {"template": {**template, "securityLevel": "own", "security": security}, "resources": {"limits": limits}}
-    spec = SandboxSpec.model_validate(asked)
+    spec = SandboxSpec.model_validate({**asked, **network})
     if admit(spec, allowed):
         return
     assert spec.template is not None
@@ -127,6 +130,11 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         ({"base": "development", "defaultLimits": {"memory": "9Gi"}}, "defaultLimits.memory", "the maximum, 8Gi"),
         (hosts("sealed", "other.example.org"), "network.allowedHosts[0]", "not among the hosts of build"),
         (hosts("sealed", "a.deb.example.org"), None, ""),
+        ({"base": "development", "network": {"mode": "sealed", "peers": False}}, None, ""),
+        ({"base": "build", "execDeadlineSeconds": 60, "maxExecDeadlineSeconds": 60}, None, ""),
+        ({"base": "build", "execDeadlineSeconds": 61, "maxExecDeadlineSeconds": 60}, "execDeadlineSeconds", "60 s; lo"),
+        ({"base": "development", "network": {"mode": "none", "peers": True}}, "network.peers", "joined with no other"),
+        ({"base": "production", "network": {"mode": "sealed", "peers": True}}, "network.peers", "leave it out"),
         (hosts("none", "a.deb.example.org"), "network.allowedHosts", "only a sealed network is held to a list"),
         (folder("/tmp", "1Mi", noexec=False), "tmpfs[0].noexec", "nothing in /tmp can be executed at full-isolation"),
         (folder("/sys", "1Mi"), "tmpfs[0].mountPath", "kernel"),
@@ -146,9 +154,11 @@ def test_a_built_in_profile_copied_under_another_name_is_the_same() -> None:
         assert replace(own, name=name, base="") == level
 
 
-def test_lower_maxima_lower_the_defaults() -> None:
-    level = policy(own={"base": "development", "maxLimits": {"memory": "1Gi", "pids": 9}}).levels["own"]
-    assert (level.limits.memory_bytes, level.limits.pids) == (1 << 30, 9)
+@pytest.mark.parametrize("named", [{}, {"defaultLimits": {"memory": "64Mi"}}], ids=["none", "another"])
+def test_lower_maxima_lower_the_defaults_that_are_not_named(named: dict[str, Any]) -> None:
+    level = policy(own={"base": "development", "maxLimits": {"memory": "1Gi", "pids": 9}, **named}).levels["own"]
+    assert level.offered
+    assert (level.limits.memory_bytes, level.limits.pids) == ((64 << 20) if named else 1 << 30, 9)
 
 
 def test_default_limits_are_known_whatever_policy_grants() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.policy.report import LIMITED, REFUSED
 from controller.policy.seccomp import LOG_ONLY, MINIMAL, STANDARD, WIDTH, name_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "images" / "seccomp"
@@ -71,3 +72,15 @@ def test_log_only_refuses_nothing_and_lets_nothing_unusual_pass_in_silence() -> 
     assert profile["defaultAction"] == "SCMP_ACT_LOG"
     assert {each["action"] for each in profile["syscalls"]} == {"SCMP_ACT_ALLOW"}
     assert allowed(LOG_ONLY) == allowed(STANDARD)
+
+
+def test_reports_tell_what_the_profiles_refuse() -> None:
+    named = {
+        name: {call for each in rules(name) if each["action"] == "SCMP_ACT_ALLOW" for call in each["names"]}
+        for name in (MINIMAL, STANDARD)
+    }
+    for reference in (MINIMAL, STANDARD):
+        assert not set(REFUSED[name_of(reference)]) & named[reference]
+        assert named[reference] - allowed(reference) == set(LIMITED)
+    assert set(NEVER.split()) <= set(REFUSED["standard"])
+    assert set(REFUSED["minimal"]) - set(REFUSED["standard"]) == named[STANDARD] - named[MINIMAL]

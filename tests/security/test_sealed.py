@@ -230,19 +230,20 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
     assert set(refused) <= {"400", "403", "404"}, refused
 
 
+def audited(daemon: RunningDaemon, box: Box, verdict: str, host: str) -> bool:
+    """Whether the audit log tells what became of a host that this box asked its proxy for."""
+    items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
+    told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
+    return any(host in each.get(verdict, {}) for each in told)
+
+
 def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, box: Box) -> None:
     assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["200"]
     assert box.tries(["get", box.proxy, "http://refused-tag.example.org/"]) == ["403"]
     said = daemon.paddock("logs", box.name, "--egress").stdout
     assert " allowed GET git.example.org:80 " in said
     assert " refused GET refused-tag.example.org:80 " in said
-
-    def audited() -> bool:
-        items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-        told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
-        return any("refused-tag.example.org" in each.get("refused", {}) for each in told)
-
-    wait_for("it is in the audit log", audited, 90)
+    wait_for("it is in the audit log", lambda: audited(daemon, box, "refused", "refused-tag.example.org"), 90)
 
 
 def test_one_boxs_list_is_not_anothers(box: Box, sibling: Box) -> None:
@@ -270,6 +271,7 @@ def test_another_list_cuts_open_tunnels(place: Lab, daemon: RunningDaemon) -> No
         open_.stdin.write(json.dumps([["stay", box.proxy, "git.example.org"]]))
         open_.stdin.close()
         assert open_.stdout.readline() == "open\n"
+        assert box.tries(["get", box.proxy, "http://last-tag.example.org/"]) == ["403"]
         daemon.apply(spec("changing", ["other.example.org"]))
         assert json.loads(open_.stdout.read()) == ["cut"]
     wait_for(
@@ -278,6 +280,9 @@ def test_another_list_cuts_open_tunnels(place: Lab, daemon: RunningDaemon) -> No
         60,
     )
     assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["403"]
+    # The log of the proxy before is gone with it; what it did last is not.
+    assert audited(daemon, box, "refused", "last-tag.example.org")
+    assert audited(daemon, box, "asked", "git.example.org")
     daemon.paddock("delete", "sandbox", "changing")
 
 

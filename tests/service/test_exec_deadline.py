@@ -53,3 +53,28 @@ def test_a_named_template_holds_as_it_is_now(world: World, kind: Kind) -> None:
         world.apply(NAMED % seconds)
         world.view.show(world.sandbox())
         assert given(world, kind, None) == seconds
+
+
+PROFILED = """
+apiVersion: paddock/v1alpha1
+kind: SecurityProfile
+metadata: {name: short}
+spec: {base: full-isolation, execDeadlineSeconds: 20, maxExecDeadlineSeconds: %d}
+---
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: quickstart}
+spec: {securityLevel: short, template: {image: paddock/python:1}}
+"""
+
+
+def test_the_sandboxs_own_profile_bounds_its_commands_as_it_is_now(world: World, kind: Kind) -> None:
+    for most in (60, 90):
+        world.apply(PROFILED % most)
+        world.view.show(world.sandbox())
+        assert (given(world, kind, None), given(world, kind, most)) == (20, most)
+        for more in (most + 1, 0):
+            with pytest.raises(
+                errors.BadRequest, match=f"{most} s at most .maxExecDeadlineSeconds of its security pro"
+            ):
+                given(world, kind, more)

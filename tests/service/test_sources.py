@@ -212,9 +212,9 @@ def test_what_the_canary_found_is_the_hosts_condition(guarded: Guarded, unguarde
 def test_a_profile_is_what_its_level_says() -> None:
     profiles = {each.name: each for each in ProfileSource().list(None, None)}  # type: ignore[arg-type] - all of them
     networks = {name: each.status["effective"]["network"] for name, each in profiles.items()}
-    assert networks["development"] == {"mode": "sealed"}
+    assert networks["development"] == {"mode": "sealed", "peers": True}
     assert networks["production"] == {"mode": "public", "localNetwork": False}
-    assert networks["build"] == {"mode": "sealed", "allowedHosts": [], "version": version_of(())}
+    assert networks["build"] == {"mode": "sealed", "peers": True, "allowedHosts": [], "version": version_of(())}
     found = profiles[FULL_ISOLATION.name]
     assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
     assert found.spec["noNewPrivileges"] is True

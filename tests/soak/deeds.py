@@ -189,5 +189,5 @@ class Deeds:
 
 
 def _going(error: Refused) -> bool:
-    """The box is going just now; over a WebSocket, where the answer has begun, every end but the command's is a 500."""
-    return error.code == 503 or (error.code == 500 and "is not running" in error.message)
+    """The box is going just now."""
+    return error.code == 503

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -56,31 +55,6 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     other.open()
     assert names(other) == ["one", "two"]
     other.close()
-
-
-def test_a_copy_made_amid_writes_is_of_one_moment(world: World, tmp_path: Path) -> None:
-    store, stop = world.store(), threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            insert(store, box(f"a{number}"), box(f"b{number}"))
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        copies = [saved(store, tmp_path / f"copy{number}") for number in range(5)]
-    finally:
-        stop.set()
-        writer.join()
-    for each in copies:
-        other = SqlStore(f"sqlite:///{each}")
-        other.open()
-        objects, revision = other.list("Sandbox")
-        assert len(objects) == revision
-        assert len(objects) % 2 == 0
-        other.close()
 
 
 def test_nothing_is_left_beside_the_store_and_no_lease_goes_along(world: World, tmp_path: Path) -> None:

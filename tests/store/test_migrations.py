@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from controller.kinds.plan import Writes
@@ -16,7 +18,7 @@ from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
 
-HEAD = max(each.name.partition("_")[0] for each in (migrate.scripts_folder() / "versions").glob("*.py"))
+HEAD = migrate.head()
 
 LATER = '''"""A migration of a later version: a new column in a table that others refer to."""
 
@@ -43,7 +45,7 @@ def downgrade() -> None:
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
+    with make_world(request.param, tmp_path, new=True) as made:
         yield made
 
 
@@ -58,6 +60,16 @@ def later_scripts(tmp_path: Path, then: str) -> Path:
     shutil.copytree(migrate.scripts_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "versions" / "9001_later.py").write_text(LATER.format(then=then, head=HEAD))
     return folder
+
+
+def test_the_files_are_named_by_their_revisions_and_in_their_order() -> None:
+    """Which lets a daemon with a store up to date start without Alembic."""
+    config = Config()
+    config.set_main_option("script_location", str(migrate.scripts_folder()))
+    chain = ScriptDirectory.from_config(config)
+    assert chain.get_current_head() == migrate.head()
+    revisions = [script.revision for script in chain.walk_revisions()]
+    assert revisions == sorted(migrate.known_revisions(), reverse=True)
 
 
 def filled(world: World) -> SqlStore:

@@ -20,7 +20,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("sqlite", tmp_path) as made:
+    with make_world("sqlite", tmp_path, new=True) as made:
         yield made
 
 

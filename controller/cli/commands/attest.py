@@ -11,20 +11,23 @@ from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import columns, json_text, say, yaml_text
 
 _WORDS = {"True": "is secured", "False": "is NOT secured", "Unknown": "can't be attested"}
+_COLUMNS = ("name", "found", "wanted")
 
 
 @click.command("attest")
 @click.argument("name")
 @namespace_option
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than text.")
+@click.option("--report", is_flag=True, help="All that confines it: calls, capabilities, namespaces, mounts ...")
 @click.pass_context
-def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | None) -> None:
+def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | None, report: bool) -> None:
     """Read a sandbox from inside, now, and compare it with its security level.
 
     The host's kernel is asked, no program in the sandbox. The exit code is 0 only if all is as it should be.
 
     \b
     paddock attest quickstart
+    paddock attest quickstart --report
     paddock attest quickstart -o yaml
     """
     client = connect(ctx)
@@ -34,16 +37,19 @@ def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | 
     if output is not None:
         say((json_text if output == "json" else yaml_text)(found))
     else:
-        say("\n".join(_lines(found)))
+        say("\n".join(_lines(found, "report" if report else "facts")))
     if found["secured"] != "True":
         ctx.exit(1)
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(found: Mapping[str, Any], what: str) -> Iterator[str]:
     yield f"sandbox/{found['metadata']['name']} {_WORDS[found['secured']]}"
     if found["secured"] != "True":
         yield f"  {found['reason']}: {found['message']}"
-    rows = [["", "WHAT", "FOUND", "WANTED"]]
-    rows += [["ok" if each["holds"] else "!!", each["name"], each["found"], each["wanted"]] for each in found["facts"]]
-    if found["facts"]:
+    if what == "report":
+        rows = [[each["name"], each["found"]] for each in found["report"]]
+    else:
+        rows = [["", "WHAT", "FOUND", "WANTED"]]
+        rows += [["ok" if each["holds"] else "!!", *(each[name] for name in _COLUMNS)] for each in found["facts"]]
+    if found[what]:
         yield columns(rows)

@@ -18,7 +18,7 @@ def backup_(ctx: click.Context, file: str) -> None:
     """Write a copy of everything that is stored to FILE, while the daemon runs.
 
     FILE is written whole or not at all, for your user alone: it holds specs, the hashes of tokens and the audit log.
-    Boxes, their files and images are no part of it. `paddock restore FILE` puts it back.
+    Boxes, their files, volumes and images are no part of it. `paddock restore FILE` puts it back.
     """
     path = Path(file)
     if path.exists():

@@ -16,7 +16,7 @@ _PROBLEM, _WARNING, _OK = "problem", "warning", "ok"
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
-    """Check this host: engine, kernel, guard, clock, disk, store, sockets. Ends with 1 where there is a problem.
+    """Check this host: engine, kernel, guard, folders, clock, disk, store, sockets. Ends with 1 at a problem.
 
     For each finding it says what it means for sandboxes and what to do. It changes nothing, needs no daemon, and is
     best run as the daemon's user (root), with the daemon's settings.

@@ -18,4 +18,6 @@ def serve_(ctx: click.Context, config: str | None) -> None:
     except settings.SettingsError as error:
         raise Misused(str(error)) from error
     # By name, so that no other command ever loads the rooms behind it.
-    ctx.exit(importlib.import_module("controller.app").serve(loaded))
+    with importlib.import_module("controller.memory").loading():
+        app = importlib.import_module("controller.app")
+    ctx.exit(app.serve(loaded))

@@ -106,6 +106,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge("paddock_sandbox_status_last_termination_exit_code", "Exit code of the last end.", SANDBOX),
     gauge(
+        "paddock_sandbox_status_drifted_fields",
+        "Fields in which the container differed from the spec when the sandbox was decided last.",
+        SANDBOX,
+        detail=True,
+    ),
+    gauge(
         "paddock_sandbox_labels",
         "Always 1; only the labels on metrics.labels_allowlist (default none).",
         ("namespace", "sandbox", "label_*"),

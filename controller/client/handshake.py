@@ -1,0 +1,86 @@
+"""Makes a connection to the daemon a WebSocket, for those that go on with it in their own way."""
+
+import base64
+import hashlib
+import http.client
+import io
+import json
+import os
+import socket
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from controller.client.credentials import authorization, trusted
+from controller.client.errors import ClientError, refusal
+from controller.client.server import Server, dial, unreachable
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_CONTROL_BYTES = 1 << 10
+_HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
+
+
+def connected(server: Server) -> socket.socket:
+    """A socket of the daemon's. Raises Unreachable."""
+    if server.socket:
+        sock = dial(server)
+    else:
+        parts = urlsplit(server.url)
+        secure = parts.scheme == "https"
+        try:
+            sock = socket.create_connection((parts.hostname or "", parts.port or (443 if secure else 80)), 10.0)
+            if secure:
+                sock = trusted().wrap_socket(sock, server_hostname=parts.hostname)
+        except OSError as error:
+            raise unreachable(server, error.strerror or str(error)) from error
+    sock.settimeout(_HANDSHAKE_SECONDS)
+    return sock
+
+
+def shake_hands(
+    sock: socket.socket, server: Server, target: str, offered: Sequence[str]
+) -> tuple[socket.SocketIO, http.client.HTTPMessage]:
+    """Make it a WebSocket; gives the side to read from, of which nothing more was read, and the answer's headers.
+
+    `protocol` reads of these on which protocol both agree. Raises Refused, Unreachable, ClientError.
+    """
+    key = base64.b64encode(os.urandom(16))
+    host = urlsplit(server.url).netloc
+    own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
+    try:
+        sock.sendall(
+            f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
+            f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
+        )
+        file = sock.makefile("rb", buffering=0)
+        status = _status(file.readline(_CONTROL_BYTES))
+        headers = http.client.parse_headers(file)
+        if status != 101:
+            size = headers.get("Content-Length", "0")
+            body = io.BufferedReader(file).read(int(size) if size.isdigit() else 0)
+            raise refusal(_json(body), status)
+    except (OSError, http.client.HTTPException) as error:
+        raise unreachable(server, str(error) or type(error).__name__) from error
+    wanted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
+    if headers.get("Sec-WebSocket-Accept") != wanted:
+        raise ClientError(f"what answers at {server} is no Paddock daemon; is --server right?")
+    return file, headers
+
+
+def protocol(headers: http.client.HTTPMessage) -> str:
+    """The one of those offered that the daemon chose, or nothing."""
+    return headers.get("Sec-WebSocket-Protocol", "")
+
+
+def _status(line: bytes) -> int:
+    words = line.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise http.client.BadStatusLine(line.decode("latin-1"))
+    return int(words[1])
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

@@ -1,0 +1,183 @@
+"""What the walls around a box cost, in the lab of two networks: time to start, to attest, and the memory of proxies."""
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import docker as docker_py
+import pytest
+
+from controller.engine.config import create_body
+from controller.engine.inside import read_inside
+from controller.engine.seccomp import profile
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.attest import facts
+from controller.policy.egress import sealed
+from controller.policy.levels import Policy
+from controller.policy.sandbox import render
+from tests.bench.test_claims import Eyes, eyes_on
+from tests.daemon import wait_for
+from tests.lab.internet import Lab, impossible, lab
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.docker,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+TINY, EGRESS = "paddock/test-tiny:1", "paddock/egress:1"
+ROUNDS, LOOKS, PROXIES = 10, 200, 40
+_ALLOWED_BYTES = (11 << 30) // 10 // 40  # of each proxy, its shim included
+TEMPLATE = """\
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: %s}
+spec:
+  image: "paddock/test-tiny:1"
+  command: [sleep, "1000000"]
+  securityLevel: %s
+  resources: {limits: {memory: 64Mi, cpu: "1", pids: 32}}
+"""
+HOSTS = ", network: {allowedHosts: [git.example.org]}"
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab(TINY, EGRESS) as made:
+        yield made
+
+
+@pytest.fixture
+def engine(place: Lab) -> Iterator[docker_py.DockerClient]:
+    client = docker_py.DockerClient(base_url=place.engine.base_url, timeout=60)
+    yield client
+    client.close()
+
+
+def bare(engine: docker_py.DockerClient, network: str) -> float:
+    """Seconds to create and start one container that is as confined as full-isolation, by docker-py."""
+    host = engine.api.create_host_config(
+        network_mode=network,
+        mem_limit=64 << 20,
+        memswap_limit=64 << 20,
+        nano_cpus=1_000_000_000,
+        pids_limit=32,
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        init=True,
+        tmpfs={"/tmp": "size=64m", "/workspace": "size=64m"},
+    )
+    begun = time.perf_counter()
+    made = engine.api.create_container(TINY, command=["sleep", "1000000"], user="20000:20000", host_config=host)
+    engine.api.start(made["Id"])
+    took = time.perf_counter() - begun
+    engine.api.remove_container(made["Id"], force=True)
+    return took
+
+
+def test_a_cold_start_behind_each_wall(
+    place: Lab, engine: docker_py.DockerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = place.daemon(place.folder / "state")
+    levels = {"isolated": ("full-isolation", "none", 0.03), "sealed": ("development", "bridge", 1.0)}
+    try:
+        daemon.apply("---\n".join(TEMPLATE % (name, level) for name, (level, *_) in levels.items()))
+        with eyes_on(daemon) as eyes, capsys.disabled():
+            for name, (level, network, allowed) in levels.items():
+                more = HOSTS if name == "sealed" else ""
+                _start(eyes, name, "first", more)  # the guard is tried, and the bridge of all proxies is made
+                ours, theirs = [], []
+                for turn in range(ROUNDS):
+                    ours.append(_start(eyes, name, str(turn), more))
+                    theirs.append(bare(engine, network))
+                one, other = statistics.median(ours), statistics.median(theirs)
+                print(
+                    f"\n{level}, apply to Ready, p50 of {ROUNDS}: {one * 1000:.0f} ms; bare docker-py ({network}): "
+                    f"{other * 1000:.0f} ms; {(one - other) * 1000:+.0f} ms (wanted: {allowed * 1000:+.0f} ms), "
+                    f"ratio {one / other:.2f}"
+                )
+    finally:
+        daemon.stop()
+
+
+def _start(eyes: Eyes, template: str, turn: str, more: str) -> float:
+    return eyes.start(f"{template}-{turn}", template, "Never", more)
+
+
+def test_attestation(engine: docker_py.DockerClient, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = SandboxSpec.model_validate({"template": {"image": TINY, "command": ["sleep", "1000000"]}})
+    assert spec.template is not None
+    config = render(spec, spec.template, name="attested", uid="a", policy=Policy()).config
+    box = _run(engine, "attested", create_body(config, {}, TINY, profile(config.seccomp)))
+    pid = int(engine.api.inspect_container(box)["State"]["Pid"])
+    wait_for("it is the box's own process", lambda: not read_inside(pid, box).unread)
+    ours = _median(lambda: facts(config, read_inside(pid, box)))
+    theirs = _median(lambda: engine.api.inspect_container(box))
+    engine.api.remove_container(box, force=True)
+    with capsys.disabled():
+        print(
+            f"\nattestation, p50 of {LOOKS}: {ours * 1000:.2f} ms (wanted: at most 15 ms); one inspect: "
+            f"{theirs * 1000:.2f} ms; ratio {ours / theirs:.2f}"
+        )
+
+
+def _median(run: Callable[[], object]) -> float:
+    took = []
+    for _ in range(LOOKS):
+        begun = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - begun)
+    return statistics.median(took)
+
+
+def _run(engine: docker_py.DockerClient, name: str, body: dict[str, object]) -> str:
+    answer = engine.api.post(f"{engine.api._url('/containers/create')}", json=body, params={"name": name})
+    assert answer.status_code == 201, answer.text
+    made = str(answer.json()["Id"])
+    engine.api.start(made)
+    return made
+
+
+def test_the_memory_of_proxies(engine: docker_py.DockerClient, capsys: pytest.CaptureFixture[str]) -> None:
+    config = replace(sealed("abcdef01", ["git.example.org"]).egress, network_mode="bridge")
+    body = create_body(config, {}, EGRESS, profile(config.seccomp))
+    running = [_run(engine, f"proxy-{number}", body) for number in range(PROXIES)]
+    for each in running:
+        wait_for("it listens", lambda each=each: b"Accepting" in engine.api.logs(each, stdout=False), 120)
+    held = [_cgroup_bytes(engine, each) for each in running]
+    shims = [_shim_bytes(each) for each in running]
+    for each in running:
+        engine.api.remove_container(each, force=True)
+    mib, whole = 1 << 20, sum(held) + sum(shims)
+    allowed, reserved = PROXIES * _ALLOWED_BYTES, PROXIES * config.limits.memory_bytes
+    with capsys.disabled():
+        print(
+            f"\n{PROXIES} egress containers: {sum(held) / mib:.0f} MiB, their shims {sum(shims) / mib:.0f} MiB, "
+            f"together {whole / mib:.0f} MiB (wanted: at most {allowed / mib:.0f} MiB), ratio {whole / allowed:.2f}; "
+            f"reserved by quota: {reserved / mib:.0f} MiB"
+        )
+
+
+def _cgroup_bytes(engine: docker_py.DockerClient, box: str) -> int:
+    """What its cgroup holds, but for files' pages that the kernel may take back at once."""
+    figures = engine.api.stats(box, stream=False, one_shot=True)["memory_stats"]
+    inactive = figures["stats"].get("total_inactive_file", figures["stats"].get("inactive_file", 0))
+    return int(figures["usage"]) - int(inactive)
+
+
+def _shim_bytes(box: str) -> int:
+    """Its shim's memory; what shims share is divided among them."""
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = each.read_bytes().decode(errors="replace").split("\0")
+            if "containerd-shim" in words[0] and box in words:
+                found = re.search(r"^Pss:\s+(\d+) kB", (each.parent / "smaps_rollup").read_text(), re.MULTILINE)
+                assert found is not None
+                return int(found[1]) << 10
+        except OSError:
+            continue
+    raise AssertionError(f"no shim of {box}")

@@ -1,0 +1,19 @@
+"""What a daemon has to show figures of besides sandboxes: a quota of everything, a template, a warm pool."""
+
+AROUND = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: all}
+spec: {hard: {cpu: 8, memory: 4Gi, pids: 1000, sandboxes: 9, disk: 1Gi, gpus: 1}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 1}
+---
+"""

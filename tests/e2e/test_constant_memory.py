@@ -1,0 +1,96 @@
+"""A GiB into a box and out of it, and no side keeps more of it than of a MiB: by the command line, and over HTTP."""
+
+import filecmp
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import ROOT, RunningDaemon, running
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+MIB = 1 << 20
+LITTLE, MUCH = MIB, 1024 * MIB
+MORE_BYTES = 24 * MIB  # than for a little, of which nobody can say where the interpreter put it
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: large}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: ["sleep", "1000000"]
+    tmpfs: [{mountPath: /workspace, size: 1100Mi}]
+  resources: {limits: {memory: 1400Mi, cpu: "2"}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+# The same without what clients on this host have instead of HTTP.
+OVER_HTTP = """
+import sys
+from controller.client import Paddock
+_, server, source, target = sys.argv
+def read(file):
+    while piece := file.read(1 << 18): yield piece
+with Paddock(server) as paddock:
+    files = paddock.sandbox("large").files
+    if target.startswith("/workspace"):
+        with open(source, "rb") as file: files.write(target, read(file))
+    else:
+        with open(target, "wb") as file, files.open(source) as answer:
+            for piece in answer.pieces(): file.write(piece)
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        made.apply(BOX)
+        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
+        yield made
+
+
+def made(path: Path, size: int) -> Path:
+    """A file with something here and there, and holes between."""
+    with path.open("wb") as file:
+        for at in range(0, size, size // 16):
+            file.seek(at + 12_345)
+            file.write(os.urandom(5000))
+        file.truncate(size)
+    return path
+
+
+def most_bytes(daemon: RunningDaemon, *words: str) -> list[int]:
+    """Run it; gives what it and the daemon had in memory at most."""
+    Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # forget the highest so far
+    process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=daemon.environment)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = status
+    assert status == 0
+    lines = Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
+    highest = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+    return [used.ru_maxrss << 10, highest]
+
+
+@pytest.mark.parametrize("way", ["cp", "http"])
+def test_a_gibibyte_takes_no_more_memory_than_a_mebibyte(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
+    begin = ["-m", "controller", "cp"] if way == "cp" else ["-c", OVER_HTTP, f"unix://{daemon.socket}"]
+    there, back = "/workspace/file", tmp_path / "back"
+    name = f"large:{there}" if way == "cp" else there
+    used: dict[int, list[list[int]]] = {}
+    try:
+        for size in (LITTLE, MUCH):
+            source = made(tmp_path / "source", size)
+            used[size] = [
+                most_bytes(daemon, *begin, str(source), name),
+                most_bytes(daemon, *begin, name, str(back)),
+            ]
+            assert filecmp.cmp(source, back, shallow=False)
+    finally:
+        for each in (back, tmp_path / "source"):
+            each.unlink(missing_ok=True)
+    for little, much in zip(used[LITTLE], used[MUCH], strict=True):
+        for before, after in zip(little, much, strict=True):
+            assert after - before < MORE_BYTES, used

@@ -1,0 +1,42 @@
+"""The nine figures and what is told of limits, of a real box whose load is known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import docker, running, wait_for
+
+pytestmark = pytest.mark.docker
+HELD, MIB = 31_000_000, 1 << 20
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: busy}
+spec:
+  template:
+    image: "paddock/test-tiny:1"
+    command: ["sh", "-c", "sleep 1000000 & head -c %d /dev/zero > /tmp/held; while :; do :; done"]
+  resources: {limits: {cpu: 100m, memory: 32Mi, pids: 64}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
+"""
+
+
+def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: Path) -> None:
+    with running(tmp_path, PADDOCK_RESYNC_SECONDS="1") as daemon:
+        daemon.apply(BOX % HELD)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
+
+        def told() -> bool:
+            return "MemoryNearLimit" in daemon.paddock("events", "sandbox/busy").stdout
+
+        wait_for("memory near its limit is told", told, 60)
+        found = json.loads(daemon.paddock("top", "busy", "-o", "json").stdout)["usage"]
+        assert 5 < found["cpuPercent"] < 12, "a tenth of a processor is what it may have"
+        assert HELD <= found["memoryUsageBytes"] <= found["memoryLimitBytes"] == 32 * MIB
+        assert (found["networkReceiveBytes"], found["networkTransmitBytes"]) == (None, None), "it has none"
+        box = daemon.get("busy")["status"]["instanceRef"]["name"]
+        assert found["processes"] == len(docker("top", box, "-eo", "pid").splitlines()) - 1
+        assert found["uptimeSeconds"] > 0
+        line = daemon.paddock("top", "--no-headers").stdout.split()
+        assert (line[0], line[3:6]) == ("busy", ["32Mi", "-", "-"])

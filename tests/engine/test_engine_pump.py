@@ -1,0 +1,51 @@
+"""The thread behind a stream, at its end: whoever left is told of to the command, however the connection goes."""
+
+import threading
+from typing import cast
+
+import pytest
+
+from controller.engine.bytequeue import ByteQueue
+from controller.engine.streams import _pump
+from controller.engine.wire import Wire
+from controller.ports import StreamError
+
+
+class Breaking:
+    """A connection that says nothing, and breaks when it is cut, as one does that the other side had written to."""
+
+    def __init__(self) -> None:
+        self.gone, self.released = threading.Event(), threading.Event()
+
+    def read(self) -> bytes:
+        assert self.gone.wait(30)
+        raise ConnectionResetError("reset by peer")
+
+    def cut(self) -> None:
+        self.gone.set()
+
+    def release(self) -> None:
+        self.released.set()
+
+
+def pumped() -> tuple[Breaking, ByteQueue, threading.Event]:
+    wire, queue, left = Breaking(), ByteQueue(), threading.Event()
+    _pump(cast(Wire, wire), queue, patience_seconds=None, last=tuple, left=left.set)
+    return wire, queue, left
+
+
+def test_a_reader_that_has_left_is_told_of_though_the_connection_breaks() -> None:
+    wire, queue, left = pumped()
+    queue.clear()
+    wire.cut()
+    assert wire.released.wait(30)
+    assert left.is_set()
+
+
+def test_a_reader_that_is_still_there_hears_that_it_broke() -> None:
+    wire, queue, left = pumped()
+    wire.cut()
+    with pytest.raises(StreamError, match="the stream broke: reset by peer"):
+        queue.get()
+    assert wire.released.wait(30)
+    assert not left.is_set()

@@ -1,0 +1,83 @@
+"""What a box might be led astray by: an image that brings along what it must not, and folders that are not what they
+are called. For the probes of every level."""
+
+import io
+import socket
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.lab.boxes import IMAGE, document
+from tests.lab.internet import Lab
+
+TRICKY = "lab/tricky:1"
+_CHANGES = (
+    "VOLUME /data",
+    "LABEL paddock.uid=somebody paddock.instance=elses paddock.name=x paddock.made-up=1",
+    "ENV LD_PRELOAD=/usr/local/bin/own.so",
+)
+
+
+def tricky_image(place: Lab) -> None:
+    """Make TRICKY on the lab's engine: a VOLUME, labels of ours, a loader's variable, and `gain`, a setuid `id`."""
+    made = place.docker("create", "--network", "none", IMAGE)
+    try:
+        found = place.folder / "id"
+        place.docker("cp", f"{made}:/usr/bin/id", str(found))
+        entry = tarfile.TarInfo("gain")
+        entry.mode, entry.size = 0o4755, found.stat().st_size
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.addfile(entry, io.BytesIO(found.read_bytes()))
+        (place.folder / "gain.tar").write_bytes(packed.getvalue())
+        place.host.run(
+            "sh", "-c", f"docker -H {place.engine.base_url} cp - {made}:/usr/local/bin < {place.folder}/gain.tar"
+        )
+        place.docker("commit", *(word for each in _CHANGES for word in ("--change", each)), made, TRICKY)
+    finally:
+        place.docker("rm", "-f", made)
+
+
+def tricked(level: str) -> dict[str, str]:
+    """Two specs with that image, by name: one that does nothing about it, and one that covers what it may not have."""
+    plain = {"image": TRICKY, "command": ["sleep", "100000"], "user": "20000:20000"}
+    cover = {"tmpfs": [{"mountPath": "/data", "size": "1Mi"}], "env": [{"name": "LD_PRELOAD", "value": ""}]}
+    found = {f"plain-{level}": plain, f"covered-{level}": {**plain, **cover}}
+    return {name: document(name, level, each) for name, each in found.items()}
+
+
+@contextmanager
+def host_root() -> Iterator[Path]:
+    """A root of the operator's for folders of the host: in it a folder, one with a socket, one with keys, and links."""
+    with TemporaryDirectory(dir="/srv", prefix="pdl-") as made:
+        root = Path(made)
+        for name in ("plain", "listening", "keys/.ssh"):
+            (root / name).mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(root / "listening" / "door"))
+        (root / "link").symlink_to("/etc")
+        yield root
+
+
+# Below the root, and what is said of it. What is wrong by its words alone the door refuses; what a name leads to is
+# seen when it is opened.
+AT_THE_DOOR = ("{root}/../../etc", "{root}//plain", "{root}/./plain", "/proc/self/root/etc", "/etc", "{root}", "/srv")
+WHEN_OPENED = {
+    "link": "leads over a link",
+    "listening": "a socket",
+    "keys": "credentials",
+}
+
+
+def binding(name: str, level: str, path: str) -> str:
+    """The spec of a box that works in that folder of the host."""
+    return document(name, level, {"image": IMAGE, "workspace": {}}, workspace={"hostPath": path, "readOnly": True})
+
+
+def refused_at_the_door(level: str, root: Path) -> list[str]:
+    """Specs that are refused by their words, one of them with a volume that is a folder of the host."""
+    volume = {"name": "v", "mountPath": "/v", "size": "1Mi", "driverOpts": {"o": "bind", "device": "/etc"}}
+    paths = [binding(f"door-{level}", level, each.format(root=root)) for each in AT_THE_DOOR]
+    return [*paths, document(f"door-{level}", level, {"image": IMAGE, "volumes": [volume]})]

@@ -1,0 +1,176 @@
+"""Peers through the loop: one sealed bridge a namespace, joined by those that ask for it, and gone with the last."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.action import ConnectNetwork
+from controller.kinds.labels import peers_name, sealed_name
+from controller.kinds.observed import State
+from controller.policy.egress import IMAGE, UPLINK
+from controller.policy.levels import Policy
+from tests.contract.store_worlds import World
+from tests.loop.house import House
+
+SHARED = peers_name("default")
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    made.engine.add_image(IMAGE)
+    yield made
+    made.close()
+
+
+def apply(house: House, name: str = "web", *, peers: bool = True, **spec: object) -> str:
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    network = {"peers": "Allowed"} if peers else {}
+    house.apply(name, template={"securityLevel": "development"}, resources=small, network=network, **spec)
+    found = house.get(name)
+    assert found is not None
+    return found.uid
+
+
+def running(house: House, name: str = "web", **said: bool) -> str:
+    uid = apply(house, name, **said)
+    house.settle()
+    assert house.condition(name, "Ready") == "True Running"
+    assert house.condition(name, "NetworkReady") == "True Sealed"
+    return uid
+
+
+def networks(house: House, name: str = "web") -> tuple[str, ...]:
+    return house.engine.box(house.container_name(name)).networks
+
+
+def said(house: House, type_: str, name: str = "web") -> str:
+    found = house.get(name)
+    assert found is not None
+    return next(str(each["message"]) for each in found.status["conditions"] if each["type"] == type_)
+
+
+def test_it_is_joined_before_its_first_process_runs(house: House) -> None:
+    uid = running(house)
+    box = house.container_name("web")
+    calls = [str(each) for each in house.engine.calls]
+    subnet = house.engine.networks[SHARED].subnet
+    made = calls.index(f"make-network {SHARED} sealed {subnet}")
+    joined = calls.index(f"connect {box} to {SHARED}")
+    assert made < joined < calls.index(f"start {box}")
+    assert subnet.endswith("/24")
+    assert networks(house) == tuple(sorted((sealed_name(uid), SHARED)))
+    (join,) = [each for each in house.engine.calls if isinstance(each, ConnectNetwork) and each.network == SHARED]
+    assert join.aliases == ("web", "web.peers.internal")
+    assert "joined with the others of namespace default" in said(house, "NetworkReady")
+    house.settle()
+    assert len(house.engine.calls) == len(calls)
+
+
+def test_all_that_ask_for_it_share_one_bridge_and_nobody_else_is_on_it(house: House) -> None:
+    for name, peers in (("web", True), ("db", True), ("alone", False)):
+        apply(house, name, peers=peers)
+    house.settle()
+    assert [SHARED in networks(house, name) for name in ("web", "db", "alone")] == [True, True, False]
+    assert sum(each.role == "peers" for each in house.engine.networks.values()) == 1
+
+
+def test_no_subnet_of_a_sandbox_is_within_the_shared_one(house: House) -> None:
+    for number in range(20):
+        apply(house, f"box{number}", peers=number % 2 == 0)
+    house.settle()
+    found = [each.subnet for each in house.engine.networks.values()]
+    shared = house.engine.networks[SHARED].subnet.rpartition(".")[0]
+    assert [each for each in found if each.startswith(f"{shared}.")] == [f"{shared}.0/24"]
+
+
+def test_it_is_joined_and_left_while_it_runs(house: House) -> None:
+    uid = running(house, peers=False)
+    before = house.engine.box(house.container_name("web")).id
+    running(house)
+    assert networks(house) == tuple(sorted((sealed_name(uid), SHARED)))
+    assert house.condition("web", "Outdated").startswith("False")
+    running(house, peers=False)
+    assert networks(house) == (sealed_name(uid),)
+    assert house.engine.box(house.container_name("web")).id == before
+    assert [each.memory.peers for each in house.store.instances()] == ["", ""]
+
+
+def test_the_bridge_goes_when_nobody_asks_for_it_any_more(house: House) -> None:
+    running(house)
+    running(house, "db")
+    house.delete("web")
+    house.settle()
+    house.clock.advance(200)
+    house.settle()
+    assert SHARED in house.engine.networks
+    house.delete("db")
+    house.settle()
+    house.clock.advance(200)
+    house.settle()
+    assert set(house.engine.networks) == {UPLINK}
+
+
+def test_one_taken_off_by_hand_is_joined_again_and_one_put_on_by_hand_taken_off(house: House) -> None:
+    uid = running(house)
+    other = running(house, "alone", peers=False)
+    house.engine.connect(house.container_name("web"), sealed_name(uid))
+    house.engine.connect(house.container_name("alone"), sealed_name(other), SHARED)
+    house.settle()
+    assert networks(house) == tuple(sorted((sealed_name(uid), SHARED)))
+    assert networks(house, "alone") == (sealed_name(other),)
+    assert house.condition("web", "Secured").startswith("True")
+
+
+def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(house: House) -> None:
+    uid = running(house)
+    apply(house, runState="Suspended")
+    house.settle()
+    box = house.engine.box(house.container_name("web"))
+    assert box.state is State.EXITED
+    house.engine.remove_network(SHARED)
+    running(house)
+    assert networks(house) == tuple(sorted((sealed_name(uid), SHARED)))
+    assert house.engine.box(house.container_name("web")).id != box.id
+
+
+def test_nothing_is_joined_without_the_guard(house: House) -> None:
+    uid = running(house, peers=False)
+    house.engine.unguarded = "the table is gone"
+    house.engine.look()
+    apply(house)
+    house.settle()
+    assert networks(house) == (sealed_name(uid),)
+    assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    house.engine.unguarded = ""
+    house.engine.look()
+    house.settle()
+    assert SHARED in networks(house)
+
+
+def test_a_subnet_that_somebody_else_has_is_not_tried_again(house: House) -> None:
+    running(house)
+    taken = house.engine.networks[SHARED].subnet
+    house.delete("web")
+    house.settle()
+    house.clock.advance(200)
+    house.settle()
+    house.settle()
+    house.engine.take_subnet(taken)
+    apply(house)
+    for _ in range(4):
+        house.settle()
+        house.clock.advance(60)
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.engine.networks[SHARED].subnet != taken
+
+
+def test_where_policy_forbids_it_a_stored_one_is_refused(house: House) -> None:
+    apply(house)
+    house.policy = replace(Policy(), peers=False)
+    house.daemon()
+    house.settle()
+    assert house.condition("web", "Accepted") == "False Refused"
+    assert "the setting peers" in said(house, "Accepted")
+    assert SHARED not in house.engine.networks

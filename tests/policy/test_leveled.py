@@ -1,0 +1,68 @@
+"""A sandbox that names its security level itself: judged and rendered as if its template had named that."""
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.order import wider
+from controller.policy.sandbox import Rendered, admit, admit_with, render
+from tests.policy.test_order import LIMITS, TEMPLATES, widest
+
+LEVELS = sorted(BUILT_IN)
+
+
+def spec(level: str | None, template: dict[str, Any]) -> SandboxSpec:
+    asked: dict[str, Any] = {"template": {"image": "a:1", **template}}
+    return SandboxSpec.model_validate(asked if level is None else {**asked, "securityLevel": level})
+
+
+def made(asked: SandboxSpec) -> Rendered:
+    assert asked.template is not None
+    return render(asked, asked.template, name="a", uid="a", policy=Policy())
+
+
+@pytest.mark.parametrize("named", LEVELS)
+@pytest.mark.parametrize("own", LEVELS)
+def test_its_own_word_counts_and_not_its_templates(own: str, named: str) -> None:
+    found = made(spec(own, {"securityLevel": named}))
+    assert found.config == made(spec(None, {"securityLevel": own})).config
+
+
+@given(st.sampled_from(LEVELS), st.sampled_from(LEVELS), TEMPLATES, LIMITS)
+def test_it_is_never_wider_than_the_level_that_it_names(
+    own: str, named: str, template: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    asked = spec(own, {**template, "securityLevel": named, "resources": {"limits": limits}})
+    if admit(asked, Policy()):
+        return
+    assert wider(made(asked).config, widest(BUILT_IN[own], Policy())) == ()
+
+
+def test_what_its_level_does_not_let_it_is_refused_where_it_stands() -> None:
+    (refusal,) = admit(spec("full-isolation", {"securityLevel": "development", "user": "0:0"}), Policy())[:1]
+    assert "refused at level full-isolation" in refusal.message
+    (refusal,) = admit(spec("none-such", {"securityLevel": "development"}), Policy())
+    assert refusal.field == "spec.securityLevel"
+    by_name = SandboxSpec.model_validate({"templateRef": {"name": "t"}, "securityLevel": "none-such"})
+    (refusal,) = admit(by_name, Policy())
+    assert refusal.field == "spec.securityLevel"
+    unguarded = replace(Policy(), unguarded="no nft")
+    (refusal,) = admit_with(spec("build", {}), Template(image="a:1"), unguarded)
+    assert (refusal.field, "no nft" in refusal.message) == ("spec.securityLevel", True)
+
+
+def test_another_level_than_a_named_templates_makes_a_new_container_and_the_same_one_none() -> None:
+    template = Template(image="a:1", security_level="development")
+
+    def hashed(level: str | None) -> str:
+        asked = {"templateRef": {"name": "t"}} | ({} if level is None else {"securityLevel": level})
+        found = SandboxSpec.model_validate(asked)
+        return render(found, template, name="a", uid="a", policy=Policy()).template_hash
+
+    assert hashed(None) == hashed("development")
+    assert hashed("build") != hashed("development")

@@ -1,0 +1,184 @@
+"""Peers in the lab: those of a namespace that ask for it reach each other by name, others don't, and nothing opens."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.labels import peers_name
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab import inet
+from tests.lab.internet import Lab, impossible, lab
+from tests.security.test_sealed import CLOSED, Box, direct, names
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+
+PORT = 8000
+SHARED = peers_name("default")
+_SERVE = f"""
+import socket, sys
+with socket.create_server(("0.0.0.0", {PORT})) as door:
+    print("up", flush=True)
+    while True:
+        door.accept()[0].close()
+"""
+
+
+class Peer(Box):
+    """A box in which something listens on all its addresses."""
+
+    namespace = "default"
+
+    @property
+    def uid(self) -> str:
+        found = self.daemon.paddock("get", "sandbox", self.name, "-n", self.namespace, "-o", "json").stdout
+        return str(json.loads(found)["metadata"]["uid"])
+
+    def address(self, network: str) -> str:
+        return str(self.inspect(self.container)["NetworkSettings"]["Networks"][network]["IPAddress"])
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        pid = self.inspect(self.container)["State"]["Pid"]
+        command = ["nsenter", f"--target={pid}", "--net", sys.executable, "-c", _SERVE]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"up\n"
+        return server
+
+
+def ready(place: Lab, daemon: RunningDaemon, name: str, *, peers: bool, namespace: str = "default") -> Peer:
+    template = {
+        "image": "paddock/test-tiny:1",
+        "command": ["sleep", "100000"],
+        "securityLevel": "development",
+        "resources": {"limits": {"memory": "128Mi", "cpu": "250m"}},
+    }
+    spec = {"template": template, "network": {"peers": "Allowed" if peers else "Blocked"}}
+    metadata = {"name": name, "namespace": namespace}
+    daemon.apply(json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": metadata, "spec": spec}))
+    for condition in ("Ready", "NetworkReady"):
+        daemon.paddock("wait", "-n", namespace, f"--for=condition={condition}", "--timeout=60s", f"sandbox/{name}")
+    made = Peer(place, daemon, name)
+    made.namespace = namespace
+    return made
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Lab]:
+    with lab("paddock/egress:1", "paddock/test-tiny:1") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    made = place.daemon(place.folder / "state", PADDOCK_RESYNC_SECONDS="2", PADDOCK_ORPHAN_GRACE_SECONDS="5")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def web(place: Lab, daemon: RunningDaemon) -> Peer:
+    return ready(place, daemon, "web", peers=True)
+
+
+@pytest.fixture(scope="module")
+def db(place: Lab, daemon: RunningDaemon) -> Iterator[Peer]:
+    made = ready(place, daemon, "db", peers=True)
+    server = made.serve()
+    yield made
+    server.kill()
+    server.communicate(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def others(place: Lab, daemon: RunningDaemon) -> list[Peer]:
+    """One of the same namespace that did not ask for it, and one of another namespace that did."""
+    return [
+        ready(place, daemon, "alone", peers=False),
+        ready(place, daemon, "far", peers=True, namespace="elsewhere"),
+    ]
+
+
+def test_peers_reach_each_other_by_name_and_their_environment_lets_them(web: Peer, db: Peer) -> None:
+    address = db.address(SHARED)
+    assert web.tries(["tcp", address, PORT]) == ["open"]
+    for name in ("db", "db.peers.internal"):
+        assert web.tries(["ask", "127.0.0.11", name, "udp"]) == [address]
+    env = dict(each.split("=", 1) for each in web.inspect(web.container)["Config"]["Env"])
+    assert ".peers.internal" in env["NO_PROXY"].split(",")
+    attested = web.daemon.paddock("attest", web.name)
+    assert attested.returncode == 0
+
+
+def test_nobody_else_reaches_them(web: Peer, db: Peer, others: list[Peer]) -> None:
+    addresses = [each for box in (web, db) for each in (box.address(SHARED), box.address(f"pdx-{box.uid[:8]}"))]
+    for other in others:
+        found = other.tries(*(["tcp", each, PORT] for each in addresses))
+        assert set(found) <= set(CLOSED) - {"refused"}, found
+        assert other.tries(["ask", "127.0.0.11", "db.peers.internal", "udp"]) == ["nxdomain"]
+        for each in other.inspect(other.container)["NetworkSettings"]["Networks"]:
+            assert each != SHARED
+
+
+def test_it_opens_nothing_else(place: Lab, web: Peer, db: Peer) -> None:
+    """Probes 2 to 5; and a peer's own bridge and proxy are as far as any other's."""
+    before = place.mark()
+    subnet = json.loads(place.docker("network", "inspect", SHARED))[0]["IPAM"]["Config"][0]["Subnet"]
+    gateway = subnet.partition("/")[0].rpartition(".")[0] + ".1"
+    own = db.address(f"pdx-{db.uid[:8]}")
+    attempts = [each for each in direct(web, db) if each[1] != db.address(SHARED)]
+    attempts += [
+        ["tcp", address, port] for address in (gateway, own, db.proxy) for port in (PORT, inet.HOST_PORT, 3128)
+    ]
+    found = web.tries(*attempts)
+    assert set(found) <= set(CLOSED), list(zip(attempts, found, strict=True))
+    answers = web.tries(*names(web, "peers"))
+    assert set(answers) <= {*CLOSED, "nxdomain", "failed"}, answers
+    assert not [each for each in place.names() if "peers" in each]
+    assert place.packets(before) == set()
+
+
+def test_it_is_left_and_joined_again_while_it_runs(place: Lab, daemon: RunningDaemon, web: Peer, db: Peer) -> None:
+    address, before = db.address(SHARED), web.inspect(web.container)["Id"]
+    ready(place, daemon, "web", peers=False)
+    assert set(web.tries(["tcp", address, PORT])) <= set(CLOSED)
+    assert list(web.inspect(web.container)["NetworkSettings"]["Networks"]) == [f"pdx-{web.uid[:8]}"]
+    ready(place, daemon, "web", peers=True)
+    assert web.tries(["tcp", address, PORT]) == ["open"]
+    assert web.inspect(web.container)["Id"] == before
+
+
+def test_flushed_rules_open_nothing_between_them_and_others(
+    place: Lab, web: Peer, db: Peer, others: list[Peer]
+) -> None:
+    saved = place.host.run("iptables-save")
+    for words in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
+        place.host.run("iptables", *words)
+    place.host.run("nft", "flush", "ruleset")
+    try:
+        for other in others:
+            found = other.tries(["tcp", db.address(SHARED), PORT])
+            assert set(found) <= set(CLOSED) - {"refused"}, found
+        found = web.tries(*(each for each in direct(web, others[0])))
+        assert set(found) <= set(CLOSED), found
+    finally:
+        place.guard()
+        restore = place.host.enter("iptables-restore")
+        subprocess.run(restore, input=saved, text=True, check=True, capture_output=True)
+
+
+def test_the_bridge_goes_with_the_last_of_them(place: Lab, daemon: RunningDaemon, others: list[Peer]) -> None:
+    far = peers_name("elsewhere")
+    assert far in place.docker("network", "ls", "--format", "{{.Name}}").split()
+    daemon.paddock("delete", "sandbox", others[1].name, "-n", "elsewhere")
+    wait_for(
+        "the bridge is gone",
+        lambda: far not in place.docker("network", "ls", "--format", "{{.Name}}").split(),
+        120,
+    )

@@ -1,0 +1,54 @@
+"""What the daemon has freed is the host's again."""
+
+import contextlib
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+from controller.memory import loading
+
+BURSTS = """
+import sys, threading
+from controller.memory import TRIM_SECONDS, keep_small
+
+def resident_mib():
+    return int(next(each for each in open("/proc/self/status") if each.startswith("VmRSS")).split()[1]) >> 10
+
+def burst():
+    pieces = [bytes(3000 + number % 900) for number in range(4000)]
+    kept.append(pieces[::500])
+
+each_second = keep_small() if "small" in sys.argv else lambda: None
+kept, before = [], resident_mib()
+for _ in range(3):
+    threads = [threading.Thread(target=burst) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+for _ in range(TRIM_SECONDS):
+    each_second()
+print(resident_mib() - before)
+"""
+
+
+def grown_mib(*words: str) -> int:
+    run = [sys.executable, "-W", "ignore", "-c", BURSTS, *words]
+    return int(subprocess.run(run, cwd=Path(__file__).parents[1], capture_output=True, check=True, timeout=60).stdout)
+
+
+def test_bursts_of_many_threads_do_not_stay_in_the_daemons_size() -> None:
+    assert grown_mib("small") < 0.25 * grown_mib()
+
+
+def test_what_is_loaded_is_looked_through_neither_then_nor_later() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with contextlib.suppress(LookupError), loading():
+            assert not gc.isenabled()
+            raise LookupError
+        assert gc.isenabled(), "whatever becomes of the loading"
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
