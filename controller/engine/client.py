@@ -4,11 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import docker
 
 from controller.engine import wire
+from controller.engine.apparmor import in_force
 from controller.engine.errors import FOREIGN, Fault, fault_of
 from controller.engine.transport import UnixAdapter
 from controller.kinds.observed import HostFacts
@@ -84,7 +86,10 @@ class Client:
         with self._measured("version"):
             version = self._ask_version()
             api = self._use(_settle(version))
-        return facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
+        facts = facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
+        if not wire.unix_path(self.base_url):
+            return facts  # another machine's kernel
+        return replace(facts, security_options=in_force(facts.security_options))
 
     def close(self) -> None:
         with self._lock:

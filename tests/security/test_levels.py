@@ -62,7 +62,7 @@ def daemon(place: Lab, root: Path) -> Iterator[RunningDaemon]:
         PADDOCK_RESYNC_SECONDS="2",
         PADDOCK_LOCAL_NETWORK="true",
         PADDOCK_PACKAGE_SOURCES="[]",
-        PADDOCK_CANARY_SECONDS="20",
+        PADDOCK_CANARY_SECONDS="10",
         PADDOCK_PACKAGE_HOSTS='["other.example.org"]',
     )
     yield made

@@ -1,0 +1,25 @@
+"""Whether AppArmor confines containers.
+
+An engine says so of every kernel that has it, and then applies no profile, without a word, where the parser that loads
+them is missing (tried: Debian trixie's 26.1 without the package apparmor).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+_OPTION = "name=apparmor"
+_PROFILE = "docker-default"  # the engine loads it when it starts, before any container
+LOADED = Path("/sys/kernel/security/apparmor/policy/profiles")  # a folder each, `name.number`; anybody may list them
+
+
+def in_force(options: Iterable[str], loaded: Path = LOADED) -> tuple[str, ...]:
+    """The engine's security options, without AppArmor where this kernel shows that its profile is not loaded.
+
+    Where the kernel's list can't be seen from here (in a container, say), the engine is believed.
+    """
+    kept = tuple(options)
+    try:
+        names = {each.name.rpartition(".")[0] for each in loaded.iterdir()}
+    except OSError:
+        return kept
+    return kept if _PROFILE in names else tuple(each for each in kept if each.split(",")[0] != _OPTION)

@@ -1,0 +1,25 @@
+"""What an engine says of AppArmor, against what the kernel has loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.engine.apparmor import in_force
+
+SAID = ("name=apparmor", "name=seccomp,profile=builtin")
+
+
+def test_a_profile_that_is_loaded_confines(tmp_path: Path) -> None:
+    (tmp_path / "docker-default.3").mkdir()
+    assert in_force(SAID, tmp_path) == SAID
+
+
+@pytest.mark.parametrize("others", [(), ("docker-default-of-mine.1", "lsb_release.2")])
+def test_an_engine_that_loaded_none_confines_nothing(tmp_path: Path, others: tuple[str, ...]) -> None:
+    for each in others:
+        (tmp_path / each).mkdir()
+    assert in_force(SAID, tmp_path) == ("name=seccomp,profile=builtin",)
+
+
+def test_where_the_kernel_can_not_be_asked_the_engine_is_believed(tmp_path: Path) -> None:
+    assert in_force(SAID, tmp_path / "hidden") == SAID
