@@ -35,7 +35,7 @@ elif [ "${1:-}" = --v2 ]; then
     how=(tests.lab.v2 pytest) # figures, limits and what is read of them, in a machine with cgroup v2
     images=(tiny python)
     v2=yes
-    selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py tests/e2e/test_metrics.py)
+    selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py tests/e2e/test_metrics.py tests/e2e/test_apparmor.py)
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
