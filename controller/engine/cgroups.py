@@ -6,14 +6,14 @@ that contains the container's id is believed, so a reused pid is never taken for
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
 _READ_BYTES = 64 << 10
 # Containers whose folders are remembered: as long as a process says the same of its cgroups, they are the same.
-_FOUND_KEPT = 4096
+_FOUND_KEPT = 1024  # 4 KiB each
 
 
 class Unreadable(Exception):
@@ -89,10 +89,16 @@ class Cgroups:
                 found[controller or "unified"] = Folder(mount.version, _join(mount, own))
         if not found:
             raise Unreadable(f"the process is not in a cgroup of container {container_id[:12]}")
-        if len(self._found) >= _FOUND_KEPT:
-            self._found = {}
-        self._found[container_id] = paths_text, found
+        with self._lock:
+            if len(self._found) >= _FOUND_KEPT:
+                del self._found[next(iter(self._found))]
+            self._found[container_id] = paths_text, found
         return found
+
+    def keep_only(self, container_ids: Container[str]) -> None:
+        """Forget the folders of all others."""
+        with self._lock:
+            self._found = {each: found for each, found in self._found.items() if each in container_ids}
 
     def forget_mounts(self) -> None:
         """Read mountinfo again at the next question: a folder was not where it should be."""
@@ -161,6 +167,15 @@ def read_at(folder: int | None, path: str) -> str:
         while part := os.read(handle, _READ_BYTES):
             parts.append(part)
         return b"".join(parts).decode()
+    finally:
+        os.close(handle)
+
+
+def read_figure_at(folder: int, name: str) -> str:
+    """The same of a cgroup's file of figures, which the kernel gives whole in one reading."""
+    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return os.read(handle, _READ_BYTES).decode()
     finally:
         os.close(handle)
 

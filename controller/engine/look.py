@@ -126,6 +126,7 @@ class Looker:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            self._cgroups.keep_only(ours.keys())
             if self._mounts:
                 held = self._view.now.containers.items()
                 alive = {uid for uid, own in held if any(each.state in _LIVE for each in own)}

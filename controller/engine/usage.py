@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.engine.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at
+from controller.engine.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at, read_figure_at
 from controller.engine.limits import limit_of, parse_cpu_max
 from controller.engine.logsize import log_bytes
 from controller.engine.stalls import read_stalls
@@ -42,7 +42,7 @@ class Held:
                 os.close(each)
 
     def text(self, controller: str, name: str) -> str:
-        return read_at(self.folders[controller], name)
+        return read_figure_at(self.folders[controller], name)
 
     def number(self, controller: str, name: str) -> int:
         return int(self.text(controller, name))

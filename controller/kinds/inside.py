@@ -23,7 +23,7 @@ class Mounted:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Inside:
     """PID 1 of one run, and what it sees. Ids are those inside; capabilities are bit masks, as the kernel numbers them.
 

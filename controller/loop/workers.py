@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.action import Action
+from controller.kinds.action import Action, StartContainer
 from controller.kinds.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.plan import Group
 from controller.kinds.snapshot import Result
@@ -40,7 +40,7 @@ class Workers:
         trace: Callable[[str, int], str] = lambda _uid, _generation: "",
         before: Callable[[Action], None] = lambda _action: None,
     ) -> None:
-        """`wake` is called after each group, `hurry` in its place after an urgent one.
+        """`wake` is called after each group, `hurry` in its place after an urgent one, or one that started a container.
 
         `trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known.
         `before` is told of each action before it is carried out.
@@ -125,7 +125,7 @@ class Workers:
                 self._failed.add(group.ref.uid)
         self._publish()
         self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - begun, queue=_QUEUE)
-        (self._hurry if group.urgent else self._wake)()
+        (self._hurry if group.urgent or _started(result) else self._wake)()
 
     def _publish(self) -> None:
         with self._lock:
@@ -165,3 +165,8 @@ class Workers:
                 self._meter.count("paddock_reconcile_terminal_errors_total", controller="sandbox")
             log.warning("failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)
         return outcome
+
+
+def _started(result: Result) -> bool:
+    """Whether a container runs now that did not before: somebody waits for that, and few start within milliseconds."""
+    return any(isinstance(action, StartContainer) and isinstance(outcome, Ok) for action, outcome in result.done)

@@ -31,6 +31,6 @@ def enum(name: str, label: str, rows: Iterable[tuple[dict[str, str], str]]) -> M
     """A family that is 1 for the current value of a closed label and 0 for the others. Rows: (labels, current)."""
     values = CATALOGUE[name].values[label]
     samples = (
-        (Labels({**labels, label: value}), float(value == current)) for labels, current in rows for value in values
+        (Labels({**labels, label: value}), int(value == current)) for labels, current in rows for value in values
     )
     return filled(name, samples)

@@ -88,7 +88,7 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
     yield filled("paddock_sandbox_metadata_generation", ((row.labels, row.obj.generation) for row in rows))
     yield filled(
         "paddock_sandbox_spec_running",
-        ((row.labels, float(row.spec.run_state == "Running")) for row in rows if row.spec),
+        ((row.labels, int(row.spec.run_state == "Running")) for row in rows if row.spec),
     )
     cpu = ((row.labels, _limit(row, "cpu", "cpu_millicores")) for row in rows)
     yield filled("paddock_sandbox_spec_cpu_limit_cores", ((at, each / 1000) for at, each in cpu if each))
@@ -133,11 +133,11 @@ def _status(rows: list[Row]) -> Iterator[Metric]:
     seen = ((row.labels, row.obj.status.get("observedGeneration")) for row in rows)
     yield filled("paddock_sandbox_status_observed_generation", ((at, each) for at, each in seen if each is not None))
     conditions = [(row.labels, dict(known_conditions(row.obj))) for row in rows]
-    ready = ((at, float(each.get("Ready", False))) for at, each in conditions)
+    ready = ((at, int(each.get("Ready", False))) for at, each in conditions)
     yield filled("paddock_sandbox_status_ready", ready)
     yield filled(
         "paddock_sandbox_status_condition",
-        ((Labels({**at, "condition": type_}), float(true)) for at, each in conditions for type_, true in each.items()),
+        ((Labels({**at, "condition": type_}), int(true)) for at, each in conditions for type_, true in each.items()),
     )
     waiting = ((row.labels, waiting_reason(row.obj)) for row in rows)
     yield filled(

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.utils import floatToGoString as go_float
+from prometheus_client.utils import floatToGoString
 
 # The types we export; the others are written in ways of their own.
 _PLAIN = ("counter", "gauge", "histogram")
+_SMALL = 1_000_000  # from here on it is written with an exponent
 
 
 class Source(Protocol):
@@ -37,6 +38,13 @@ def label_text(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{_escape(labels[name])}"' for name in sorted(labels)) + "}"
+
+
+def number_text(value: float) -> str:
+    """As Go writes a float64. Most of ours are small whole numbers, which need no looking at their digits."""
+    if type(value) is int and 0 <= value < _SMALL:
+        return f"{value}.0"
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _escape(value: str) -> str:
@@ -85,4 +93,4 @@ def _samples(metric: Metric, lines: list[str]) -> None:
     for sample in metric.samples:
         labels = sample.labels
         text = labels.text if type(labels) is Labels else label_text(labels)
-        lines.append(f"{sample.name}{text} {go_float(sample.value)}\n")  # type: ignore[no-untyped-call]
+        lines.append(f"{sample.name}{text} {number_text(sample.value)}\n")

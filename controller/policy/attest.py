@@ -5,7 +5,7 @@ judged here: they are changed in place, and put back by the planner when somebod
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from controller.kinds.container import ContainerConfig, Tmpfs
 from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
@@ -30,6 +30,10 @@ _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"
 _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 # Runtimes whose processes are not the box's: the host's /proc shows the runtime itself.
 _HIDING = ("runsc", "kata")
+# What was compared is kept as long as what was found inside is: boxes come and go, and each takes 12 KiB here.
+_Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
+_COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
+_QUESTIONS = 4  # of one box: another spec, its networks changing
 
 
 def hides(runtime: str) -> bool:
@@ -44,12 +48,13 @@ def facts(
 
     `bound` is what this host bound into the box.
     """
-    return _known_facts(config, inside, networks, tuple(bound))
-
-
-@lru_cache(maxsize=4096)
-def _known_facts(config: ContainerConfig, inside: Inside, networks: bool, bound: tuple[Bound, ...]) -> tuple[Fact, ...]:
-    return (*_facts(config, inside, networks), *mounted.facts(config, inside, bound))
+    known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound))
+    found = known.get(asked)
+    if found is None:
+        if len(known) >= _QUESTIONS:
+            known.clear()
+        found = known[asked] = (*_facts(config, inside, networks), *mounted.facts(config, inside, asked[2]))
+    return found
 
 
 def differing(compared: Iterable[Fact]) -> str:

@@ -19,7 +19,7 @@ from controller.kinds.meta import StoredObject
 from controller.ports import Store, Transaction
 
 _FIELD = "trace_id"
-_MOST = 10_000
+_MOST = 2_000  # 0.3 KiB each; the loop acts within moments
 # W3C Trace Context: version, trace id, parent id, flags; what a later version may add need not be understood.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 

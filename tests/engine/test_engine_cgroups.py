@@ -291,6 +291,15 @@ def test_controllers_mounted_together() -> None:
     assert mount.controllers >= {"cpu", "cpuacct"}
 
 
+def test_folders_of_containers_that_are_gone_are_not_kept(v2: Host) -> None:
+    cgroups, text = v2.cgroups, (v2.proc / str(PID) / "cgroup").read_text()
+    known = cgroups.folders(text, ID)
+    cgroups.keep_only({ID})
+    assert cgroups.folders(text, ID) is known
+    cgroups.keep_only(())
+    assert cgroups.folders(text, ID) is not known
+
+
 def test_mounts_that_come_later_are_found(v2: Host) -> None:
     mountinfo = v2.proc / "self" / "mountinfo"
     text = mountinfo.read_text()

@@ -9,13 +9,14 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_plain_text
+from prometheus_client.utils import floatToGoString
 
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import Registry, new_registry
-from controller.metrics.render import Labels, label_text, open_metrics, plain_text, renderer
+from controller.metrics.render import Labels, label_text, number_text, open_metrics, plain_text, renderer
 from tests.metrics.made_up import MadeUpUsage, many
 
 AWKWARD = 'quo"te \\back\nline é'
@@ -64,6 +65,11 @@ def test_awkward_values_labels_and_help_equal_the_librarys(value: float) -> None
     Gauge("awkward", f"help {AWKWARD}", ("one", "another"), registry=registry).labels(AWKWARD, "").set(value)
     assert plain_text(registry) == generate_latest(registry)
     assert open_metrics(registry) == generate_open_metrics(registry)
+
+
+@pytest.mark.parametrize("value", [0, 1, 7, 20000, 999_999, 1_000_000, 1_000_001, -1, -20000, True, 1 << 62])
+def test_whole_numbers_equal_the_librarys(value: int) -> None:
+    assert number_text(value) == floatToGoString(value)
 
 
 def test_labels_write_their_text_once() -> None:

@@ -1,5 +1,7 @@
 """Attestation compares: what is inside as it was rendered differs in nothing, and each way to be wider is told."""
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +41,17 @@ def mounts(**changes: Any) -> tuple[Mounted, ...]:
 def test_a_box_as_it_was_rendered_differs_in_nothing(level: str, user: str) -> None:
     config = rendered(level, user=user, tmpfs=[{"mountPath": "/data", "size": "4Ki"}])
     assert differing(facts(config, inside_of(config, (config.network_mode,), {}))) == ""
+
+
+def test_what_was_compared_is_kept_no_longer_than_what_was_found() -> None:
+    """A box is compared often, and kept in mind for that; thousands that are gone are not."""
+    found = replace(INSIDE, uid=1)
+    assert facts(CONFIG, found) is facts(CONFIG, replace(INSIDE, uid=1))
+    assert differing(facts(CONFIG, found, networks=False)) == differing(facts(CONFIG, found))
+    gone = weakref.ref(found)
+    del found
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""What becomes of a group, and how soon the loop looks at it."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.plan import Plan
+from controller.loop.turn import Turn
+from controller.loop.workers import Workers
+from controller.policy.levels import Policy
+from controller.ports import NullMeter
+from tests.contract.store_worlds import World
+from tests.daemon import wait_for
+from tests.loop.house import House
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_what_comes_with_it(house: House) -> None:
+    woken: Counter[str] = Counter()
+    workers = Workers(
+        house.engine,
+        NullMeter(),
+        threads=1,
+        wake=lambda: woken.update(["wake"]),
+        hurry=lambda: woken.update(["hurry"]),
+    )
+    turn = Turn(
+        store=house.store,
+        engine=house.engine,
+        workers=workers,
+        prober=house.prober,
+        clock=house.clock,
+        meter=NullMeter(),
+        policy=Policy(),
+    )
+
+    def settled() -> Plan:
+        wait_for("the groups came back", lambda: not workers.view()[0])
+        return turn.run()
+
+    house.apply("web")
+    assert turn.run().groups
+    settled()
+    assert woken == {"hurry": 1}
+    house.delete("web")
+    assert settled().groups
+    settled()
+    workers.stop()
+    assert woken == {"hurry": 1, "wake": woken["wake"]}
+    assert woken["wake"] >= 1
