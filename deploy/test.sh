@@ -32,10 +32,12 @@ elif [ "${1:-}" = --newer ]; then
     selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py tests/e2e/test_smoke.py)
 elif [ "${1:-}" = --v2 ]; then
     shift
-    how=(tests.lab.v2 pytest) # figures, limits and what is read of them, in a machine with cgroup v2
+    how=(tests.lab.v2 pytest) # figures, AppArmor and volumes, in a machine with cgroup v2 that is wholly root's
     images=(tiny python)
     v2=yes
-    selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py tests/e2e/test_metrics.py tests/e2e/test_apparmor.py)
+    selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py)
+    selection+=(tests/engine/test_engine_volumes.py tests/contract/test_mounts_contract.py) # it may do more here: CAP_SYS_RESOURCE
+    selection+=(tests/e2e/test_metrics.py tests/e2e/test_apparmor.py)
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
