@@ -129,10 +129,10 @@ class PrivateEngine:
             except (OSError, http.client.HTTPException):
                 return False
 
-    def docker(self, *arguments: str, check: bool = True) -> str:
-        """The docker command on this engine; its output."""
+    def docker(self, *arguments: str, check: bool = True, seconds: float = 120.0) -> str:
+        """The docker command on this engine; its output. Raises subprocess.TimeoutExpired after `seconds`."""
         command = ["docker", "-H", self.base_url, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()
 

@@ -1,7 +1,9 @@
 """What a soak does: one thing at a time, drawn by chance, as users, programs and people with Docker would."""
 
+import contextlib
 import random
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -47,6 +49,7 @@ spec:
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 # What may be answered to somebody who asks by chance: not there, in between, too many.
+_HAND_SECONDS = 20.0  # then somebody at the host presses ^C
 _EXPECTED = frozenset((404, 409, 422, 429))
 _IN_BOXES = ("exec", "exec_left", "detach", "log_left", "files")
 
@@ -154,7 +157,9 @@ class Deeds:
         found = self._engine.docker("ps", "-q", "--filter", "label=paddock.instance", check=False).split()
         if found:
             how = self._chance.choice((["kill"], ["rm", "-f"], ["pause"], ["stop", "-t", "0"], ["update", "-m", "20m"]))
-            self._engine.docker(*how, self._chance.choice(found), check=False)
+            # An engine's stop that meets the box's next run, begun anew at once, waits for the end of that one.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._engine.docker(*how, self._chance.choice(found), check=False, seconds=_HAND_SECONDS)
 
     def _pool(self) -> None:
         self._paddock.apply(POOL % self._chance.randrange(4))
