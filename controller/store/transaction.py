@@ -362,10 +362,11 @@ def _update_of(row: Row) -> Mapping[str, Any]:
 
 
 def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Databases bound the number of parameters of one query."""
+    """Databases bound the number of parameters of one query, and keep what they made of each text (SQLite 20 KiB, for
+    every connection): the last value is repeated up to a power of two, so that there are few texts."""
     rest = iter(values)
     while some := list(islice(rest, _IN_ONE_QUERY)):
-        yield some
+        yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
 @cache

@@ -48,8 +48,8 @@ spec:
   runState: %s
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
-# What may be answered to somebody who asks by chance: not there, in between, too many.
 _HAND_SECONDS = 20.0  # then somebody at the host presses ^C
+# What may be answered to somebody who asks by chance: not there, in between, too many.
 _EXPECTED = frozenset((404, 409, 422, 429))
 _IN_BOXES = ("exec", "exec_left", "detach", "log_left", "files")
 

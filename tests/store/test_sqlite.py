@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event
 
 from controller.store.connect import connect
 from controller.store.sql_store import SqlStore
@@ -180,3 +181,24 @@ def test_a_migration_elsewhere_that_never_ends(world: World, monkeypatch: pytest
     monkeypatch.setattr("controller.store.sqlite.MIGRATION_WAIT_SECONDS", 0.0)
     with world.database() as database, database.migrating():
         assert "being migrated by another process" in str(refusal(world.store))
+
+
+def test_questions_about_several_have_few_texts_and_right_answers(world: World) -> None:
+    """The driver keeps the plan of each text, for every connection: with a text for each number that is megabytes."""
+    store, asked = world.store(), set[str]()
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.add(statement)
+
+    uids = [each.uid for each in insert(store, *(box(f"box-{number}") for number in range(70)))]
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for count in range(1, len(uids) + 1):
+            with store.transaction() as transaction:
+                transaction.load([*uids[:count], "gone"])
+                assert all(map(transaction.is_stored, uids[:count]))
+                assert not transaction.is_stored("gone")
+                assert transaction.instances_of(uids[:count]) == {}
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert len({each for each in asked if " IN (" in each}) <= 2 * 8
