@@ -105,6 +105,7 @@ def _make(image: Path, size_bytes: int) -> None:
         options = f"nodiscard,root_owner={_OWNER.uid}:{_OWNER.gid}"
         command = [program, "-q", "-F", "-m", "0", "-E", options, str(new)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_MAKE_SECONDS)
+        growing.fill_holes(new)
         new.rename(image)
     except subprocess.SubprocessError as error:
         words = str(getattr(error, "stderr", "") or error).strip()

@@ -101,6 +101,7 @@ def test_it_grows_where_it_stands_and_keeps_what_is_in_it(tmp_path: Path, maps: 
     try:
         assert (inside(second) / "kept").read_bytes() == b"k" * (SIZE // 4)
         assert os.fstatvfs(second).f_blocks > 2 * before
+        assert (tmp_path / "team" / "data.img").stat().st_blocks * 512 >= 3 * SIZE
         (inside(second) / "more").write_bytes(bytes(2 * SIZE))
     finally:
         os.close(second)
