@@ -10,11 +10,13 @@ from pathlib import Path
 _OPTION = "name=apparmor"
 _PROFILE = "docker-default"  # the engine loads it when it starts, before any container
 LOADED = Path("/sys/kernel/security/apparmor/policy/profiles")  # a folder each, `name.number`; anybody may list them
+PARSER = Path("/sbin/apparmor_parser")  # where containerd's library, which the engine asks, looks for it
 
 
-def in_force(options: Iterable[str], loaded: Path = LOADED) -> tuple[str, ...]:
-    """The engine's security options, without AppArmor where this kernel shows that its profile is not loaded.
+def in_force(options: Iterable[str], loaded: Path = LOADED, parser: Path = PARSER) -> tuple[str, ...]:
+    """The engine's security options, without AppArmor where its profile is not loaded and can't be.
 
+    A profile that somebody took away is still wanted, and attested: the engine loads it again for its next container.
     Where the kernel's list can't be seen from here (in a container, say), the engine is believed.
     """
     kept = tuple(options)
@@ -22,4 +24,6 @@ def in_force(options: Iterable[str], loaded: Path = LOADED) -> tuple[str, ...]:
         names = {each.name.rpartition(".")[0] for each in loaded.iterdir()}
     except OSError:
         return kept
-    return kept if _PROFILE in names else tuple(each for each in kept if each.split(",")[0] != _OPTION)
+    if _PROFILE in names or parser.exists():
+        return kept
+    return tuple(each for each in kept if each.split(",")[0] != _OPTION)

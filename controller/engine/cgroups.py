@@ -172,10 +172,16 @@ def read_at(folder: int | None, path: str) -> str:
 
 
 def read_figure_at(folder: int, name: str) -> str:
-    """The same of a cgroup's file of figures, which the kernel gives whole in one reading."""
+    """The text of a cgroup's file below its open folder. What is shorter than a reading is whole: it is not read again.
+
+    Not so in /proc, where a file of many lines comes a page at a time. Raises OSError.
+    """
     handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        return os.read(handle, _READ_BYTES).decode()
+        parts = [os.read(handle, _READ_BYTES)]
+        while len(parts[-1]) == _READ_BYTES:
+            parts.append(os.read(handle, _READ_BYTES))
+        return b"".join(parts).decode()
     finally:
         os.close(handle)
 

@@ -11,15 +11,24 @@ SAID = ("name=apparmor", "name=seccomp,profile=builtin")
 
 def test_a_profile_that_is_loaded_confines(tmp_path: Path) -> None:
     (tmp_path / "docker-default.3").mkdir()
-    assert in_force(SAID, tmp_path) == SAID
+    assert in_force(SAID, tmp_path, tmp_path / "none") == SAID
 
 
 @pytest.mark.parametrize("others", [(), ("docker-default-of-mine.1", "lsb_release.2")])
 def test_an_engine_that_loaded_none_confines_nothing(tmp_path: Path, others: tuple[str, ...]) -> None:
     for each in others:
         (tmp_path / each).mkdir()
-    assert in_force(SAID, tmp_path) == ("name=seccomp,profile=builtin",)
+    assert in_force(SAID, tmp_path, tmp_path / "none") == ("name=seccomp,profile=builtin",)
+
+
+def test_a_profile_that_was_taken_away_is_wanted_still(tmp_path: Path) -> None:
+    """Else removing it by hand would be all it takes for no box to be attested by it any more."""
+    parser = tmp_path / "apparmor_parser"
+    parser.touch()
+    loaded = tmp_path / "profiles"
+    loaded.mkdir()
+    assert in_force(SAID, loaded, parser) == SAID
 
 
 def test_where_the_kernel_can_not_be_asked_the_engine_is_believed(tmp_path: Path) -> None:
-    assert in_force(SAID, tmp_path / "hidden") == SAID
+    assert in_force(SAID, tmp_path / "hidden", tmp_path / "none") == SAID

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.cgroups import Cgroups, Unreadable, own_path, parse_mounts
+from controller.engine.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_figure_at
 from controller.engine.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
 from controller.engine.usage import CgroupUsage, parse_net_dev, working_set_bytes
 from controller.kinds.container import Limits
@@ -298,6 +298,16 @@ def test_folders_of_containers_that_are_gone_are_not_kept(v2: Host) -> None:
     assert cgroups.folders(text, ID) is known
     cgroups.keep_only(())
     assert cgroups.folders(text, ID) is not known
+
+
+def test_a_file_of_a_host_with_very_many_devices_is_read_whole(tmp_path: Path) -> None:
+    text = "".join(f"8:{number} rbytes=1 wbytes=2\n" for number in range(10_000))
+    (tmp_path / "io.stat").write_text(text)
+    folder = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        assert read_figure_at(folder, "io.stat") == text
+    finally:
+        os.close(folder)
 
 
 def test_mounts_that_come_later_are_found(v2: Host) -> None:

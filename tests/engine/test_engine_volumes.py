@@ -109,6 +109,18 @@ def test_it_grows_where_it_stands_and_keeps_what_is_in_it(tmp_path: Path, maps: 
         volumes.resize(replace(VOLUME, size_bytes=5 * SIZE), "team")
 
 
+def test_holes_in_its_file_are_filled_and_what_is_in_it_stays(tmp_path: Path) -> None:
+    """As some e2fsprogs leave them."""
+    image = tmp_path / "data.img"
+    with image.open("wb") as file:
+        file.write(b"kept")
+        file.truncate(SIZE)
+    assert image.stat().st_blocks * 512 < SIZE
+    growing.fill_holes(image)
+    assert image.stat().st_blocks * 512 >= SIZE
+    assert image.read_bytes() == b"kept" + bytes(SIZE - 4)
+
+
 def may_exceed_limits() -> bool:
     """CAP_SYS_RESOURCE: without it the kernel makes no file system larger that is in use."""
     (held,) = (each.split()[1] for each in Path("/proc/self/status").read_text().splitlines() if "CapEff" in each)

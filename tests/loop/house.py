@@ -181,6 +181,19 @@ class House:
             layers=lambda: self.layers,
         )
 
+    def turn_of(self, workers: Workers, **settings: Any) -> Turn:
+        """A turn over the house's store and engine with workers of the caller's, which really run beside it."""
+        return Turn(
+            store=self.store,
+            engine=self.engine,
+            workers=workers,
+            prober=self.prober,
+            clock=self.clock,
+            meter=NullMeter(),
+            policy=Policy(),
+            **settings,
+        )
+
     def close(self) -> None:
         if self._workers is not None:
             self._workers.stop()

@@ -7,9 +7,7 @@ import pytest
 
 from controller.kinds.action import Action, CreateContainer
 from controller.loop.leading import Leading, wait_to_lead
-from controller.loop.turn import Turn
 from controller.loop.workers import Workers
-from controller.policy.levels import Policy
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
@@ -81,16 +79,7 @@ def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> N
     house.apply("web")
     revision, may_act = house.store.revision(), [False]
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
-    turn = Turn(
-        store=house.store,
-        engine=house.engine,
-        workers=workers,
-        prober=house.prober,
-        clock=house.clock,
-        meter=NullMeter(),
-        policy=Policy(),
-        may_act=lambda: may_act[0],
-    )
+    turn = house.turn_of(workers, may_act=lambda: may_act[0])
     with pytest.raises(StoreError, match="ran out"):
         turn.run()
     assert (house.store.revision(), house.engine.calls) == (revision, [])
@@ -109,15 +98,7 @@ def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
 
     house.engine.before_act = freeze
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
-    turn = Turn(
-        store=house.store,
-        engine=house.engine,
-        workers=workers,
-        prober=house.prober,
-        clock=house.clock,
-        meter=NullMeter(),
-        policy=Policy(),
-    )
+    turn = house.turn_of(workers)
     turn.run()
     wait_for("the group came back", lambda: workers.view()[1])
     workers.stop()

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.plan import Plan
-from controller.loop.turn import Turn
 from controller.loop.workers import Workers
-from controller.policy.levels import Policy
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
@@ -31,15 +29,7 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
         wake=lambda: woken.update(["wake"]),
         hurry=lambda: woken.update(["hurry"]),
     )
-    turn = Turn(
-        store=house.store,
-        engine=house.engine,
-        workers=workers,
-        prober=house.prober,
-        clock=house.clock,
-        meter=NullMeter(),
-        policy=Policy(),
-    )
+    turn = house.turn_of(workers)
 
     def settled() -> Plan:
         wait_for("the groups came back", lambda: not workers.view()[0])
