@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from controller.engine.act_words import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image
 from controller.engine.cgroups import Cgroups
 from controller.engine.client import Client
 from controller.engine.config import create_body, update_body
@@ -45,12 +46,6 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _LATE_WORD_SECONDS = 0.5
-_NO_DRIVER = "could not select device driver"
-_WITHOUT_DRIVER = (
-    "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
-    "sandbox anew, or ask for none"
-)
-
 OnContainer = (
     PauseContainer
     | UnpauseContainer
@@ -67,7 +62,8 @@ class Actor:
     """Carries out actions, from any number of threads.
 
     `others` carry out what is no call for a container; `places` gives where this host binds into one. `before_end` is
-    called before a container is killed; `holding` keeps events from reading what is read here anyway.
+    called before a container is killed, `pausing` is held while one is paused; `holding` keeps events from reading what
+    is read here anyway.
     """
 
     def __init__(
@@ -82,6 +78,7 @@ class Actor:
         others: Mapping[type, Callable[[Any], Outcome]],
         places: Callable[..., list[dict[str, Any]]],
         before_end: Callable[[str], None],
+        pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._instance_id = instance_id
@@ -91,7 +88,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_end, self._places = before_end, places
-        self._holding = holding
+        self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
             CreateContainer: self._create,
@@ -118,6 +115,8 @@ class Actor:
         except Fault as fault:
             if fault.unreachable:
                 self._background.request()
+            if fault.kind == "timeout":
+                self._looker.free(getattr(action, "container_id", ""))
             if fault.gone:
                 return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"somebody removed it meanwhile: {fault.words}")
             return outcome_of(fault)
@@ -128,7 +127,7 @@ class Actor:
         except Fault as fault:
             if fault.kind == "connection":
                 raise
-            return Transient("ImagePullFailed", _no_image(action.image, fault.words))
+            return Transient("ImagePullFailed", no_image(action.image, fault.words))
         return Ok()
 
     def _create(self, action: CreateContainer) -> Outcome:
@@ -152,7 +151,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", _image_missing(action, fault.words))
+                return Transient("ImageMissing", image_missing(action, fault.words))
             if fault.status == 409:
                 return self._name_taken(action)
             raise
@@ -163,7 +162,7 @@ class Actor:
         try:
             holder = self._looker.read(name).container
         except Foreign as foreign:
-            return _name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
+            return name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
         except Fault as fault:
             if fault.gone:  # it went between the two calls: the name is free again
                 return Waiting(
@@ -171,7 +170,7 @@ class Actor:
                 )
             raise
         if holder.uid != action.uid:
-            return _name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
+            return name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
         return Ok(holder.id)
 
     def _start(self, action: StartContainer) -> Outcome:
@@ -186,8 +185,8 @@ class Actor:
             now = self._looker.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
-            if _NO_DRIVER in fault.words:
-                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {_WITHOUT_DRIVER}: {fault.words}")
+            if NO_DRIVER in fault.words:
+                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {WITHOUT_DRIVER}: {fault.words}")
             return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
         return Ok(self._looker.read(container.id).container.id)
 
@@ -214,12 +213,13 @@ class Actor:
         )
 
     def _pause(self, action: PauseContainer) -> Outcome:
-        return self._settle(
-            action,
-            "containers.pause",
-            lambda api: api.pause(action.container_id),
-            done=lambda now: now is not None and now.state is State.PAUSED,
-        )
+        with self._pausing(action.container_id):
+            return self._settle(
+                action,
+                "containers.pause",
+                lambda api: api.pause(action.container_id),
+                done=lambda now: now is not None and now.state is State.PAUSED,
+            )
 
     def _unpause(self, action: UnpauseContainer) -> Outcome:
         return self._settle(
@@ -239,7 +239,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.status == 409:
-                return _name_conflict(action.name, "another container")
+                return name_conflict(action.name, "another container")
             raise
 
     def _disconnect(self, action: DisconnectNetwork) -> Outcome:
@@ -378,23 +378,3 @@ def _name_of(action: Action) -> str:
     if isinstance(action, PullImage):
         return ""
     return action.config.name if isinstance(action, CreateContainer) else action.name
-
-
-def _name_conflict(name: str, holder: str) -> Outcome:
-    return Transient(
-        "NameConflict",
-        f"the name {name} is taken by {holder}; rename or remove that one (`docker rename {name} <other>`)",
-    )
-
-
-def _image_missing(action: CreateContainer, words: str) -> str:
-    if not action.image_id:
-        return _no_image(action.config.image, words)
-    return (
-        f"the image that {action.config.image} was when this sandbox was made is not on this host any more ({words}); "
-        "load it again, or change spec.template to take the image of that name as it is now"
-    )
-
-
-def _no_image(image: str, words: str) -> str:
-    return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"

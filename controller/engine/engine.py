@@ -108,6 +108,7 @@ class DockerEngine:
             },
             places=self._mounts.sources,
             before_end=self._streams.cut_stalled,
+            pausing=self._streams.pausing,
             holding=self._inspector.holding,
         )
         self._closing = threading.Lock()

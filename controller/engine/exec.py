@@ -100,6 +100,11 @@ class Exec:
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
         return (Chunk("exit", str(self._exit_code()).encode()),)
 
+    def wait_until_begun(self) -> None:
+        """Until it has a process, or had one; not for ever."""
+        if not self._ended.is_set():
+            self._leader()
+
     def never_began(self) -> bool:
         """Whether the engine could not start it: then it has had no process. Raises StreamError."""
         state = self._state()

@@ -71,7 +71,7 @@ class Killer:
             if not own and not any(self._is_untold(each, target) for each in found):
                 return True
             for each in own:
-                self._kill(each)
+                kill(each, self._cgroups.proc)
             time.sleep(_PAUSE_SECONDS)
         return not own
 
@@ -127,7 +127,7 @@ class Killer:
         except OSError as error:
             raise Unreadable(f"the box's first process is gone: {error}") from error
         folder = folder_of(self._cgroups.folders(paths, target.container_id), "pids").path
-        found = (_process(self._cgroups.proc, pid) for pid in set(_pids(Path(folder))))
+        found = (process_of(self._cgroups.proc, pid) for pid in set(_pids(Path(folder))))
         return [each for each in found if each is not None]
 
     def _environment(self, pid: int) -> frozenset[bytes]:
@@ -139,15 +139,18 @@ class Killer:
                     return frozenset(found.split(b"\0"))
         return frozenset()
 
-    def _kill(self, process: Process) -> None:
-        """Kill it, unless its pid is another's by now."""
-        with contextlib.suppress(OSError):
-            handle = os.pidfd_open(process.pid)
-            try:
-                if _process(self._cgroups.proc, process.pid) == process:
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-            finally:
-                os.close(handle)
+
+def kill(process: Process, proc: Path) -> bool:
+    """Kill it, unless its pid is another's by now."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if process_of(proc, process.pid) == process:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                return True
+        finally:
+            os.close(handle)
+    return False
 
 
 def signal_group(pid: int, container_id: str, number: int, proc: Path) -> bool:
@@ -173,7 +176,7 @@ def _threads(process: Path) -> Iterator[Path]:
         yield from (process / "task").iterdir()
 
 
-def _process(proc: Path, pid: int) -> Process | None:
+def process_of(proc: Path, pid: int) -> Process | None:
     """None for one that has ended."""
     try:
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()

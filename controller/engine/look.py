@@ -13,6 +13,7 @@ from typing import Any
 from controller.engine.cgroups import Cgroups, Unreadable
 from controller.engine.client import Client
 from controller.engine.errors import Fault
+from controller.engine.frozen import Freer
 from controller.engine.inside import read_inside
 from controller.engine.inspect import belongs_to, container_of, labels_of, name_of, state_of, unread
 from controller.engine.lifetime import life_of
@@ -61,7 +62,7 @@ class Looker:
         self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
-        self._cgroups = cgroups
+        self._cgroups, self._freer = cgroups, Freer(cgroups)
         self._networks, self._firewall = networks, firewall
         self._one_at_a_time = threading.Lock()
         self._patience = 0
@@ -89,13 +90,19 @@ class Looker:
         self._view.put(replace(seen, container=shown))  # what was learned of it meanwhile is newer than the rest of it
         return shown
 
-    def _inspected(self, reference: str) -> Seen:
+    def free(self, container_id: str) -> bool:
+        """Whether the engine waited for ever for a command in that container; it has been freed."""
+        return bool(container_id) and self._freer.free(container_id) > 0
+
+    def _inspected(self, reference: str, *, again: bool = True) -> Seen:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
         try:
             data = self._client.call("containers.inspect", lambda api: api.inspect_container(reference))
         except Fault as fault:
             if fault.gone:
                 self._view.not_found(reference, ticket)
+            if again and fault.kind == "timeout" and self.free(reference):
+                return self._inspected(reference, again=False)
             raise
         if not belongs_to(labels_of(data), self._instance_id):
             instance = labels_of(data).get(own.INSTANCE)

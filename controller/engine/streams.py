@@ -10,9 +10,11 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from controller.engine.beginning import Beginnings
 from controller.engine.bytequeue import ByteQueue
 from controller.engine.cgroups import Cgroups, holds
 from controller.engine.client import Client
@@ -93,6 +95,8 @@ class DockerStreams:
         self.left = DockerLeftExecs(client, self._killer)
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
+        self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # each is held by the thread that reads its output
+        self._beginnings = Beginnings()
 
     def logs(
         self,
@@ -138,10 +142,13 @@ class DockerStreams:
     ) -> ExecStream:
         init_pid = self._init_pid(container_id)
         asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
-        exec_id = self._create(container_id, asked.body())
-        start = {"Detach": False, "Tty": tty}
-        wire = self._start("exec.start", "POST", f"/exec/{exec_id}/start", body=start, upgrade=True)
-        running = Exec(self._client, self._killer, asked, exec_id, wire)
+        with self._beginnings.command(container_id):
+            exec_id = self._create(container_id, asked.body())
+            start = {"Detach": False, "Tty": tty}
+            wire = self._start("exec.start", "POST", f"/exec/{exec_id}/start", body=start, upgrade=True)
+            running = Exec(self._client, self._killer, asked, exec_id, wire)
+            with self._lock:
+                self._running.add(running)
         stream = _ExecStream(container_id, wire, running)
         self._register(stream)
         running.expire_after(timeout_seconds, escaped)
@@ -162,6 +169,16 @@ class DockerStreams:
         for stream in self._streams():
             if stream.container_id == container_id and stream.queue.full:
                 stream.lose("the output was not read while the sandbox was being stopped; ask again")
+
+    @contextmanager
+    def pausing(self, container_id: str) -> Iterator[None]:
+        """Held while a container is paused: all that was asked for in it has begun, and nothing more begins."""
+        with self._beginnings.pause(container_id):
+            with self._lock:
+                running = [each for each in self._running if each.ref.container_id == container_id]
+            for each in running:
+                each.wait_until_begun()
+            yield
 
     def close(self) -> None:
         """End every stream."""

@@ -1,0 +1,44 @@
+"""Keeps a pause and the beginning of a command apart, in each box: the engine would stand (see frozen.py)."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_WAIT_SECONDS = 30.0
+
+
+class Beginnings:
+    """Commands that begin wait for a pause that is under way, a pause for them; nobody for long. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._commands, self._pauses = Counter[str](), Counter[str]()
+
+    @contextmanager
+    def command(self, container_id: str) -> Iterator[None]:
+        """Held while a command of that container is asked for."""
+        with self._held(self._commands, container_id, unless=self._pauses):
+            yield
+
+    @contextmanager
+    def pause(self, container_id: str) -> Iterator[None]:
+        """Held while that container is paused. No new command is asked for from now on."""
+        with self._held(self._pauses, container_id, unless=Counter()):
+            with self._changed:
+                self._changed.wait_for(lambda: not self._commands[container_id], _WAIT_SECONDS)
+            yield
+
+    @contextmanager
+    def _held(self, held: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not unless[container_id], _WAIT_SECONDS)
+            held[container_id] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                held[container_id] -= 1
+                if not held[container_id]:
+                    del held[container_id]
+                self._changed.notify_all()

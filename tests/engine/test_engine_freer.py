@@ -1,0 +1,80 @@
+"""Which processes are taken for a runtime's that waits for a frozen half: out of made-up trees, on a real victim."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine.frozen import Freer
+from controller.engine.killing import ticks_now
+from tests.engine.test_engine_cgroups import ALL_V1, ID, PID, Host
+
+GROUP = f"/docker/{ID}"
+RUNTIME = ("runc", "--root", "/run", "exec", "--process", "/tmp/p", "--detach", ID)
+
+
+@pytest.fixture
+def victim() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as started:
+        yield started
+        started.kill()
+
+
+def host(folder: Path, *, frozen: bool, v2: bool = False) -> Host:
+    made = Host(folder, v1=() if v2 else ALL_V1, v2=v2, group=GROUP)
+    if v2:
+        made.fill("unified", {"cgroup.events": f"populated 1\nfrozen {int(frozen)}"})
+    else:
+        made.fill("freezer", {"freezer.state": "FROZEN" if frozen else "THAWED"})
+    add(made, PID, parent=1, group=GROUP, words=("runc", "init"))
+    return made
+
+
+def add(made: Host, pid: int, *, parent: int, group: str, words: tuple[str, ...], age_seconds: float = 60.0) -> None:
+    made.process(pid, group)
+    started = ticks_now() - int(age_seconds * os.sysconf("SC_CLK_TCK"))
+    fields = ["S", str(parent), *["0"] * 15, "1", "0", str(started), "4096", *["0"] * 10]
+    (made.proc / str(pid) / "stat").write_text(f"{pid} (a) b) {' '.join(fields)}\n")
+    (made.proc / str(pid) / "cmdline").write_bytes(b"".join(each.encode() + b"\0" for each in words))
+
+
+def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
+    count = Freer(made.cgroups).free(ID)
+    if count:
+        victim.wait(10)
+    assert (victim.poll() is not None) == bool(count)
+    return bool(count)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_one_that_waits_for_a_frozen_half_is_killed(
+    tmp_path: Path, victim: "subprocess.Popen[bytes]", *, v2: bool
+) -> None:
+    made = host(tmp_path, frozen=True, v2=v2)
+    add(made, victim.pid, parent=1, group="/", words=RUNTIME)
+    add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    assert freed(made, victim)
+
+
+@pytest.mark.parametrize(
+    ("told", "frozen", "child"),
+    [
+        ({"words": ("runc", "exec", "f00d")}, True, True),  # of another container
+        ({"words": ("docker", "exec", ID, "sh")}, True, False),  # a hand's client: it has no half in the box
+        ({"words": ("runc", "state", ID)}, True, True),
+        ({"group": GROUP}, True, True),  # in the box: it says of itself what it likes
+        ({"age_seconds": 0.0}, True, True),  # it has only just begun
+        ({}, False, True),  # nothing is frozen
+    ],
+)
+@pytest.mark.parametrize("v2", [False, True])
+def test_all_others_are_let_be(
+    tmp_path: Path, victim: "subprocess.Popen[bytes]", told: dict[str, object], *, frozen: bool, child: bool, v2: bool
+) -> None:
+    made = host(tmp_path, frozen=frozen, v2=v2)
+    add(made, victim.pid, **{"parent": 1, "group": "/", "words": RUNTIME, **told})  # type: ignore[arg-type]
+    if child:
+        add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    assert not freed(made, victim)

@@ -1,0 +1,134 @@
+"""A box that is paused just as a command begins in it: the engine waits for ever for that command, which stands still.
+
+It answers nothing of that box then: no inspect, no unpause, no `rm -f`. On an engine of the test's own.
+"""
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from controller.kinds.action import PauseContainer, RemoveContainer, UnpauseContainer
+from controller.kinds.container import Limits
+from controller.kinds.observed import Container
+from controller.kinds.outcome import Ok
+from controller.ports import StreamError
+from tests.contract.engine_worlds import DockerHand, World, docker_world
+from tests.daemon import wait_for
+from tests.lab.engine import PrivateEngine, private_engine
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
+ROOMY = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=128)
+WAITS_SECONDS = 2
+
+
+@pytest.fixture
+def lab() -> Iterator[tuple[PrivateEngine, World]]:
+    with private_engine() as private:
+        options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": WAITS_SECONDS}
+        with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
+            yield private, world.settled()
+
+
+@contextmanager
+def commands(private: PrivateEngine, box: Container) -> Iterator[None]:
+    """By a hand, one after another, as long as this lasts."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            ask = ["docker", "-H", private.base_url, "exec", box.id, "true"]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(ask, capture_output=True, timeout=WAITS_SECONDS, check=False)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
+
+
+def stands(private: PrivateEngine, box: Container) -> bool:
+    try:
+        private.docker("inspect", box.id, seconds=1.0)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def stuck(private: PrivateEngine, box: Container) -> None:
+    """Pause it until the engine stands; one time in two or three it does."""
+    with commands(private, box):
+        for _ in range(100):
+            private.docker("pause", box.id)
+            if stands(private, box):
+                return
+            private.docker("unpause", box.id)
+    raise AssertionError("the engine did not come to stand: is this test still of use?")
+
+
+def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> None:
+    private, world = lab
+    uid, other = world.new_uid(), world.new_uid()
+    box = world.running(uid)
+    world.running(other)
+    stuck(private, box)
+    world.engine.look(full=True)
+    world.until(lambda: world.state(uid) == "paused", 30)
+    assert not stands(private, box)
+    assert not world.engine.observe().blind
+    assert world.state(other) == "running"
+    assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+    assert private.docker("exec", box.id, "echo", "hello") == "hello"
+
+
+def test_one_that_is_to_go_goes(lab: tuple[PrivateEngine, World]) -> None:
+    private, world = lab
+    uid = world.new_uid()
+    box = world.running(uid)
+    stuck(private, box)
+    removal = RemoveContainer(uid, box.name, box.id, "a test")
+    wait_for("it is removed", lambda: isinstance(world.engine.act(removal), Ok))
+    assert private.docker("ps", "-aq") == ""
+
+
+def test_a_pause_of_our_own_waits_for_what_begins(lab: tuple[PrivateEngine, World]) -> None:
+    world = lab[1]
+    uid = world.new_uid()
+    box = world.running(uid, limits=ROOMY)
+    over, ended, wrong = threading.Event(), [], []
+
+    def run() -> None:
+        while not over.is_set():
+            try:
+                ended.append(list(world.streams.exec(box.id, ["echo", "hello"])))
+            except StreamError as error:
+                if "paused" not in str(error):
+                    wrong.append(str(error))
+                time.sleep(0.01)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for each in threads:
+        each.start()
+    try:
+        for _ in range(12):
+            before = len(ended)
+            wait_for("commands end", lambda before=before: len(ended) > before + 1)
+            assert world.engine.act(PauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+            assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
+    assert wrong == []
+    assert {tuple((each.stream, each.data) for each in one) for one in ended} == {
+        (("stdout", b"hello\n"), ("exit", b"0"))
+    }
