@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
 from controller.api.load import LoadLimits
 from controller.api.server import SocketTaken
+from controller.crashing import end_with_endless_threads
 from controller.engine.disk import disk_share
 from controller.engine.engine import DockerEngine
 from controller.engine.fallback import FallbackUsage
@@ -83,7 +83,7 @@ class StoppedWaiting(Exception):
 class Daemon:
     """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final.
 
-    `stopping` ends the wait for another daemon; it is set when that other one has taken over: `lost` says so.
+    `stopping` ends the wait for another daemon; it is set when this one has to be started anew: `failed` says so.
     """
 
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
@@ -91,7 +91,7 @@ class Daemon:
         self._stack = ExitStack()
         self.metrics_port = 0
         self.api_url = ""  # of the TCP door
-        self.lost = False
+        self.failed = False
 
     def start(self) -> None:
         """Become the daemon that acts, open the store, bind the doors, then start the loop.
@@ -119,7 +119,7 @@ class Daemon:
         lease = store.lease()
         undo.callback(lease.release)
         self._lead(lease)
-        leading = Leading(lease, meter, self._lose)
+        leading = Leading(lease, meter, self.fail)
         undo.callback(leading.stop)
         leading.start()  # a migration may take longer than the lease
         _open(store)
@@ -292,8 +292,9 @@ class Daemon:
                 " PADDOCK_DATABASE_URL, or let this one wait for its end (PADDOCK_STANDBY=true)"
             )
 
-    def _lose(self) -> None:
-        self.lost = True
+    def fail(self) -> None:
+        """End: another daemon has taken over, or this one can't go on."""
+        self.failed = True
         self._stopping.set()
 
 
@@ -313,12 +314,9 @@ def _count_logs(undo: ExitStack, meter: Meter) -> None:
 
 def _watch_connections(meter: PrometheusMeter, store: SqlStore) -> None:
     for state in ("checked_in", "checked_out", "overflow"):
-        meter.watch("paddock_store_connections", _connections(store, state), state=state)
+        now = partial(lambda state: float(getattr(store.connections(), state)), state)
+        meter.watch("paddock_store_connections", now, state=state)
     meter.watch("paddock_store_connections_max", lambda: float(store.connections().most))
-
-
-def _connections(store: SqlStore, state: str) -> Callable[[], float]:
-    return lambda: float(getattr(store.connections(), state))
 
 
 def _door_rules(settings: Settings) -> DoorRules:
@@ -378,6 +376,7 @@ def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     daemon = Daemon(settings, stopping)
+    end_with_endless_threads(daemon.fail)
     try:
         daemon.start()
     except StoppedWaiting:
@@ -386,8 +385,9 @@ def serve(settings: Settings) -> int:
     except CannotStart as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the person who started it reads this
         return 1
-    scheme = "https" if settings.metrics_tls_cert_file else "http"
-    metrics = f"{scheme}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
+    metrics = (
+        f"http{'s' * bool(settings.metrics_tls_cert_file)}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
+    )
     doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
     log.info("serving", version=VERSION, pid=os.getpid(), **doors)
     settled()
@@ -397,4 +397,4 @@ def serve(settings: Settings) -> int:
     daemon.stop()
     settled()  # the interpreter's last collection took several times as long as all the rest of stopping
     log.info("stopped")
-    return int(daemon.lost)
+    return int(daemon.failed)

@@ -57,7 +57,9 @@ class Doors:
         self._tcp: TcpServer | None = None
         if rules.host:
             cert, key = rules.cert, rules.key
-            self._tcp = TcpServer(app, rules.host, rules.port, cert=cert, key=key, stall_seconds=stall)
+            self._tcp = TcpServer(
+                app, rules.host, rules.port, cert=cert, key=key, stall_seconds=stall, share=rules.share
+            )
 
     @property
     def url(self) -> str:

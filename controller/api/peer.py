@@ -9,6 +9,7 @@ import socket
 import struct
 from typing import Any, cast
 
+from controller.api.accepting import holder_of
 from controller.api.patience import SHARE, PatientProtocol
 from controller.api.stalls import Stalls
 from controller.service.identify import Names, Peer
@@ -34,7 +35,7 @@ class PeerProtocol(PatientProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         connection, link = transport.get_extra_info("socket"), self._stalls.watch(transport)
         peer = peer_of(connection)
-        self.holder = peer.uid if peer else None
+        self.holder = None if connection is None else holder_of(connection)
         super().connection_made(cast(asyncio.Transport, link))
         self.app_state = {**self.app_state, STATE: peer, LINK: link}
         _notice_loss(connection)

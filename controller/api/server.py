@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from controller.api.accepting import Gate
 from controller.api.patience import SHARE
 from controller.api.peer import PeerProtocol
 from controller.api.stalls import STALL_SECONDS, Stalls
@@ -102,6 +103,7 @@ def configured(
     """
     return uvicorn.Config(
         app,
+        loop="controller.api.accepting:Loop",
         http=partial(PeerProtocol, stalls=Stalls(stall_seconds), share=share),  # type: ignore[arg-type] # it makes them, as a class
         log_config=None,
         access_log=False,
@@ -134,7 +136,7 @@ class ApiServer:
         stall_seconds: float = STALL_SECONDS,
         share: float = SHARE,
     ) -> None:
-        self._path, self._group = path, group
+        self._path, self._group, self._share = path, group, share
         config = configured(app, grace_seconds=grace_seconds, stall_seconds=stall_seconds, share=share)
         self._serving = Serving(config, grace_seconds=grace_seconds)
         self._inode = 0
@@ -146,7 +148,7 @@ class ApiServer:
         made = self._path.stat()
         self._inode, self.group_id = made.st_ino, made.st_gid
         try:
-            self._serving.start(listening)
+            self._serving.start(Gate(listening, self._share))
         except RuntimeError:
             self._remove()
             raise

@@ -10,6 +10,8 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from controller.api.accepting import Gate
+from controller.api.patience import SHARE
 from controller.api.server import Serving, SocketTaken, configured
 from controller.api.stalls import STALL_SECONDS
 
@@ -27,8 +29,11 @@ class TcpServer:
         key: Path | None,
         grace_seconds: int = 5,
         stall_seconds: float = STALL_SECONDS,
+        share: float = SHARE,
     ) -> None:
+        """`share` is what one address beyond this host may have of the connections."""
         self._app, self._host, self._port, self._stall_seconds = app, host, port, stall_seconds
+        self._share = share
         self._cert, self._key, self._grace_seconds = cert, key, grace_seconds
         self._serving: Serving | None = None
         self.url = ""
@@ -44,7 +49,9 @@ class TcpServer:
             )
         options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
         stall = self._stall_seconds
-        config = configured(self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, **options)
+        config = configured(
+            self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, share=self._share, **options
+        )
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
@@ -52,7 +59,7 @@ class TcpServer:
         listening = _bound(address)
         self.url = f"{'https' if secure else 'http'}://{_shown(self._host)}:{listening.getsockname()[1]}"
         self._serving = Serving(config, grace_seconds=self._grace_seconds)
-        self._serving.start(listening)
+        self._serving.start(Gate(listening, self._share))
 
     def stop(self) -> None:
         """Take no more requests, and let the running ones end. May be called again."""

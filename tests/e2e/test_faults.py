@@ -1,8 +1,11 @@
 """What goes wrong around the daemon: no engine, no store. It says so, does nothing by halves, and recovers."""
 
 import json
+import os
+import socket
 import sqlite3
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,9 @@ spec:
 """
 
 
-def ready_page(socket: Path) -> str:
+def ready_page(door: Path) -> str:
     done = subprocess.run(
-        ["curl", "-s", "--max-time", "10", "--unix-socket", str(socket), "http://localhost/readyz"],
+        ["curl", "-s", "--max-time", "10", "--unix-socket", str(door), "http://localhost/readyz"],
         capture_output=True,
         text=True,
         check=False,
@@ -70,6 +73,26 @@ def test_it_recovers_when_the_engine_comes_and_when_it_goes(tmp_path: Path) -> N
         finally:
             daemon.stop()
             engine.end()
+
+
+@pytest.mark.docker
+def test_connections_that_say_nothing_hold_up_nobody(tmp_path: Path) -> None:
+    """Of anybody who comes to the TCP door, in the middle of its TLS handshake, to a daemon with few files."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True, timeout=60)
+    tls = {"PADDOCK_TLS_CERT_FILE": str(cert), "PADDOCK_TLS_KEY_FILE": str(key)}
+    few = ("prlimit", "--nofile=400:400")
+    door = {"PADDOCK_API_HOST": "127.0.0.1", "PADDOCK_API_PORT": "0"}
+    with running(tmp_path / "state", prefix=few, **door, **tls) as daemon, ExitStack() as held:
+        port = int(daemon.served()["api"].rpartition(":")[2])
+        for _ in range(900):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        daemon.apply(BOX)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
+        assert daemon.paddock("exec", "later", "--", "echo", "hello").stdout == "hello\n"
+        assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < 300
+        assert "Too many open files" not in "".join(daemon.log)
 
 
 def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
 """What must not grow: counted at rest, between two rounds of a soak."""
 
 import os
+import re
+import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from tests.lab.engine import PrivateEngine
+
+STORE, ENGINE = "the store", "the engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,7 @@ class Gauges:
     containers: int
     networks: int
     volumes: int
+    connections: int
     engine_fds: int
     engine_mounts: int
 
@@ -27,15 +33,17 @@ class Gauges:
 def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
     """All of them now. Mounts are those of the daemon's folder and of the engine's: others come and go on this host."""
     own, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
+    files = opened(pid, engine, folder)
     return Gauges(
-        fds=_entries(own / "fd") - _of_the_pool(own / "fd", folder),
+        fds=files.total() - files[STORE] - files[ENGINE],
         threads=_entries(own / "task"),
         memory_mib=_resident_kib(own) >> 10,
         mounts=_lines(own / "mountinfo", folder, engine.folder),
         containers=len(engine.docker("ps", "-aq").split()),
         networks=len(engine.docker("network", "ls", "-q").split()),
         volumes=len(engine.docker("volume", "ls", "-q").split()),
-        engine_fds=_entries(dockerd / "fd"),
+        connections=files[ENGINE],
+        engine_fds=_entries(dockerd / "fd") - files[ENGINE],
         engine_mounts=_lines(dockerd / "mountinfo", folder, engine.folder),
     )
 
@@ -72,13 +80,26 @@ def _entries(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
 
 
-def _of_the_pool(fds: Path, folder: Path) -> int:
-    """Those of the store's connections, of which more are kept the more were needed at once, up to a bound."""
-    found = 0
-    for each in fds.iterdir():
+def opened(pid: int, engine: PrivateEngine, folder: Path) -> Counter[str]:
+    """The daemon's descriptors by what they are: a file's path, a kind of socket, a pipe."""
+    to_engine, found = _to_engine(engine), Counter[str]()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            found += os.readlink(each).startswith(f"{folder}/paddock.db")
+            target = os.readlink(each)
+            if target.startswith(f"{folder}/paddock.db"):
+                found[STORE] += 1
+            elif target in to_engine:
+                found[ENGINE] += 1
+            else:
+                found[re.sub(r"\[\d+\]", "", target)] += 1
     return found
+
+
+def _to_engine(engine: PrivateEngine) -> set[str]:
+    """The other ends of the engine's connections, as /proc names them. Both ends are of the network they came from."""
+    lines = subprocess.run(["ss", "-xnH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = (line.split() for line in lines if f" {engine.folder}/engine.sock " in line)
+    return {f"socket:[{row[-1]}]" for row in rows}
 
 
 def _lines(file: Path, *about: Path) -> int:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.soak.gauges import Gauges, grown
 
-STILL = Gauges(50, 20, 100, 30, 0, 3, 0, 40, 12)
+STILL = Gauges(50, 20, 100, 30, 0, 3, 0, 4, 40, 12)
 
 
 def test_wobbling_is_no_growth_and_a_slow_leak_is() -> None:

@@ -1,0 +1,137 @@
+"""Connections that say nothing: of all and of one holder there are so many, and no more, before anybody spoke."""
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from ipaddress import ip_network
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from controller.api import accepting, patience
+from controller.api.accepting import Gate, holder_of
+from controller.api.server import bind
+from tests.api.doors import client
+from tests.daemon import wait_for
+from tests.helpers_api import World
+
+BOUND = 21  # 4 for the protocol, and some more
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
+    with closing(Gate(bind(tmp_path / "door"), share=1.0)) as made:
+        made.setblocking(False)
+        yield made
+
+
+def connect(gate: Gate) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.settimeout(10)
+    made.connect(gate.getsockname())
+    return made
+
+
+def accepted(gate: Gate) -> list[socket.socket]:
+    """All that it lets in now."""
+    found = []
+    while True:
+        try:
+            found.append(gate.accept()[0])
+        except BlockingIOError:
+            return found
+
+
+def test_so_many_and_no_more_until_one_ends(gate: Gate) -> None:
+    with ExitStack() as held:
+        clients = [held.enter_context(connect(gate)) for _ in range(BOUND + 5)]
+        inside = accepted(gate)
+        assert len(inside) == BOUND
+        assert [each.recv(1) for each in clients[BOUND:]] == [b""] * 5, "they are ended, not left to wait"
+        for each in inside[:3]:
+            each.close()
+            each.close()  # again is nothing
+        for _ in range(5):
+            held.enter_context(connect(gate))
+        again = accepted(gate)
+        assert len(again) == 3
+        for each in (*inside, *again):
+            each.close()
+
+
+def test_one_holder_has_a_share(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 100)
+    monkeypatch.setattr(gate, "_share", 0.04)
+    with ExitStack() as held:
+        for _ in range(40):
+            held.enter_context(connect(gate))
+        monkeypatch.setattr(accepting, "holder_of", lambda _: "first")
+        mine = accepted(gate)
+        assert len(mine) == BOUND
+        held.enter_context(connect(gate))
+        monkeypatch.setattr(accepting, "holder_of", lambda _: "second")
+        others = accepted(gate)
+        assert len(others) == 1
+        for each in (*mine, *others):
+            each.close()
+
+
+def test_a_process_without_files_is_told_so_once_and_rests(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", none_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        gate.accept()
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            gate.accept()
+
+
+@pytest.mark.parametrize(
+    ("address", "holder"),
+    [
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("::ffff:127.0.0.1", None),
+        ("192.0.2.7", ip_network("192.0.2.7/32")),
+        ("::ffff:192.0.2.7", ip_network("192.0.2.7/32")),
+        ("2001:db8:1:2:3::4", ip_network("2001:db8:1:2::/64")),
+        ("fe80::1%eth0", ip_network("fe80::/64")),
+    ],
+)
+def test_whose_a_connection_is(address: str, holder: object) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    assert holder_of(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
+
+
+def test_the_daemon_keeps_most_of_its_files_for_its_work(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting.resource, "getrlimit", lambda _: (24, 24))
+    with ExitStack() as held:
+        for _ in range(10):
+            held.enter_context(connect(gate))
+        inside = accepted(gate)
+        assert len(inside) == 6
+        for each in inside:
+            each.close()
+
+
+def test_a_door_that_was_full_of_silence_answers_again(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
+    with ExitStack() as held:
+        for _ in range(3 * BOUND):
+            link = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            link.connect(str(served.socket))
+        with client(served) as made:
+            wait_for("it answers", lambda: answers(made))
+
+
+def answers(made: object) -> bool:
+    try:
+        return made.get("/healthz").status_code == 200  # type: ignore[attr-defined]
+    except Exception:
+        return False

@@ -1,0 +1,34 @@
+"""What becomes of the daemon when one of its threads ends by an error."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controller.crashing import end_with_endless_threads
+
+
+@pytest.fixture
+def ended() -> Iterator[list[bool]]:
+    """What is added to at each call; the test's own hook is put back."""
+    found: list[bool] = []
+    before = threading.excepthook
+    end_with_endless_threads(lambda: found.append(True))
+    yield found
+    threading.excepthook = before
+
+
+@pytest.mark.parametrize(("name", "fatal"), [("heartbeat", True), ("engine-events", True), ("detached", False)])
+def test_one_that_should_go_on_for_ever_takes_the_daemon_with_it(
+    ended: list[bool], capsys: pytest.CaptureFixture[str], name: str, *, fatal: bool
+) -> None:
+    def fail() -> None:
+        raise OSError(24, "Too many open files")
+
+    thread = threading.Thread(target=fail, name=name)
+    thread.start()
+    thread.join()
+    assert ended == [True] * fatal
+    told = capsys.readouterr()
+    assert name in told.out + told.err
+    assert "Too many open files" in told.out + told.err
