@@ -53,12 +53,16 @@ def test_soak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             rounds.append(_at_rest(daemon, engine, rounds))
             minute = f"{(time.monotonic() - begun) / 60:.1f}"
             with capsys.disabled():
-                print(sorted(gauges.opened(daemon.process.pid, engine, daemon.folder).items()), flush=True)
                 print(gauges.row((minute, made.total(), refused.total()), rounds[-1]), flush=True)
         with capsys.disabled():
             print(", ".join(f"{name} {count}" for name, count in done.most_common()), flush=True)
+            left = gauges.opened(daemon.process.pid, engine, daemon.folder)
+            print(
+                f"open at the end: {', '.join(f'{name} {count}' for name, count in sorted(left.items()))}", flush=True
+            )
         assert _troubles(daemon) == []
     assert gauges.grown(rounds) == {}
+    assert max(each.connections for each in rounds) <= gauges.MOST_CONNECTIONS
 
 
 def _fill(folder: Path) -> None:
