@@ -233,7 +233,11 @@ class Settings(BaseSettings):
     def exec_rules(self) -> ExecRules:
         """What commands may take."""
         return ExecRules(
-            self.exec_timeout_seconds, self.exec_per_sandbox, self.exec_output_bytes, self.exec_max_seconds
+            self.exec_timeout_seconds,
+            self.exec_per_sandbox,
+            self.exec_output_bytes,
+            self.exec_max_seconds,
+            self.caller_share,
         )
 
     def transfer_limits(self) -> TransferLimits:

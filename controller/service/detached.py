@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.secret import Environment
 from controller.ports import Chunk, Clock, StreamError
-from controller.service import errors
+from controller.service import access, errors
 from controller.service.exec_log import ExecLog
 from controller.service.exec_records import DetachedExec, ExecRecords, ExecState, Record
 from controller.service.objects import Objects
@@ -45,9 +45,10 @@ class _Entry:
 
 
 class Detached:
-    """The use-cases. `most` bounds the records of the host, the rules' `per_sandbox` those of a box.
+    """The use-cases. `most` bounds the host's records; of the rules, `per_sandbox` those of a box, `share` a caller's.
 
-    Where there is no room, the oldest that has ended is forgotten: first of the box itself, else of the box with most.
+    Where there is no room, the oldest that has ended is forgotten: first of the box itself, or of the caller, else of
+    the box with most.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Detached:
         now = self._clock.now()
         limit = self._into_box.time_limit(obj, timeout_seconds, tty=False)
         shown = DetachedExec(secrets.token_hex(6), tuple(command), now)
-        record = Record(shown, kind.name, namespace, name, obj.uid, now + limit if limit else 0.0)
+        asking = access.caller()
+        deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
+        record = Record(shown, kind.name, namespace, name, obj.uid, deadline, by=by)
         with self._lock:
             if self._closing:
                 raise errors.ServiceUnavailable(_STOPPING)
-            self._make_room(obj.uid, name)
+            self._make_room(obj.uid, name, by)
             entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
         begun: Future[DetachedExec] = Future()
         threading.Thread(target=self._run, args=(entry, opener, begun), name="detached", daemon=True).start()
@@ -177,11 +180,15 @@ class Detached:
             )
         return entry
 
-    def _make_room(self, uid: str, name: str) -> None:
+    def _make_room(self, uid: str, name: str, by: str) -> None:
         """Forget what has ended, where there is no room for one more. Raises TooManyRequests."""
         own = [each for each in self._entries.values() if each.record.uid == uid]
-        if len(own) >= self._into_box.rules.per_sandbox:
+        theirs = [each for each in self._entries.values() if by and each.record.by == by]
+        rules = self._into_box.rules
+        if len(own) >= rules.per_sandbox:
             self._forget_one_of(own, f"sandbox `{name}`")
+        elif len(theirs) >= max(1, int(self._most * rules.share)):
+            self._forget_one_of(theirs, f"{by} (caller_share is {rules.share:g})")
         elif len(self._entries) >= self._most:
             counts: dict[str, int] = {}
             ended = [each for each in self._entries.values() if not each.runs]

@@ -35,7 +35,10 @@ class DetachedExec:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The command, whose it is, until when it may run (Unix seconds; 0: no limit), and what it is found again by."""
+    """The command, whose it is, until when it may run (Unix seconds; 0: no limit), and what it is found again by.
+
+    `by` is who asked for it; "": Paddock itself, or not known.
+    """
 
     shown: DetachedExec
     kind: str
@@ -44,6 +47,7 @@ class Record:
     uid: str
     deadline: float = 0.0
     ref: ExecRef | None = None
+    by: str = ""
 
 
 class ExecRecords:

@@ -12,13 +12,14 @@ from controller.service import errors
 class ExecRules:
     """The host's settings for commands. `timeout_seconds` holds where neither request nor template names one.
 
-    `most_seconds` is the longest that any may run. 0: no limit.
+    `most_seconds` is the longest that any may run. 0: no limit. One caller may have `share` of what all may have.
     """
 
     timeout_seconds: float = 300.0
     per_sandbox: int = 32
     output_bytes: int = 1 << 20
     most_seconds: float = 0.0
+    share: float = 1.0
 
 
 @dataclass(slots=True)

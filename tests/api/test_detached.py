@@ -11,9 +11,10 @@ import pytest
 
 from controller.client import Paddock, Refused
 from controller.client.sandbox import Sandbox
+from controller.kinds.access import Caller, Grant
 from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StreamError
-from controller.service import errors
+from controller.service import access, errors
 from controller.service.detached import Detached
 from controller.service.exec_records import ExecRecords
 from controller.service.exec_rules import ExecRules
@@ -159,6 +160,32 @@ def test_their_number_is_bounded_in_each_box_and_on_the_host(world: World) -> No
     with pytest.raises(errors.TooManyRequests, match="as many detached commands as it may"):
         detached.start(kind(), "default", "one", ["a"])
     world.streams.closed.set()
+
+
+def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
+    for name in ("one", "two"):
+        world.apply(f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {{name: {name}}}, {SPEC}}}")
+        world.view.show(world.sandbox(name))
+    into = world.services.into_box
+    into.rules = ExecRules(share=0.5)
+    world.streams.run = world.streams.endless
+    ann, ben = (Caller(name, "unix", (Grant(role="admin"),)) for name in ("ann", "ben"))
+
+    records = ExecRecords(world.folder / "shared", 1000)
+    parts = {"objects": world.services.objects, "into_box": into, "clock": world.clock, "records": records}
+    detached = Detached(**parts, registry=discover(), most=4)
+
+    def start(caller: Caller, name: str) -> None:
+        with access.acting(caller):
+            detached.start(kind(), "default", name, ["a"]).result(30)
+
+    start(ann, "one")
+    start(ann, "two")
+    with pytest.raises(errors.TooManyRequests, match=r"ann \(caller_share is 0.5\) runs as many detached commands"):
+        start(ann, "two")
+    start(ben, "two")
+    world.streams.closed.set()
+    assert sorted(each.by for each in records.load()) == ["ann", "ann", "ben"], "the next daemon knows whose they are"
 
 
 SPEC = "spec: {template: {image: paddock/python:1}}"
