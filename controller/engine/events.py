@@ -95,6 +95,10 @@ class Inspector:
             dirty, self._dirty = self._dirty, {}
             return None if self._stopping else dirty
 
+    def paused(self, container_id: str) -> None:
+        """See Looker.paused."""
+        self._looker.paused(container_id)
+
     def _refresh(self, *, container_id: str, at_ns: int) -> None:
         if self._view.is_gone(container_id) or self._known_since(container_id, at_ns):
             return
@@ -237,6 +241,8 @@ class EventStream:
             exit_code = str(event.get("Actor", {}).get("Attributes", {}).get("exitCode", ""))
             if exit_code.isdigit():
                 self._view.died(container_id, int(exit_code), at_ns / 1e9)
+        if action == "pause":
+            self._inspector.paused(container_id)
         if action == "destroy":
             self._view.gone(container_id)
         elif action in _TELLING:

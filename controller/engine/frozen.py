@@ -9,6 +9,7 @@ waited goes on; the box stays paused.
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,12 @@ class Freer:
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
+
+    def soon(self, container_id: str) -> None:
+        """Free it once a command that was beginning just now has waited long enough. On a thread of its own."""
+        timer = threading.Timer(2 * _PATIENCE_SECONDS, self.free, (container_id,))
+        timer.daemon = True
+        timer.start()
 
     def free(self, container_id: str) -> int:
         """Kill the runtime's processes that wait for a frozen half; how many there were."""

@@ -90,6 +90,10 @@ class Looker:
         self._view.put(replace(seen, container=shown))  # what was learned of it meanwhile is newer than the rest of it
         return shown
 
+    def paused(self, container_id: str) -> None:
+        """Somebody has paused it: see that the engine does not wait for a command in it, before its calls time out."""
+        self._freer.soon(container_id)
+
     def free(self, container_id: str) -> bool:
         """Whether the engine waited for ever for a command in that container; it has been freed."""
         return bool(container_id) and self._freer.free(container_id) > 0

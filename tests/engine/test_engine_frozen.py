@@ -26,12 +26,18 @@ ROOMY = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=128)
 WAITS_SECONDS = 2
 
 
-@pytest.fixture
-def lab() -> Iterator[tuple[PrivateEngine, World]]:
+@contextmanager
+def opened(call_timeout_seconds: float) -> Iterator[tuple[PrivateEngine, World]]:
     with private_engine() as private:
-        options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": WAITS_SECONDS}
+        options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": call_timeout_seconds}
         with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
             yield private, world.settled()
+
+
+@pytest.fixture
+def lab() -> Iterator[tuple[PrivateEngine, World]]:
+    with opened(WAITS_SECONDS) as made:
+        yield made
 
 
 @contextmanager
@@ -98,6 +104,14 @@ def test_one_that_is_to_go_goes(lab: tuple[PrivateEngine, World]) -> None:
     removal = RemoveContainer(uid, box.name, box.id, "a test")
     wait_for("it is removed", lambda: isinstance(world.engine.act(removal), Ok))
     assert private.docker("ps", "-aq") == ""
+
+
+def test_it_is_freed_before_any_call_times_out() -> None:
+    """The engine tells of the pause."""
+    with opened(call_timeout_seconds=200) as (private, world):
+        box = world.running(world.new_uid())
+        stuck(private, box)
+        wait_for("it is freed", lambda: not stands(private, box))
 
 
 def test_a_pause_of_our_own_waits_for_what_begins(lab: tuple[PrivateEngine, World]) -> None:
