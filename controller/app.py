@@ -293,8 +293,8 @@ class Daemon:
             )
 
     def fail(self) -> None:
-        """End: another daemon has taken over, or this one can't go on."""
-        self.failed = True
+        """End: another daemon has taken over, or this one can't go on. Of one that ends already it is no matter."""
+        self.failed = self.failed or not self._stopping.is_set()
         self._stopping.set()
 
 
@@ -368,7 +368,7 @@ def restore(settings: Settings, file: Path) -> str:
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the process's exit code. Problems at the start are told on stderr.
 
-    A daemon that another one has taken over from ends with 1: started again, it waits for its turn.
+    A daemon that another one has taken over from, or that can't go on, ends with 1: started again, it waits its turn.
     """
     configure_logs(settings)
     log = structlog.get_logger("paddock")

@@ -12,7 +12,7 @@ import structlog
 _log = structlog.get_logger("paddock")
 ENDLESS = frozenset(
     (
-        *("heartbeat", "leading", "engine-look", "engine-inspect", "engine-events", "prober", "stats"),
+        *("heartbeat", "leading", "engine-look", "engine-inspect", "engine-events", "prober"),
         *("api", "watches", "paddock-metrics", "APScheduler"),
     )
 )
@@ -28,7 +28,9 @@ def end_with_endless_threads(end: Callable[[], None]) -> None:
             _log.error("a thread ended by an error; please report this", thread=name, exc_info=told)
             return
         words = "a thread that the daemon can not do without ended by an error: the daemon ends, to be started anew"
-        _log.critical(f"{words}; please report this", thread=name, exc_info=told)
-        end()
+        try:
+            _log.critical(f"{words}; please report this", thread=name, exc_info=told)
+        finally:
+            end()
 
     threading.excepthook = hook

@@ -4,6 +4,7 @@ The soft limit is low for programs that look at every number (select); what a da
 """
 
 import resource
+from contextlib import suppress
 
 MOST = 65_536  # as LimitNOFILE of deploy/paddock.service
 
@@ -13,6 +14,7 @@ def raise_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
+        with suppress(ValueError, OSError):  # a hard limit beyond what the kernel gives now (fs.nr_open)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
     return soft

@@ -22,6 +22,7 @@ _UCRED = struct.Struct("3i")
 _ENDED_AT_ONCE = 256  # of those that are too many, before others are heeded again
 _NONE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _REST_SECONDS = 1.0  # the loop's own, after which it tries again
+_LAST_WORD_SECONDS = 2.0
 _SHARED_BITS = {4: 32, 6: 64}  # of an address: a network of IPv6 has all that follow
 
 
@@ -116,14 +117,17 @@ def _bound(share: float) -> int:
     most = int(patience.MOST_CONNECTIONS * share)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + most // 4 + 16
-    return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 4)
+    return wanted if files == resource.RLIM_INFINITY else min(wanted, int(files // 4 * share))
 
 
 class Loop(asyncio.SelectorEventLoop):
     """A door's. Whoever is let in has so long for the handshake of TLS as for the head of a request."""
 
+    # That its client answers the end of TLS is good manners only.
+
     async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
         """As the base class's."""
         if options.get("ssl"):
             options.setdefault("ssl_handshake_timeout", patience.HEAD_SECONDS)
+            options.setdefault("ssl_shutdown_timeout", _LAST_WORD_SECONDS)
         return await super().create_server(*arguments, **options)

@@ -21,7 +21,7 @@ HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to 
 BODY_SECONDS = 300.0  # for a whole body
 STALL_SECONDS = 30.0  # for the next piece of a body
 MOST_CONNECTIONS = 1000  # of one door, of which 500 may be watches
-SHARE = 1.0  # of them that one user of this host may have, unless the settings say less
+SHARE = 1.0  # of them that one user of this host, or one address beyond it, may have, unless the settings say less
 
 
 def _status(reason: str, code: int, words: str) -> bytes:
@@ -32,8 +32,8 @@ _LATE = _status("Timeout", 408, "the request did not come to its end in time; se
 _CROWDED = _status(
     "TooManyRequests",
     429,
-    f"too many connections are open at this door ({MOST_CONNECTIONS} are the most, and of one user a share of them:"
-    " caller_share); end some",
+    f"too many connections are open at this door ({MOST_CONNECTIONS} are the most, and of one user or address a share"
+    " of them: caller_share); end some",
 )
 
 

@@ -24,6 +24,7 @@ from controller.api.accepting import Gate
 from controller.api.patience import SHARE
 from controller.api.peer import PeerProtocol
 from controller.api.stalls import STALL_SECONDS, Stalls
+from controller.api.websocket import WebSocketProtocol
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -98,8 +99,8 @@ def configured(
 ) -> uvicorn.Config:
     """How every door of the API is served. What a client says about its own address is not believed.
 
-    One that takes nothing for `stall_seconds` of what waits for it is cut off; a user of this host may have `share` of
-    the connections.
+    One that takes nothing for `stall_seconds` of what waits for it is cut off; a user of this host, or an address
+    beyond it, may have `share` of the connections.
     """
     return uvicorn.Config(
         app,
@@ -108,7 +109,7 @@ def configured(
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws="websockets-sansio",
+        ws=WebSocketProtocol,
         ws_max_size=1 << 20,
         ws_per_message_deflate=False,  # a client's 256 KiB, read at once, could be 256 frames of a whole MiB each
         ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead

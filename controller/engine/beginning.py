@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 10.0
 
 
 class Beginnings:

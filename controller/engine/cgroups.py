@@ -166,7 +166,7 @@ def read_at(folder: int | None, path: str) -> str:
         parts = []
         while part := os.read(handle, _READ_BYTES):
             parts.append(part)
-        return b"".join(parts).decode()
+        return b"".join(parts).decode(errors="surrogateescape")  # names of processes may be any bytes
     finally:
         os.close(handle)
 

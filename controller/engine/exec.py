@@ -100,10 +100,11 @@ class Exec:
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
         return (Chunk("exit", str(self._exit_code()).encode()),)
 
-    def wait_until_begun(self) -> None:
-        """Until it has a process, or had one; not for ever."""
-        if not self._ended.is_set():
-            self._leader()
+    def wait_until_begun(self, deadline: float) -> None:
+        """Until it has a process, or had one, or until then (time.monotonic())."""
+        seconds = deadline - time.monotonic()
+        if seconds > 0 and not self._ended.is_set():
+            self._leader(seconds)
 
     def never_began(self) -> bool:
         """Whether the engine could not start it: then it has had no process. Raises StreamError."""
@@ -173,13 +174,13 @@ class Exec:
         asked = self._request
         return Target(asked.container_id, asked.init_pid, leader, asked.mark, asked.since_ticks)
 
-    def _leader(self) -> int:
+    def _leader(self, seconds: float = _START_SECONDS) -> int:
         """The pid of its first process, which may have ended; 0 if it can't be told or was never there.
 
         A loaded engine may take longer to start it than its time.
         """
         try:
-            state = self._poll(lambda state: state.get("Pid") or state.get("ExitCode") is not None, _START_SECONDS)
+            state = self._poll(lambda state: state.get("Pid") or state.get("ExitCode") is not None, seconds)
         except StreamError:
             return 0
         return int(state.get("Pid") or 0)

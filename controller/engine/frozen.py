@@ -9,8 +9,10 @@ waited goes on; the box stays paused.
 import contextlib
 import logging
 import os
+import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from controller.engine.cgroups import Cgroups, Unreadable, folder_of, holds
@@ -19,6 +21,9 @@ from controller.engine.killing import Process, kill, process_of, ticks_now
 log = logging.getLogger(__name__)
 # Longer than a runtime takes to begin a command on a loaded host, should it be paused for a moment only.
 _PATIENCE_SECONDS = 1.0
+_ID = re.compile("[0-9a-f]{64}")
+# How the engine's runtime begins a command. Without the last word it goes on as long as its command: it is a hand's.
+_BEGINS = frozenset((b"exec", b"--detach"))
 
 
 class Freer:
@@ -26,17 +31,38 @@ class Freer:
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
 
-    def soon(self, container_id: str) -> None:
-        """Free it once a command that was beginning just now has waited long enough. On a thread of its own."""
-        timer = threading.Timer(2 * _PATIENCE_SECONDS, self.free, (container_id,))
-        timer.daemon = True
-        timer.start()
+    def soon(self, container_id: str, stands: Callable[[str], bool]) -> None:
+        """Free it once a command that is beginning just now has waited long enough, if the engine `stands` then."""
+        with self._lock:
+            first = not self._due
+            self._due[container_id] = time.monotonic() + 2 * _PATIENCE_SECONDS
+        if first:
+            threading.Thread(target=self._free_due, args=(stands,), name="engine-free", daemon=True).start()
+
+    def _free_due(self, stands: Callable[[str], bool]) -> None:
+        """One after another, until there are no more."""
+        while (each := self._next()) is not None:
+            container_id, due = each
+            time.sleep(max(0.0, due - time.monotonic()))
+            try:
+                if self._waiting(container_id) and stands(container_id):
+                    self.free(container_id)
+            except Exception:  # a bug must not end this for all others
+                log.exception("whether the engine waits for container %s can't be told", container_id[:12])
+            with self._lock:
+                if self._due[container_id] == due:
+                    del self._due[container_id]
+
+    def _next(self) -> tuple[str, float] | None:
+        with self._lock:
+            return min(self._due.items(), key=lambda each: each[1], default=None)
 
     def free(self, container_id: str) -> int:
         """Kill the runtime's processes that wait for a frozen half; how many there were."""
-        waiting = [each for each in self._outside(container_id) if self._waits(each, container_id)]
-        freed = sum(kill(each, self._cgroups.proc) for each in waiting)
+        freed = sum(kill(each, self._cgroups.proc) for each in self._waiting(container_id))
         if freed:
             log.warning(
                 "container %s was paused just as a command began in it, and the engine waited for that command; it was"
@@ -45,14 +71,24 @@ class Freer:
             )
         return freed
 
+    def _waiting(self, container_id: str) -> list[Process]:
+        if not _ID.fullmatch(container_id):
+            return []
+        try:
+            return [each for each in self._outside(container_id) if self._waits(each, container_id)]
+        except OSError as error:  # this process may have as many files open as it may
+            log.warning("whether the engine waits for container %s can't be told: %s", container_id[:12], error)
+            return []
+
     def _outside(self, container_id: str) -> Iterator[Process]:
         """The runtime's processes that begin a command in that container: its id is a word of their command line."""
         for each in _pids(self._cgroups.proc):
             with contextlib.suppress(OSError):
                 words = (self._cgroups.proc / str(each) / "cmdline").read_bytes().split(b"\0")
-                found = process_of(self._cgroups.proc, each)
-                if b"exec" in words and container_id.encode() in words and found is not None:
-                    yield found
+                if container_id.encode() in words and _BEGINS.issubset(words):
+                    found = process_of(self._cgroups.proc, each)
+                    if found is not None:
+                        yield found
 
     def _waits(self, process: Process, container_id: str) -> bool:
         """Whether it has waited long enough, and its half in the container is frozen."""
@@ -75,7 +111,7 @@ class Freer:
             if folder.version == 1:
                 return Path(folder.path, "freezer.state").read_text().strip() == "FROZEN"
             return "frozen 1" in Path(folder.path, "cgroup.events").read_text().splitlines()
-        except (OSError, Unreadable):
+        except (OSError, ValueError, Unreadable):
             return False
 
 

@@ -179,11 +179,12 @@ def _threads(process: Path) -> Iterator[Path]:
 def process_of(proc: Path, pid: int) -> Process | None:
     """None for one that has ended."""
     try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        # Bytes: a process gives itself any name that it likes, and names are cut where they are too long.
+        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
     # One whose memory is gone is as good as dead: it has let go of its environment, and can't be told by that any more.
     # But a process whose first thread has ended (a zombie, without memory) goes on as long as it has others.
-    if (fields[0] in ("Z", "X") or fields[20] == "0") and int(fields[17]) <= 1:
+    if (fields[0] in (b"Z", b"X") or fields[20] == b"0") and int(fields[17]) <= 1:
         return None
     return Process(pid, parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))

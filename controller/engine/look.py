@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 # One container may hang the engine's inspect; when more do, it is the engine that hangs.
 _TIMEOUTS_A_LOOK = 2
+_SOON_SECONDS = 1.0
 _LIVE = (State.RUNNING, State.PAUSED)
 _NO_FIREWALL = "this daemon was given no firewall to read"
 
@@ -92,11 +93,20 @@ class Looker:
 
     def paused(self, container_id: str) -> None:
         """Somebody has paused it: see that the engine does not wait for a command in it, before its calls time out."""
-        self._freer.soon(container_id)
+        self._freer.soon(container_id, self._stands)
 
     def free(self, container_id: str) -> bool:
         """Whether the engine waited for ever for a command in that container; it has been freed."""
-        return bool(container_id) and self._freer.free(container_id) > 0
+        return self._freer.free(container_id) > 0
+
+    def _stands(self, container_id: str) -> bool:
+        """Whether the engine does not answer for that container soon."""
+        path = f"/containers/{container_id}/json"
+        try:
+            self._client.stream("containers.inspect", "GET", path, timeout_seconds=_SOON_SECONDS).release()
+        except Fault as fault:
+            return fault.kind == "timeout"
+        return False
 
     def _inspected(self, reference: str, *, again: bool = True) -> Seen:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()

@@ -8,6 +8,7 @@ nothing is cut off by its door, long before; a slow one is waited for.)
 
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
 _STALL_SECONDS = 30.0
+_BEGINS_SECONDS = 5.0  # for all commands of a box together, before it is paused
 _NOT_STARTED = b"OCI runtime exec failed: "
 
 
@@ -172,12 +174,16 @@ class DockerStreams:
 
     @contextmanager
     def pausing(self, container_id: str) -> Iterator[None]:
-        """Held while a container is paused: all that was asked for in it has begun, and nothing more begins."""
+        """Held while a container is paused: all that was asked for in it has begun, and nothing more begins.
+
+        What does not begin in time is not waited for: frozen.py helps then.
+        """
         with self._beginnings.pause(container_id):
             with self._lock:
                 running = [each for each in self._running if each.ref.container_id == container_id]
+            deadline = time.monotonic() + _BEGINS_SECONDS
             for each in running:
-                each.wait_until_begun()
+                each.wait_until_begun(deadline)
             yield
 
     def close(self) -> None:

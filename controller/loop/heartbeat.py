@@ -116,7 +116,10 @@ class Heartbeat:
                 return
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
             notify(ALIVE)  # from here: a loop that hangs, or that nothing wakes any more, is what has to be noticed
-            self._housekeeping()
+            try:
+                self._housekeeping()
+            except RuntimeError as error:  # no thread is to be had: what is due is done at the next time
+                _log.warning("not all that is due was begun", error=str(error))
             wait = self._one_turn()
             # Never for longer: a clock that was set makes no event, and the schedule goes by it.
             wait = self._resync_seconds if wait is None else min(wait, self._resync_seconds)

@@ -51,6 +51,6 @@ def _target(link: Path) -> str:
 
 def _words(pid: str, proc: Path) -> str:
     try:
-        return f"pid {pid} ({(proc / pid / 'comm').read_text().strip()})"
+        return f"pid {pid} ({(proc / pid / 'comm').read_text(errors='replace').strip()})"
     except OSError:
         return f"pid {pid}"

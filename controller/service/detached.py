@@ -185,10 +185,12 @@ class Detached:
         own = [each for each in self._entries.values() if each.record.uid == uid]
         theirs = [each for each in self._entries.values() if by and each.record.by == by]
         rules = self._into_box.rules
+        if len(theirs) >= max(1, int(self._most * rules.share)):
+            theirs.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this box comes first
+            self._forget_one_of(theirs, f"{by} (caller_share is {rules.share:g})")
+            own = [each for each in own if each.shown.id in self._entries]
         if len(own) >= rules.per_sandbox:
             self._forget_one_of(own, f"sandbox `{name}`")
-        elif len(theirs) >= max(1, int(self._most * rules.share)):
-            self._forget_one_of(theirs, f"{by} (caller_share is {rules.share:g})")
         elif len(self._entries) >= self._most:
             counts: dict[str, int] = {}
             ended = [each for each in self._entries.values() if not each.runs]

@@ -110,4 +110,6 @@ def _record(found: dict[str, Any]) -> Record:
     said = found.pop("shown")
     shown = DetachedExec(**{**said, "command": tuple(said["command"])})
     ref = found.pop("ref")
-    return Record(shown=shown, ref=ExecRef(**ref) if ref else None, **found)
+    known = {each.name for each in dataclasses.fields(Record)}  # a newer version, taken back since, may have told more
+    told = {name: value for name, value in found.items() if name in known}
+    return Record(shown=shown, ref=ExecRef(**ref) if ref else None, **told)

@@ -2,17 +2,19 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.engine.frozen import Freer
-from controller.engine.killing import ticks_now
+from controller.engine.killing import process_of, ticks_now
 from tests.engine.test_engine_cgroups import ALL_V1, ID, PID, Host
 
 GROUP = f"/docker/{ID}"
 RUNTIME = ("runc", "--root", "/run", "exec", "--process", "/tmp/p", "--detach", ID)
+BY_HAND = ("runc", "--root", "/run", "exec", "-t", ID, "sh")
 
 
 @pytest.fixture
@@ -40,6 +42,24 @@ def add(made: Host, pid: int, *, parent: int, group: str, words: tuple[str, ...]
     (made.proc / str(pid) / "cmdline").write_bytes(b"".join(each.encode() + b"\0" for each in words))
 
 
+def test_what_a_process_calls_itself_hinders_nobody(tmp_path: Path, victim: "subprocess.Popen[bytes]") -> None:
+    made = host(tmp_path, frozen=True)
+    add(made, victim.pid, parent=1, group="/", words=RUNTIME)
+    add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    add(made, 77, parent=1, group="/docker/other", words=("a",))
+    told = (made.proc / "77/stat").read_bytes()
+    (made.proc / "77/stat").write_bytes(told.replace(b"(a) b)", b"(\xff\xfe)"))
+    (made.proc / "77/cmdline").write_bytes(b"\xff\0exec\0--detach\0" + ID.encode() + b"\0")
+    assert freed(made, victim)
+
+
+def test_only_an_id_is_looked_for(tmp_path: Path, victim: "subprocess.Popen[bytes]") -> None:
+    made = host(tmp_path, frozen=True)
+    add(made, victim.pid, parent=1, group="/", words=("runc", "exec", "--detach", "docker"))
+    add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    assert Freer(made.cgroups).free("docker") == 0
+
+
 def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
     count = Freer(made.cgroups).free(ID)
     if count:
@@ -63,7 +83,8 @@ def test_one_that_waits_for_a_frozen_half_is_killed(
     [
         ({"words": ("runc", "exec", "f00d")}, True, True),  # of another container
         ({"words": ("docker", "exec", ID, "sh")}, True, False),  # a hand's client: it has no half in the box
-        ({"words": ("runc", "state", ID)}, True, True),
+        ({"words": ("runc", "state", "--detach", ID)}, True, True),
+        ({"words": BY_HAND}, True, True),  # it lasts as long as its command
         ({"group": GROUP}, True, True),  # in the box: it says of itself what it likes
         ({"age_seconds": 0.0}, True, True),  # it has only just begun
         ({}, False, True),  # nothing is frozen
@@ -78,3 +99,15 @@ def test_all_others_are_let_be(
     if child:
         add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
     assert not freed(made, victim)
+
+
+def test_a_process_may_have_any_name() -> None:
+    """Of a real one, as the kernel tells of it."""
+    script = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff) \\xfe'); print(); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as named:  # type: ignore[call-overload]
+        assert named.stdout.readline() == b"\n"
+        found = process_of(Path("/proc"), named.pid)
+        named.stdin.close()
+    assert found is not None
+    assert (found.pid, found.parent) == (named.pid, os.getpid())

@@ -1,0 +1,110 @@
+"""How connections end: over TLS, and when the door itself closes; and that nobody's end is another one's trouble."""
+
+import base64
+import os
+import select
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api import accepting, patience
+from controller.api.server import ApiServer
+from controller.api.tcp import TcpServer
+from tests.daemon import wait_for
+
+MUCH = 40
+STALL_SECONDS = 0.4
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """/much is more than any socket holds; a WebSocket gets as much, and is asked for nothing."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        for _ in range(MUCH):
+            await send({"type": "websocket.send", "bytes": b"x" * (1 << 16)})
+        await receive()
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(MUCH if scope["path"] == "/much" else 1):
+        await send({"type": "http.response.body", "body": b"x" * (1 << 18), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Of a door with TLS, and little patience."""
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(accepting, "_LAST_WORD_SECONDS", 0.5)
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock"
+    done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("there is no openssl to make a certificate with")
+    key.chmod(0o600)
+    server = TcpServer(app, "127.0.0.1", 0, cert=cert, key=key, grace_seconds=1, stall_seconds=STALL_SECONDS)
+    server.start()
+    yield "127.0.0.1", int(server.url.rpartition(":")[2])
+    server.stop()
+
+
+def connected(address: tuple[str, int]) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(socket.create_connection(address, timeout=20))
+
+
+def asked(address: tuple[str, int], path: str) -> ssl.SSLSocket:
+    made = connected(address)
+    made.sendall(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
+    return made
+
+
+def open_files() -> int:
+    """Of this process: of the door as well."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def is_over(link: socket.socket) -> bool:
+    """Whether the other end has gone, whatever is still to be read."""
+    poll = select.poll()
+    poll.register(link, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def test_a_client_of_tls_that_takes_nothing_is_cut_whoever_ended_before(address: tuple[str, int]) -> None:
+    before = open_files()
+    for _ in range(5):
+        with asked(address, "/little") as link:
+            while link.recv(1 << 16):
+                pass
+    wait_for("their ends are gone", lambda: open_files() == before)
+    with asked(address, "/much") as stuck:
+        assert select.select([stuck], [], [], 20)[0], "it is served"
+        wait_for("only its own end is left", lambda: open_files() == before + 1, 20)
+
+
+@pytest.mark.parametrize("shaken", [False, True], ids=["no handshake", "no request"])
+def test_whoever_says_nothing_over_tls_is_ended_soon(address: tuple[str, int], *, shaken: bool) -> None:
+    with connected(address) if shaken else socket.create_connection(address, timeout=20) as silent:
+        wait_for("it is ended", lambda: is_over(silent), 10)
+
+
+def test_a_websocket_that_said_good_bye_does_not_break_the_doors_end(tmp_path: Path) -> None:
+    """An error of the door's thread would fail this test, as any thread's does."""
+    door = ApiServer(app, tmp_path / "door", grace_seconds=1)
+    door.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(20)
+        link.connect(str(tmp_path / "door"))
+        key = base64.b64encode(os.urandom(16)).decode()
+        upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13"
+        link.sendall(f"GET / HTTP/1.1\r\nHost: p\r\n{upgrade}\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
+        assert b" 101 " in link.recv(100)
+        link.sendall(b"\x88\x80\0\0\0\0")  # good-bye; and nothing more is read
+        door.stop()
