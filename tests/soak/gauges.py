@@ -103,10 +103,14 @@ def opened(pid: int, engine: PrivateEngine, folder: Path) -> Counter[str]:
 
 
 def _to_engine(engine: PrivateEngine) -> set[str]:
-    """The other ends of the engine's connections, as /proc names them. Both ends are of the network they came from."""
-    lines = subprocess.run(["ss", "-xnH"], capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = (line.split() for line in lines if f" {engine.folder}/engine.sock " in line)
-    return {f"socket:[{row[-1]}]" for row in rows}
+    """The other ends of the engine's connections, as /proc names them; and those that it has ended, which nobody has
+    taken from the pool since: they have no other end any more. Both ends are of the network that they came from.
+    """
+    lines = subprocess.run(["ss", "-xanH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split()[-4:] for line in lines]
+    ours = {other for place, _, _, other in rows if place == f"{engine.folder}/engine.sock"}
+    ended = {own for place, own, _, other in rows if (place, other) == ("*", "0")}
+    return {f"socket:[{each}]" for each in ours | ended}
 
 
 def _lines(file: Path, *about: Path) -> int:
