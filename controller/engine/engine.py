@@ -91,7 +91,7 @@ class DockerEngine:
         self._streams = DockerStreams(instance_id, self._client, cgroups, self._known)
         self._probes = DockerProbes(self._streams)
         self.canary = DockerCanary(instance_id, self._client)
-        self._files = DockerFiles()
+        self._files = DockerFiles(cgroups)
         self._ports = DockerPorts()
         self._actor = Actor(
             instance_id,

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from controller.archive.moving import write_all
 from controller.engine import files_worker
-from controller.engine.cgroups import PROC, Cgroups, Unreadable, folder_of, own_path, parse_paths
+from controller.engine.cgroups import Cgroups, Unreadable, folder_of, own_path, parse_paths
 from controller.kinds.files import LOOKS, FileAsk, FileError
 from controller.kinds.observed import Container, State
 
@@ -44,9 +44,8 @@ _ENDED = "the transfer was ended"
 class DockerFiles:
     """The files of the containers of an engine on this host. Needs root: it becomes each box's user."""
 
-    def __init__(self, proc: Path = PROC) -> None:
-        self._proc = proc
-        self._cgroups = Cgroups(proc)
+    def __init__(self, cgroups: Cgroups) -> None:
+        self._cgroups, self._proc = cgroups, cgroups.proc
         self._lock = threading.Lock()
         self._open: set[Worker] = set()
 

@@ -18,7 +18,7 @@ from controller.kinds.observed import Container, End, HostFacts, Observation, St
 from controller.ports import Clock, Wake
 
 # Ids that are known to be gone: enough to outlive any list that began before.
-_GONE_KEPT = 10_000
+_GONE_KEPT = 4_000
 # Ends of containers that are gone: the planner takes each one down at its next turn.
 _ENDS_KEPT = 1000
 # So long an engine that is told to stop (dockerd's own default) takes its containers down, and goes on to tell of it.

@@ -105,6 +105,7 @@ class CgroupUsage:
     def _forget_all_but(self, kept: set[tuple[str, float]]) -> None:
         for key in [each for each in self._held if each not in kept]:
             self._held.pop(key).close()
+        self._cgroups.keep_only({container_id for container_id, _ in kept})
 
 
 def _key(container: Container) -> tuple[str, float]:

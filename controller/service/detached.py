@@ -141,9 +141,9 @@ class Detached:
         with self._lock:
             self._closing = True
             running = [each for each in self._entries.values() if each.runs]
-        for each in running:
-            if each.stream is not None:
-                each.stream.let_go()
+        for stream in [each.stream for each in running]:
+            if stream is not None:
+                stream.let_go()
 
     def list(self, kind: Kind, namespace: str, name: str) -> Sequence[DetachedExec]:
         """Those of a sandbox, oldest first."""
@@ -165,8 +165,9 @@ class Detached:
         entry = self._entry(kind, namespace, name, id_)
         if entry.runs:
             entry.killed = True
-            if entry.stream is not None:
-                entry.stream.close()
+            stream = entry.stream  # which may end meanwhile
+            if stream is not None:
+                stream.close()
         return entry.shown
 
     def _entry(self, kind: Kind, namespace: str, name: str, id_: str) -> _Entry:
@@ -238,6 +239,7 @@ class Detached:
             ended = replace(ended, message=str(error))
         finally:
             entry.log.close()
+            entry.stream = None  # with all that it knows of its box
             if not self._closing or ended.state != "Lost":
                 self._note_end(entry, ended)
 
