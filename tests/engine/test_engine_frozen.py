@@ -92,7 +92,8 @@ def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> N
     assert not stands(private, box)
     assert not world.engine.observe().blind
     assert world.state(other) == "running"
-    assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+    unpausing = UnpauseContainer(uid, box.name, box.id, "a test")
+    wait_for("it goes on", lambda: world.engine.act(unpausing) == Ok(box.id))
     assert private.docker("exec", box.id, "echo", "hello") == "hello"
 
 
@@ -114,8 +115,12 @@ def test_it_is_freed_before_any_call_times_out() -> None:
         wait_for("it is freed", lambda: not stands(private, box))
 
 
-def test_a_pause_of_our_own_waits_for_what_begins(lab: tuple[PrivateEngine, World]) -> None:
-    world = lab[1]
+def test_a_pause_of_our_own_waits_for_what_begins() -> None:
+    with opened(call_timeout_seconds=30) as (_, world):
+        paused_again_and_again(world)
+
+
+def paused_again_and_again(world: World) -> None:
     uid = world.new_uid()
     box = world.running(uid, limits=ROOMY)
     over, ended, wrong = threading.Event(), [], []
