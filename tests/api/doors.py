@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from controller.api.app import create_app
 from controller.api.doors import DoorRules, Doors
@@ -37,6 +38,17 @@ def opened(world: World, **rules: Any) -> Iterator[Doors]:
         yield doors
     finally:
         doors.stop()
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 in that folder, and its key. Skips the test where there is no openssl."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock -addext subjectAltName=IP:127.0.0.1"
+    done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("there is no openssl to make a certificate with")
+    key.chmod(0o600)
+    return cert, key
 
 
 def token(world: World, role: str, *namespaces: str, name: str = "", **bounds: Any) -> str:

@@ -3,7 +3,6 @@
 import os
 import random
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from websockets.sync.client import unix_connect
 
 from controller.api.server import SocketTaken
 from controller.kinds.access import PeerGrant
-from tests.api.doors import API, asked_as, client, make_doors, opened, token
+from tests.api.doors import API, asked_as, certificate, client, make_doors, opened, token
 from tests.helpers_api import QUICKSTART, World
 
 IN_B = QUICKSTART.replace("name: quickstart", "name: secret-box\n  namespace: team-b")
@@ -282,14 +281,7 @@ def test_never_plain_beyond_loopback(world: World, host: str) -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, and its key."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock -addext subjectAltName=IP:127.0.0.1"
-    done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("there is no openssl to make a certificate with")
-    key.chmod(0o600)
-    return cert, key
+    return certificate(tmp_path)
 
 
 def test_tls_by_certificate_files(two: World, pair: tuple[Path, Path]) -> None:

@@ -5,7 +5,6 @@ import os
 import select
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from controller.api import accepting, patience
 from controller.api.server import ApiServer
 from controller.api.tcp import TcpServer
+from tests.api.doors import certificate
 from tests.daemon import wait_for
 
 MUCH = 40
@@ -41,12 +41,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     """Of a door with TLS, and little patience."""
     monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(accepting, "_LAST_WORD_SECONDS", 0.5)
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock"
-    done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("there is no openssl to make a certificate with")
-    key.chmod(0o600)
+    cert, key = certificate(tmp_path)
     server = TcpServer(app, "127.0.0.1", 0, cert=cert, key=key, grace_seconds=1, stall_seconds=STALL_SECONDS)
     server.start()
     yield "127.0.0.1", int(server.url.rpartition(":")[2])

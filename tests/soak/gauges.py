@@ -50,7 +50,7 @@ def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
         networks=len(engine.docker("network", "ls", "-q").split()),
         volumes=len(engine.docker("volume", "ls", "-q").split()),
         connections=files[ENGINE],
-        engine_fds=_entries(dockerd / "fd") - files[ENGINE],
+        engine_fds=_entries(dockerd / "fd") - len(_to_engine(engine)),
         engine_mounts=_lines(dockerd / "mountinfo", folder, engine.folder),
     )
 
@@ -89,13 +89,13 @@ def _entries(folder: Path) -> int:
 
 def opened(pid: int, engine: PrivateEngine, folder: Path) -> Counter[str]:
     """The daemon's descriptors by what they are: a file's path, a kind of socket, a pipe."""
-    to_engine, found = _to_engine(engine), Counter[str]()
+    to_engine, ended, found = _to_engine(engine), _ended(), Counter[str]()
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
             target = os.readlink(each)
             if target.startswith(f"{folder}/paddock.db"):
                 found[STORE] += 1
-            elif target in to_engine:
+            elif target in to_engine or target in ended:
                 found[ENGINE] += 1
             else:
                 found[re.sub(r"\[\d+\]", "", target)] += 1
@@ -103,14 +103,19 @@ def opened(pid: int, engine: PrivateEngine, folder: Path) -> Counter[str]:
 
 
 def _to_engine(engine: PrivateEngine) -> set[str]:
-    """The other ends of the engine's connections, as /proc names them; and those that it has ended, which nobody has
-    taken from the pool since: they have no other end any more. Both ends are of the network that they came from.
-    """
+    """The other ends of the engine's connections, as /proc names them."""
+    return {f"socket:[{other}]" for place, _, _, other in _sockets() if place == f"{engine.folder}/engine.sock"}
+
+
+def _ended() -> set[str]:
+    """Connections that the engine has ended, and that nobody has taken from the pool since: no other end is left."""
+    return {f"socket:[{own}]" for place, own, _, other in _sockets() if (place, other) == ("*", "0")}
+
+
+def _sockets() -> list[list[str]]:
+    """Of Unix sockets: path, inode, the other's path, its inode. Both ends are of the network that they came from."""
     lines = subprocess.run(["ss", "-xanH"], capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = [line.split()[-4:] for line in lines]
-    ours = {other for place, _, _, other in rows if place == f"{engine.folder}/engine.sock"}
-    ended = {own for place, own, _, other in rows if (place, other) == ("*", "0")}
-    return {f"socket:[{each}]" for each in ours | ended}
+    return [line.split()[-4:] for line in lines]
 
 
 def _lines(file: Path, *about: Path) -> int:
