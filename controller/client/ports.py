@@ -26,6 +26,8 @@ _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
 _SENDING_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
 _CONTROL_BYTES = 1 << 10
+# A program here that reads nothing holds up whoever sends to it; so often it is looked whether that is still wanted.
+_SENDING_TIME = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
 
 class PortConnection:
@@ -94,18 +96,21 @@ class PortConnection:
         self._left -= len(data)
         return data
 
-    def pour_into(self, sock: socket.socket) -> None:
-        """All that comes, to its end, into another socket. Raises ClientError, and OSError of either."""
+    def pour_into(self, sock: socket.socket, wait: Callable[[], None]) -> None:
+        """All that comes, to its end, into another socket. Raises ClientError, and OSError of either.
+
+        `wait` is called whenever that socket has taken nothing for its time to send; what it raises ends this.
+        """
         if not self.raw:
             while data := self.receive():
-                sock.sendall(data)
+                _send_slowly(sock, data, wait)
             return
         with Pipe() as pipe:
             while size := self._head()[1]:
                 while size:
                     if not (count := pipe.fill(self._sock, size)):
                         raise ClientError("the connection broke; is the daemon still running?")
-                    pipe.drain(sock, count)
+                    pipe.drain(sock, count, wait)
                     size -= count
 
     def take_from(self, sock: socket.socket) -> None:
@@ -235,17 +240,17 @@ class Forwarding:
     def _carry(self, sock: socket.socket) -> None:
         with contextlib.ExitStack() as held:
             held.callback(sock.close)
+            _break_at_close(sock, True)
             try:
                 link = held.enter_context(self._open(self.remote))
             except ClientError as error:
-                _reset(sock)
                 self._failed(f"port {self.remote}: {error.message}")
                 return
 
             def end() -> None:
                 link.break_off()  # not closed: the number could be another's while a thread still goes by it
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(socket.SHUT_RD)  # not both: that would look like a good end, before the reset
 
             with self._lock:
                 if self._closed:
@@ -253,18 +258,21 @@ class Forwarding:
                 self._links.add(end)
             held.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SENDING_TIME)
             out = threading.Thread(target=_send_all, args=(sock, link), name="port-forward", daemon=True)
             out.start()
             try:
-                link.pour_into(sock)
+                link.pour_into(sock, self._still_open)
                 sock.shutdown(socket.SHUT_WR)
                 out.join()
+                _break_at_close(sock, False)
             except (ClientError, OSError):
-                _reset(sock)
-                link.break_off()
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RD)  # not both: that would look like a good end, before the reset
+                end()
                 out.join()
+
+    def _still_open(self) -> None:
+        if self._closed:
+            raise ClientError("the forwarding was closed")
 
 
 def _send_all(sock: socket.socket, link: PortConnection) -> None:
@@ -275,10 +283,22 @@ def _send_all(sock: socket.socket, link: PortConnection) -> None:
         link.break_off()  # which whoever receives notices
 
 
-def _reset(sock: socket.socket) -> None:
-    """Have its closing say that it broke: half of an answer must not look like all of it."""
+def _send_slowly(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[sock.send(view) :]
+        except BlockingIOError:
+            wait()
+
+
+def _break_at_close(sock: socket.socket, on: bool) -> None:
+    """Whether its closing says that it broke, also when this process is killed.
+
+    Half of an answer must not look like all of it.
+    """
     with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", on, 0))
 
 
 def _masking() -> Callable[[bytes, bytes], bytes]:

@@ -5,6 +5,7 @@ import fcntl
 import functools
 import os
 import socket
+from collections.abc import Callable
 
 from controller.archive.moving import move
 
@@ -53,8 +54,16 @@ class Pipe:
         data = source.recv(min(most, _URGENT_BYTES))
         return os.write(self._in, data) if data else 0
 
-    def drain(self, target: socket.socket | int, count: int) -> None:
-        """Give away all that was taken. Raises OSError."""
+    def drain(self, target: socket.socket | int, count: int, wait: Callable[[], None] | None = None) -> None:
+        """Give away all that was taken. Raises OSError.
+
+        `wait` is called whenever a socket has taken nothing for its time to send; what it raises ends this.
+        """
         to = target if isinstance(target, int) else target.fileno()
         while count:
-            count -= move(self._out, to, count)
+            try:
+                count -= move(self._out, to, count)
+            except BlockingIOError:
+                if wait is None:
+                    raise
+                wait()

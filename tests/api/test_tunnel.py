@@ -2,10 +2,11 @@
 
 import hashlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -15,9 +16,11 @@ from controller.client.sandbox import Sandbox
 from tests.api.test_ports import box as box
 from tests.api.test_ports import echo, freed, listening
 from tests.api.test_stalls import ask
+from tests.daemon import wait_for
 from tests.helpers_api import World
 
 MIB = 1 << 20
+CARRYING = "port-forward"  # the name of the threads that do
 RAW = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/portforward?port=80&as=raw"
 
 
@@ -123,6 +126,37 @@ def test_half_of_an_answer_does_not_look_like_all_of_it(box: World, sandbox: San
             local.sendall(b"x")
             with pytest.raises(ConnectionResetError):
                 local.recv(1)
+        freed(box)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("endless", [False, True])
+def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
+    box: World, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, raw: bool, endless: bool
+) -> None:
+    """Also where the program here reads nothing, and whoever sends to it waits."""
+    ready = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"0123456789")
+        with suppress(OSError):
+            while endless and select.select([], [sock], [], 0.3)[1]:  # until every buffer on the way is full
+                sock.send(b"x" * MIB, socket.MSG_DONTWAIT)
+            ready.set()
+            while sock.recv(1):
+                pass
+
+    monkeypatch.setattr("controller.client.ports.can_splice", lambda: raw)
+    with listening(box, serve):
+        with sandbox.forward(80) as here:
+            local = socket.create_connection(("127.0.0.1", here.port))
+            assert exactly(local, 10) == b"0123456789"
+            assert ready.wait(10)
+            assert here.open == 1
+        wait_for("nothing carries it", lambda: not [each for each in threading.enumerate() if each.name == CARRYING])
+        with local, pytest.raises(ConnectionResetError):
+            while local.recv(MIB):
+                pass
         freed(box)
 
 
