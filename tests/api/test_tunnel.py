@@ -37,6 +37,11 @@ def exactly(sock: socket.socket, count: int) -> bytes:
     return found
 
 
+def read_out(sock: socket.socket) -> None:
+    while sock.recv(MIB):
+        pass
+
+
 def handshaken(world: World) -> socket.socket:
     """A connection whose next byte is the first of what is carried."""
     made = ask(world, RAW, 15)
@@ -155,8 +160,7 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
             assert here.open == 1
         wait_for("nothing carries it", lambda: not [each for each in threading.enumerate() if each.name == CARRYING])
         with local, pytest.raises(ConnectionResetError):
-            while local.recv(MIB):
-                pass
+            read_out(local)
         freed(box)
 
 
