@@ -124,7 +124,7 @@ def test_what_escapes_its_end_takes_the_box_with_it(daemon: RunningDaemon) -> No
     daemon.apply(BOX % ("escapes", "paddock/test-tiny:1"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/escapes")
     script = "env -i setsid sleep 4444 & sleep 1000"
-    done = daemon.paddock("exec", "escapes", "--timeout=1s", "--", "sh", "-c", script, check=False)
+    done = daemon.paddock("exec", "escapes", "--timeout=3s", "--", "sh", "-c", script, check=False)
     assert done.returncode == 124
     wait_for("its restart", lambda: daemon.get("escapes")["status"].get("restartCount") == 1, 60)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/escapes")

@@ -89,7 +89,7 @@ def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> N
     stuck(private, box)
     world.engine.look(full=True)
     world.until(lambda: world.state(uid) == "paused", 30)
-    assert not stands(private, box)
+    wait_for("it answers again", lambda: not stands(private, box))
     assert not world.engine.observe().blind
     assert world.state(other) == "running"
     unpausing = UnpauseContainer(uid, box.name, box.id, "a test")
