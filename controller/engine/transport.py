@@ -1,7 +1,11 @@
-"""HTTP over the engine's Unix socket for docker-py, with one real pool of connections.
+"""HTTP over the engine's Unix socket for docker-py, with one real pool of connections for what only reads.
 
 docker-py's own adapter keeps a pool for every *URL*, so that each container's inspect opens a connection of its
 own, and it leaves the socket open when connecting fails.
+
+What changes something has a connection of its own. An engine that is told to stop listens no more, and then stops its
+containers while it goes on serving whoever is connected: one of those containers, started again by us in that moment,
+is left half mounted, and Docker 20.10 can't ever remove it (see tests/engine/test_engine_ending.py).
 """
 
 # ruff: noqa: ARG002 - the signatures are those that requests calls
@@ -14,6 +18,8 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
+
+_READS = ("GET", "HEAD")
 
 
 class _UnixConnection(HTTPConnection):
@@ -42,12 +48,26 @@ class _UnixPool(urllib3.HTTPConnectionPool):
         return _UnixConnection(self._path)
 
 
+class _NoPool(_UnixPool):
+    """A connection for each request."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, 1)
+
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        return self._new_conn()
+
+    def _put_conn(self, conn: Any) -> None:
+        if conn is not None:
+            conn.close()
+
+
 class UnixAdapter(HTTPAdapter):
     """Mount it on a session for the scheme whose requests go to the socket at `path`. Thread-safe."""
 
     def __init__(self, path: str, *, size: int) -> None:
         super().__init__()
-        self._pool = _UnixPool(path, size)
+        self._pool, self._no_pool = _UnixPool(path, size), _NoPool(path)
 
     def get_connection_with_tls_context(
         self,
@@ -56,11 +76,7 @@ class UnixAdapter(HTTPAdapter):
         proxies: Mapping[str, str] | None = None,
         cert: Any = None,
     ) -> Any:
-        return self._pool
-
-    def get_connection(self, url: str | bytes, proxies: Mapping[str, str] | None = None) -> Any:
-        """What requests before 2.32.2 asks instead."""
-        return self._pool
+        return self._pool if request.method in _READS else self._no_pool
 
     def request_url(self, request: requests.PreparedRequest, proxies: Mapping[str, str] | None) -> str:
         return request.path_url
@@ -68,3 +84,4 @@ class UnixAdapter(HTTPAdapter):
     def close(self) -> None:
         super().close()
         self._pool.close()
+        self._no_pool.close()

@@ -95,6 +95,11 @@ class PrivateEngine:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def up(self) -> bool:
+        """Whether there is a dockerd, listening or not."""
+        return not self._over()
+
     def launch(self) -> None:
         """Start it, and do not wait."""
         self._end_left_behind()

@@ -1,0 +1,52 @@
+"""An engine that is told to stop: it serves whoever is connected, while its containers end one after another.
+
+What is begun then is left half done: a box that is started is mounted where the next engine can't ever unmount it.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from controller.kinds.action import RemoveContainer, StartContainer
+from controller.kinds.outcome import Ok, Waiting
+from tests.contract.engine_worlds import DockerHand, World, docker_world
+from tests.daemon import wait_for
+from tests.lab.engine import PrivateEngine, private_engine
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
+STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")  # keeps an engine that stops for 10 s
+
+
+@contextmanager
+def ending(private: PrivateEngine) -> Iterator[None]:
+    """It was told to stop, listens no more, and is still there."""
+    os.kill(private.pid, signal.SIGTERM)
+    wait_for("it listens no more", lambda: not private.answers())
+    yield
+    assert private.up, "the engine was gone too soon for this test to say anything"
+
+
+def test_nothing_is_begun_by_an_engine_that_is_stopping() -> None:
+    with private_engine() as private, docker_world(private.base_url, hand=DockerHand(private.base_url)) as world:
+        world.settled()
+        stubborn, uid = world.new_uid(), world.new_uid()
+        world.running(stubborn, command=STUBBORN)
+        box = world.made(uid)
+        with ending(private):
+            outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+        assert isinstance(outcome, Waiting), outcome
+        assert outcome.reason == "EngineUnreachable"
+        private.end()
+        private.start()
+        world.until(lambda: world.state(uid) == "created")
+        assert private.docker("inspect", "--format", "{{.State.StartedAt}}", box.id).startswith("0001-"), "never began"
+        starts_and_goes(world, uid)
+
+
+def starts_and_goes(world: World, uid: str) -> None:
+    box = world.only(uid)
+    wait_for("it starts", lambda: isinstance(world.engine.act(StartContainer(uid, box.name, "", box.id)), Ok))
+    wait_for("it is gone", lambda: isinstance(world.engine.act(RemoveContainer(uid, box.name, box.id, "")), Ok))
