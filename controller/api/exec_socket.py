@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from starlette.datastructures import QueryParams
@@ -116,17 +117,18 @@ def _seconds(text: str | None) -> float | None:
 async def serve(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> None:
     """Carry one command's streams until it ends or the client goes."""
     offered = websocket.scope.get("subprotocols", [])
-    await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
-    steering = Steering(pump)
-    reader = asyncio.create_task(_read(websocket, pump, feed, steering))
-    writer = asyncio.create_task(_write(websocket, pump))
-    tasks = (reader, writer, asyncio.create_task(steering.run()))
+    tasks: tuple[asyncio.Task[Any], ...] = ()
     try:
+        await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
+        steering = Steering(pump)
+        reader = asyncio.create_task(_read(websocket, pump, feed, steering))
+        writer = asyncio.create_task(_write(websocket, pump))
+        tasks = (reader, writer, asyncio.create_task(steering.run()))
         await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         if writer.done():
             await websocket.send_bytes(bytes((STATUS,)) + writer.result())
             await websocket.close()
-    except (WebSocketDisconnect, RuntimeError):  # the client left; Starlette raises either, by the moment it did
+    except (WebSocketDisconnect, RuntimeError, OSError):  # the client left; one of these, by the moment it did
         _log.debug("the client of an exec has left")
     finally:
         pump.stop()

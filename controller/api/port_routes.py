@@ -109,9 +109,9 @@ async def _relay(websocket: WebSocket, sock: socket.socket) -> None:
     sock.setblocking(False)
     offered = websocket.scope.get("subprotocols", [])
     await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
-    sent = asyncio.Event()
-    coming = asyncio.create_task(_in(websocket, sock, sent))
-    both = asyncio.create_task(_out(websocket, sock, sent))
+    sent, broken = asyncio.Event(), asyncio.Event()
+    coming = asyncio.create_task(_in(websocket, sock, sent, broken))
+    both = asyncio.create_task(_out(websocket, sock, sent, broken))
     try:
         await asyncio.wait({coming, both}, return_when=asyncio.FIRST_COMPLETED)
         for each in (coming, both):
@@ -129,24 +129,33 @@ async def _relay(websocket: WebSocket, sock: socket.socket) -> None:
         await asyncio.gather(coming, both, return_exceptions=True)
 
 
-async def _out(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event) -> None:
+async def _out(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event, broken: asyncio.Event) -> None:
     """What the box sends, to its end; then wait for the client's."""
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(sock, _PIECE_BYTES):
         await websocket.send_bytes(data)
+    if broken.is_set():
+        return  # which `_in` tells
     await websocket.send_text(END)
     await sent.wait()
 
 
-async def _in(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event) -> None:
-    """What the client sends; ends by raising, once it has gone."""
+async def _in(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event, broken: asyncio.Event) -> None:
+    """What the client sends; ends by raising, once it has gone, or the box.
+
+    A socket tells its error but once: to whoever reads from it, what follows would look like a good end.
+    """
     loop = asyncio.get_running_loop()
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
-        if data := message.get("bytes"):
-            await loop.sock_sendall(sock, data)
-        elif message.get("text") == END and not sent.is_set():
-            sock.shutdown(socket.SHUT_WR)
-            sent.set()
+        try:
+            if data := message.get("bytes"):
+                await loop.sock_sendall(sock, data)
+            elif message.get("text") == END and not sent.is_set():
+                sock.shutdown(socket.SHUT_WR)
+                sent.set()
+        except OSError:
+            broken.set()
+            raise

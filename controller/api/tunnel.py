@@ -222,5 +222,8 @@ class Tunnel:
 
     def _one_is_over(self, error: OSError | None) -> None:
         self._left -= 1
+        if error is not None:
+            # At once: a socket tells its error but once, and would look to the other direction like a good end.
+            self._held.close()
         if not self.over.done() and (error is not None or not self._left):
             self.over.set_result(error)

@@ -248,8 +248,9 @@ class Detached:
             ended = replace(ended, state="Killed", message="it was killed on request")
         ended = replace(ended, message=ended.message or entry.log.trouble)
         ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
-        entry.record = replace(entry.record, shown=ended)
-        self._records.save(entry.record)
+        record = replace(entry.record, shown=ended)
+        self._records.save(record)  # before it is shown: what a client has heard is true after a restart, too
+        entry.record = record
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
         ended = replace(entry.shown, state="Lost", message="its stream ended before it did")

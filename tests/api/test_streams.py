@@ -1,6 +1,7 @@
 """Logs and exec over HTTP: what comes through, how it ends, and that a client that leaves frees everything."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,8 @@ from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.client import Paddock, Refused
 from controller.ports import Chunk, StreamError
-from tests.helpers_api import World
+from tests.daemon import wait_for
+from tests.helpers_api import Endless, World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
@@ -156,6 +158,21 @@ def test_a_client_that_leaves_closes_a_stream_that_is_blocked(box: World) -> Non
     with connect(box, "command=a") as opened:
         assert [opened.recv(), opened.recv()] == [b"\x01", b"\x01first\n"]
     assert box.streams.closed.wait(30)
+
+
+def test_clients_that_leave_before_they_are_answered_leave_nothing(box: World) -> None:
+    """Each asks for an upgrade, and closes right behind it."""
+    box.streams.run = lambda **_: Endless(threading.Event())
+    head = "GET {} HTTP/1.1\r\nHost: p\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    asked = head.format(f"{BASE}/exec?command=a&stdin=true", key).encode()
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(box.socket))
+            link.sendall(asked)
+    wait_for("all have asked", lambda: len(box.streams.asked) == 20)
+    wait_for("all has ended", lambda: not box.services.into_box._places._taken)
+    wait_for("every thread", lambda: "stream" not in {each.name for each in threading.enumerate()})
 
 
 def test_much_output_waits_for_its_reader_and_arrives_whole(box: World) -> None:

@@ -135,6 +135,35 @@ def test_half_of_an_answer_does_not_look_like_all_of_it(box: World, sandbox: San
 
 
 @pytest.mark.parametrize("raw", [True, False])
+def test_half_of_an_answer_does_not_look_whole_to_one_that_still_sends(
+    box: World, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, raw: bool
+) -> None:
+    """Its sending may be what meets the reset, and a socket tells of that but once."""
+
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(b"half")
+        exactly(sock, MIB)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
+
+    def send(link: PortConnection) -> None:
+        with suppress(ClientError):
+            while True:
+                link.send(b"x" * 10_000)
+
+    monkeypatch.setattr("controller.client.ports.can_splice", lambda: raw)
+    with listening(box, serve):
+        for _ in range(20):
+            with sandbox.connect(80) as link:
+                sending = threading.Thread(target=send, args=(link,))
+                sending.start()
+                with pytest.raises(ClientError):
+                    assert b"".join(iter(link.receive, b"")) == b"", "a good end"
+                link.break_off()
+                sending.join()
+    freed(box)
+
+
+@pytest.mark.parametrize("raw", [True, False])
 @pytest.mark.parametrize("endless", [False, True])
 def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
     box: World, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, raw: bool, endless: bool
