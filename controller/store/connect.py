@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy import Connection, Engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
@@ -71,7 +71,15 @@ class Database(ABC):
         )
 
     def close(self) -> None:
+        left = self._engine.pool
         self._engine.dispose()
+        # What is in use at this moment comes back to a pool into which nobody looks any more.
+        event.listen(left, "checkin", _close_at_once)
+        left.dispose()
+
+
+def _close_at_once(_connection: object, record: Any) -> None:
+    record.invalidate()
 
 
 def connect(url: str, *, schema: str | None = None, wait_seconds: float = 5.0) -> Database:

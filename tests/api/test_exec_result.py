@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from websockets.sync.client import unix_connect
 
 from controller.ports import Chunk
 from controller.service.exec_rules import ExecRules
+from tests.daemon import wait_for
 from tests.helpers_api import World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
@@ -134,8 +136,12 @@ def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
 
 def test_a_client_that_leaves_ends_the_command(http: httpx.Client, box: World) -> None:
     box.streams.run = box.streams.endless
-    with pytest.raises(httpx.ReadTimeout):
-        http.post(f"{BASE}/exec", json={"command": ["a"]}, timeout=0.5)
+    asked = b'{"command": ["a"]}'
+    head = f"POST {BASE}/exec HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: {len(asked)}\r\n"
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.socket))
+        link.sendall(f"{head}\r\n".encode() + asked)
+        wait_for("it has begun", lambda: box.streams.asked)
     assert box.streams.closed.wait(30)
 
 

@@ -28,7 +28,9 @@ class Files:
         self.world = world
         world.apply()
         self.root = world.files.root(world.view.show(world.sandbox()).id)
-        self.http = httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock")
+        self.http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+        )
 
     def ask(self, method: str, path: str, at: str = "", content: Any = None, **query: Any) -> httpx.Response:
         return self.http.request(method, f"{BASE}{at}", params={"path": path, **query}, content=content, timeout=30)

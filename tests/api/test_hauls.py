@@ -214,7 +214,9 @@ def test_who_can_not_splice_has_http(
 def test_it_is_for_those_alone_who_ask_for_it(files: Files) -> None:
     upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(files.world.socket)), base_url="http://paddock") as http:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(files.world.socket)), base_url="http://paddock", timeout=60
+    ) as http:
         answer = http.get(f"{BASE}/haul", params={"op": "pack", "path": "/tmp"}, headers={**upgrade, **key})
     assert (answer.status_code, answer.json()["reason"]) == (406, "NotAcceptable")
     files.freed()

@@ -17,7 +17,7 @@ MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
 def http(served: World) -> Iterator[httpx.Client]:
     served.apply()
     transport = httpx.HTTPTransport(uds=str(served.socket))
-    with httpx.Client(base_url="http://paddock", transport=transport) as client:
+    with httpx.Client(base_url="http://paddock", transport=transport, timeout=60) as client:
         yield client
 
 

@@ -13,7 +13,7 @@ from tests.helpers_api import World
 
 
 def ask(path: Path) -> str:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://paddock") as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://paddock", timeout=60) as client:
         return client.get("/healthz").text
 
 
@@ -77,7 +77,9 @@ def test_stop_cuts_off_a_stream_that_would_never_end(world: World) -> None:
     world.streams.log = world.streams.endless
     server = world.server()
     server.start()
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock") as client:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+    ) as client:
         path = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/logs?follow=true"
         with client.stream("GET", path) as answer:
             assert next(answer.iter_raw()) == b"first\n"

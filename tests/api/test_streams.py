@@ -47,7 +47,9 @@ def ending(received: list[bytes]) -> Any:
 
 
 def logs(world: World, **params: str) -> httpx.Response:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock") as client:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+    ) as client:
         return client.get(f"{BASE}/logs", params=params)
 
 
@@ -104,7 +106,9 @@ def test_a_box_that_dies_meanwhile_is_told_alike_by_both_ways(box: World) -> Non
 
     box.streams.run = dying
     streamed = ending(frames(box, "command=a"))
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(box.socket)), base_url="http://paddock") as client:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(box.socket)), base_url="http://paddock", timeout=60
+    ) as client:
         assert client.post(f"{BASE}/exec", json={"command": ["a"]}).json() == streamed
     with Paddock(f"unix://{box.socket}") as paddock, pytest.raises(Refused) as caught:
         list(paddock.sandbox("quickstart").start(["a"]))
@@ -185,7 +189,7 @@ def test_much_output_waits_for_its_reader_and_arrives_whole(box: World) -> None:
 def test_many_followed_logs_leave_room_for_everybody_else(box: World) -> None:
     box.streams.log = box.streams.endless
     transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
-    with httpx.Client(transport=transport, base_url="http://paddock") as client:
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         opened = [client.send(client.build_request("GET", f"{BASE}/logs?follow=true"), stream=True) for _ in range(60)]
         assert client.get(BASE, timeout=30).status_code == 200
         for each in opened:

@@ -18,8 +18,8 @@ PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 @pytest.fixture
 def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A running sandbox, behind a door that waits for no request."""
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(patience, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 1.5)  # in which a loaded machine has asked
+    monkeypatch.setattr(patience, "STALL_SECONDS", 1.5)
     world.apply()
     world.view.show(world.sandbox())
     server = ApiServer(world.app, world.socket, grace_seconds=1)
@@ -73,7 +73,7 @@ def test_an_answer_that_takes_its_time_is_not_cut_off(hasty: World) -> None:
     hasty.streams.log = hasty.streams.run = hasty.streams.endless
     transport = httpx.HTTPTransport(uds=str(hasty.socket))
     with (
-        httpx.Client(transport=transport, base_url="http://paddock") as client,
+        httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client,
         client.stream("GET", f"{PATH}/logs?follow=true") as answer,
         unix_connect(str(hasty.socket), uri=f"ws://paddock{PATH}/exec?command=cat&stdin=true") as opened,
     ):

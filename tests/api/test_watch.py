@@ -174,7 +174,9 @@ def test_a_watch_that_fell_behind_says_410_in_its_last_line(client: httpx.Client
 def test_stopping_the_daemon_ends_watches_cleanly(world: World) -> None:
     server = world.server()
     server.start()
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock") as client:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(world.socket)), base_url="http://paddock", timeout=60
+    ) as client:
         with watching(client) as events:
             world.services.watches.close()
             assert list(events) == []

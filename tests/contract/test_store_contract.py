@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -731,3 +732,17 @@ def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
         assert transaction.instances_of([other.uid])[other.uid].role == "sandbox"
         assert transaction.held()["default"] == Amount(1200, 4 << 29, 128, 2)
         assert transaction.held()[""] == Amount(1700, 5 << 29, 192, 3)
+
+
+def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(world: World) -> None:
+    world.store()
+    with world.database() as database:
+        with database.reading() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            database.close()
+            assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+        with pytest.raises(Exception, match="closed"):
+            driver.execute("SELECT 1")
+        with database.reading() as connection:
+            kept: Any = connection.connection.dbapi_connection
+        assert kept.execute("SELECT 1").fetchone() == (1,), "those after it are kept as ever"

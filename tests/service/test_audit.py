@@ -2,8 +2,10 @@
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -138,14 +140,18 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
             list(made)
         with pytest.raises(InvalidStatus):
             unix_connect(str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"})
-        with client(world, text) as eve:
-            eve.delete(f"{API}/namespaces/default/sandboxes/quickstart")
-            eve.get(f"{API}/namespaces/other/sandboxes/quickstart")
-            eve.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]})
-            eve.get(f"{API}/audit")
-        with client(world, "pdk_bad") as nobody:
-            nobody.get(f"{API}/tokens")
-        wait_for("the last refusal is told", lambda: told(world)[-1][0] == "unknown")
+        with client(world, text) as eve, client(world, "pdk_bad") as nobody:
+            asked: tuple[Callable[[], Any], ...] = (
+                lambda: None,
+                lambda: eve.delete(f"{API}/namespaces/default/sandboxes/quickstart"),
+                lambda: eve.get(f"{API}/namespaces/other/sandboxes/quickstart"),
+                lambda: eve.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}),
+                lambda: eve.get(f"{API}/audit"),
+                lambda: nobody.get(f"{API}/tokens"),
+            )
+            for count, ask in enumerate(asked, 1):
+                ask()  # what is refused is told behind its answer
+                wait_for("it is told", lambda count=count: [each[3] for each in told(world)].count("refused") == count)
     found = [each for each in world.store.audit.entries() if each.kind != "Token"][1:]
     assert [(each.actor.split(" (")[0], each.verb, each.kind, each.outcome) for each in found] == [
         (found[0].actor.split(" (")[0], "exec", "Sandbox", "allowed"),
