@@ -323,7 +323,10 @@ class Actor:
         try:
             self._client.call(operation, call)
         except Fault as fault:
-            if fault.unreachable or not done(self._now(action.container_id)):
+            if fault.unreachable or not (
+                done(self._now(action.container_id))
+                or (isinstance(action, UnpauseContainer) and self._wait_until(done, action.container_id))
+            ):
                 raise
             return Ok(action.container_id)
         if isinstance(action, RemoveContainer):
@@ -332,8 +335,8 @@ class Actor:
             self._wait_until(done, action.container_id)
         return Ok(action.container_id)
 
-    def _wait_until(self, done: Callable[[Container | None], bool], container_id: str) -> None:
-        """Read again until it is so, for a moment.
+    def _wait_until(self, done: Callable[[Container | None], bool], container_id: str) -> bool:
+        """Read again until it is so, for a moment; whether it is.
 
         The engine believes its runtime's late word of a pause over an unpause that it has just carried out itself,
         until the word of that comes too, some milliseconds later.
@@ -342,8 +345,9 @@ class Actor:
         while pause_seconds < _LATE_WORD_SECONDS:
             time.sleep(pause_seconds)
             if done(self._now(container_id)):
-                return
+                return True
             pause_seconds *= 2
+        return False
 
     def _now(self, container_id: str) -> Container | None:
         """The container as it is now; None: gone."""

@@ -37,7 +37,7 @@ _PIECE_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
 _WORDS_BYTES = 16 << 20
 _LOGGED_BYTES = 2000
-_CLEAN_SECONDS = 0.5  # for a worker whose input broke off to remove what it had begun
+_CLEAN_SECONDS = 5.0  # for a worker whose input broke off to remove what it had begun
 _ENDED = "the transfer was ended"
 
 

@@ -26,7 +26,7 @@ _MEMORY_BYTES = 512 << 20
 _NO_NEW_PRIVS = 38
 _CAPABILITY_V3 = 0x20080522
 _FRAME_BYTES = 4 << 20
-_GOING_MILLISECONDS = 50
+_GOING_MILLISECONDS = 1000
 _SECONDS = 60  # for what carries no data, and is not ended by its client's leaving
 _TRANSFERS = ("read", "write", "pack", "unpack")
 

@@ -80,7 +80,8 @@ class Volumes:
             self._check_room(image, mount.size_bytes - found)
             growing.extend(image, mount.size_bytes)
         if growing.unfinished(image):
-            growing.finish(image, _attached(image))
+            with _held(image) as device:
+                growing.finish(image, device)
 
     def _check_room(self, image: Path, more_bytes: int) -> None:
         held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
@@ -121,11 +122,11 @@ def _make(image: Path, size_bytes: int) -> None:
 @contextlib.contextmanager
 def _device(image: Path) -> Iterator[str]:
     """A loop device of the file: the one there is, or a new one, which goes with its last user."""
-    found = _attached(image)
-    if found:
-        yield found
-        return
     with contextlib.ExitStack() as opened:
+        found = opened.enter_context(_held(image))
+        if found:
+            yield found
+            return
 
         def hold(path: Path | str) -> int:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -142,6 +143,17 @@ def _device(image: Path) -> Iterator[str]:
                 if error.errno != errno.EBUSY or attempt == _TRIES - 1:
                     raise
         yield path
+
+
+@contextlib.contextmanager
+def _held(image: Path) -> Iterator[str]:
+    """The device that has the file, "" for none. It is not let go of meanwhile: then it could be another file's."""
+    with contextlib.ExitStack() as opened:
+        while found := _attached(image):
+            opened.callback(os.close, os.open(found, os.O_RDONLY | os.O_CLOEXEC))
+            if _attached(image) == found:
+                break
+        yield found
 
 
 def _attached(image: Path) -> str:

@@ -84,7 +84,8 @@ class CanaryWatch:
     def tick(self) -> None:
         """Try again when it is time: soon, where something is wrong. Where nothing needs it any more, clean up."""
         with self._lock:
-            if self._bird is not None and self._left and not (self._away or self._networked or self._awaited):
+            unneeded = not (self._away or self._networked or self._awaited)
+            if self._bird is not None and self._left and unneeded and self._trying is None:
                 self._left = False
                 self._begin(self._bird.clean)
             if self._guarded in (UNWATCHED, _PENDING):

@@ -35,18 +35,29 @@ class WallClock:
         return time.time()
 
 
+_CALLS = "paddock_docker_requests_total"
+
+
+def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    return {name: n - before.get(name, 0) for name, n in now.items() if n != before.get(name, 0)}
+
+
 class CountingMeter:
     """Counts by name and labels; what the tests prove "one list, no inspects" with."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.counts: dict[tuple[str, ...], float] = {}
+        self._here = threading.local()
         self.gauges: dict[str, float] = {}
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
         key = (name, *(value for _, value in sorted(labels.items())))
         with self._lock:
             self.counts[key] = self.counts.get(key, 0) + amount
+        if name == _CALLS:
+            mine = self._here.__dict__.setdefault("calls", {})
+            mine[key[1]] = mine.get(key[1], 0) + amount
 
     def observe(self, name: str, seconds: float, /, **labels: str) -> None: ...
 
@@ -56,10 +67,17 @@ class CountingMeter:
     def calls(self) -> dict[str, float]:
         """Calls to the engine so far, by operation."""
         with self._lock:
-            return {key[1]: n for key, n in self.counts.items() if key[0] == "paddock_docker_requests_total"}
+            return {key[1]: n for key, n in self.counts.items() if key[0] == _CALLS}
+
+    def own_calls(self) -> dict[str, float]:
+        """Those of this thread: the events' threads ask the engine, too, when they see fit."""
+        return dict(self._here.__dict__.get("calls", {}))
 
     def calls_since(self, before: Mapping[str, float]) -> dict[str, float]:
-        return {name: n - before.get(name, 0) for name, n in self.calls().items() if n != before.get(name, 0)}
+        return since(before, self.calls())
+
+    def own_calls_since(self, before: Mapping[str, float]) -> dict[str, float]:
+        return since(before, self.own_calls())
 
 
 class Hand(Protocol):

@@ -343,14 +343,11 @@ def test_a_paused_box_can_be_looked_at_and_not_written_to(docker_box: Box) -> No
 
 @pytest.mark.docker
 def test_the_worker_is_the_boxes_user_with_no_rights_left(docker_box: Box) -> None:
-    work: Any = docker_box.begin("write", "/tmp/file")
-    work.send(b"x")
-
-    def status() -> dict[str, str]:
-        with open(f"/proc/{work.pid}/status") as file:
-            return {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
-
-    seen = wait_for("it is the box's user", lambda: found if (found := status())["Uid"].startswith("20000") else None)
+    docker_box.send("write", "/tmp/file", [b"x" * (4 * MIB)])
+    work: Any = docker_box.begin("read", "/tmp/file")
+    work.result()  # it has opened the file, and waits for somebody to read all that
+    with open(f"/proc/{work.pid}/status") as file:
+        seen = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
     assert set(seen["Uid"].split()) | set(seen["Gid"].split()) == {"20000"}
     assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
     assert seen["NoNewPrivs"] == "1"

@@ -28,7 +28,8 @@ def watch(box: Container, **asked: Any) -> Watch:
 
 
 def command(world: World, box: Container, *words: str, **asked: Any) -> ProbeResult:
-    return world.probes.probe(watch(box, exec={"command": words}, **asked))
+    """In its own time, whatever else the machine does, unless a time is asked for."""
+    return world.probes.probe(watch(box, exec={"command": words}, **{"timeoutSeconds": 30, **asked}))
 
 
 def test_a_command_that_ends_with_0_passes(world: World, box: Container) -> None:

@@ -373,8 +373,8 @@ class TestFollowing:
         assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
         assert isinstance(refusal(lambda: store.changes(1 << 70)), ChangesGone)
 
-    def test_eight_writers_and_a_follower_that_misses_nothing(self, world: World, store: SqlStore) -> None:
-        commits = 25
+    def test_eight_writers_and_a_follower_that_misses_nothing(self, world: World) -> None:
+        commits, store = 25, world.store(wait_seconds=60)  # as long as its children have: the locks are not fair
         children = [world.child("write", f"p{number}", commits) for number in range(4)]
         assert [child.says() for child in children] == ["ready"] * 4
         threads = [in_thread(lambda who=number: write_pairs(store, f"t{who}", commits)) for number in range(4)]
@@ -699,8 +699,9 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
     assert len(tally.observed) == 6
 
 
-def test_many_threads_share_one_store(store: SqlStore) -> None:
+def test_many_threads_share_one_store(world: World) -> None:
     """More threads than connections, reading and writing: nobody fails, nothing is lost."""
+    store = world.store(wait_seconds=60)
     failed: list[StoreError] = []
 
     def work(number: int) -> None:

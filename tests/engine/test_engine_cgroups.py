@@ -15,7 +15,7 @@ from controller.kinds.observed import Container, State
 from controller.kinds.usage import NetworkUsage, Usage
 
 ID = "c0ffee" + "0" * 58
-PID = 4242
+PID = (1 << 22) + 42  # which no kernel gives to a process of its own
 
 NET_DEV = """Inter-|   Receive                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed

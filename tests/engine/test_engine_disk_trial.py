@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import docker
 import pytest
 
 from controller.engine.client import Client
 from controller.engine.disk_trial import DiskTrial
 from controller.kinds.disk import DiskAbility
 from controller.ports import NullMeter, Streams
-from tests.contract.engine_worlds import SOCKET, DockerHand, docker_world, read_all
-from tests.lab.engine import PrivateEngine
+from tests.contract.engine_worlds import DockerHand, docker_world, read_all
+from tests.lab.engine import PrivateEngine, private_engine
 
 pytestmark = pytest.mark.docker
 MIB = 1 << 20
@@ -55,11 +54,9 @@ def tried(base_url: str) -> DiskAbility:
 
 
 def test_the_trial_says_how_it_came_out_and_leaves_nothing_behind() -> None:
-    api = docker.APIClient(base_url=SOCKET, version="1.41")
-    own = {"label": "paddock.dev/recipe=disk-trial"}
-    found = tried(SOCKET)
-    assert found.words
-    assert api.images(filters=own) == []
+    with private_engine(images=()) as private:  # on the host's, others try it at the same time
+        assert tried(private.base_url).words
+        assert private.docker("images", "-aq") == private.docker("ps", "-aq") == ""
 
 
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")

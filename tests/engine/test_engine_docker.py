@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controller.engine.cgroups import Cgroups, folder_of
 from controller.engine.usage import CgroupUsage
 from controller.kinds.action import (
     PullImage,
@@ -185,31 +186,32 @@ def test_an_image_brings_no_labels_of_ours_and_no_code_for_the_loader(world: Wor
 def test_a_look_at_what_is_settled_is_one_list_and_no_inspect(world: World, meter: CountingMeter) -> None:
     boxes = [world.running(world.new_uid()) for _ in range(4)]
     world.engine.look(full=True)
-    before = meter.calls()
+    before = meter.own_calls()
     seen = world.engine.look()
-    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1}
+    assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
     assert set(seen.containers) == {each.uid for each in boxes}
 
 
 def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
     for _ in range(3):
         world.made(world.new_uid())
-    before = meter.calls()
+    before = meter.own_calls()
     world.engine.look(full=True)
-    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1, "containers.inspect": 3}
+    assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1, "containers.inspect": 3}
 
 
 def test_limits_changed_behind_the_engines_back_are_seen_by_a_cheap_look(
     world: World, uid: str, meter: CountingMeter
 ) -> None:
     box = world.running(uid)
-    folder = next(Path("/sys/fs/cgroup").rglob(f"*{box.id}*/pids.max"))
+    folders = Cgroups().folders(Path(f"/proc/{box.pid}/cgroup").read_text(), box.id)
+    limit = Path(folder_of(folders, "pids").path, "pids.max")
     world.engine.look()
-    before = meter.calls()
-    folder.write_text("17")
+    before = meter.own_calls()
+    limit.write_text("17")
     world.engine.look()
     assert world.only(uid).limits == replace(SMALL, pids=17)
-    assert meter.calls_since(before) == {"containers.list": 1, "networks.list": 1}
+    assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
 
 
 def test_a_network_disconnected_by_hand_is_seen_by_its_event(world: World, uid: str, meter: CountingMeter) -> None:
@@ -223,18 +225,17 @@ def test_a_network_disconnected_by_hand_is_seen_by_its_event(world: World, uid: 
 
 def test_an_action_costs_one_call_and_one_inspect(world: World, uid: str, meter: CountingMeter) -> None:
     world.made(uid)
-    before = meter.calls()
+    before = meter.own_calls()
     box = world.running(uid)
     world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
     world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
-    calls = meter.calls_since(before)
+    calls = meter.own_calls_since(before)
     assert {each: calls[each] for each in ("containers.start", "containers.kill", "containers.remove")} == {
         "containers.start": 1,
         "containers.kill": 1,
         "containers.remove": 1,
     }
-    # Besides one for each action, an event may be told that is younger than the inspect after its action.
-    assert calls["containers.inspect"] <= 3 + 3
+    assert calls["containers.inspect"] <= 3
 
 
 def test_a_container_made_while_others_look_is_never_taken_for_gone(world: World) -> None:
@@ -418,7 +419,7 @@ def test_a_reader_that_stalls_holds_up_neither_kill_nor_remove(world: World, uid
     began = time.monotonic()
     kill = SignalContainer(uid, box.name, box.id, "KILL", "a test")
     ok(world.engine.act(kill if end == "KILL" else RemoveContainer(uid, box.name, box.id, "a test")))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "a stall is given up after 30 s"
     with pytest.raises(StreamError, match="not read"):
         list(stream)
 

@@ -151,7 +151,7 @@ def test_a_process_whose_first_thread_has_ended_is_ended_too(world: World) -> No
 
 
 def test_what_may_be_the_commands_but_can_not_be_told_is_counted(world: World, box: Container) -> None:
-    _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"])
+    _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
     assert left == ["processes that can't be told from the box's own"]
     assert "sleep 4321" in processes(world, box)
 

@@ -8,7 +8,7 @@ import pytest
 from controller.engine.stalls import parse_pressure, read_stalls
 from controller.engine.usage import CgroupUsage
 from controller.kinds.usage import Usage
-from tests.engine.test_engine_cgroups import ALL_V1, EXPECTED, ID, Host, box, shown
+from tests.engine.test_engine_cgroups import ALL_V1, EXPECTED, ID, PID, Host, box, shown
 
 PRESSURE = {
     f"{name}.pressure": f"some avg10=1.00 avg60=0.50 avg300=0.10 total={some}\n"
@@ -47,7 +47,7 @@ def test_version_1_alone_tells_nothing(tmp_path: Path) -> None:
 def test_a_hybrid_host_whose_engine_leaves_the_v2_tree_alone_tells_nothing(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=ALL_V1, v2=True)
     host.fill("unified", PRESSURE)
-    file = host.proc / "4242" / "cgroup"
+    file = host.proc / str(PID) / "cgroup"
     file.write_text(file.read_text().replace(f"0::/docker/{ID}", "0::/"))
     assert told(read(host)) == (None,) * 6
 

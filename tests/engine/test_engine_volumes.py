@@ -1,5 +1,6 @@
 """Volumes: file systems of their own size, which outlive their boxes and hold no more than they were made for."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,8 +46,12 @@ def resized(volumes: Volumes, mount: Mount) -> str:
 
 
 def attached(image: Path) -> list[Path]:
-    files = Path("/sys/block").glob("loop*/loop/backing_file")
-    return [each for each in files if each.exists() and each.read_text().strip() == str(image)]
+    found = []
+    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # others' come and go
+            if each.read_text().strip() == str(image):
+                found.append(each)
+    return found
 
 
 def test_what_is_written_is_there_for_whoever_has_it_next_as_his_own(tmp_path: Path, maps: IdMaps) -> None:

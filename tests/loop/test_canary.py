@@ -1,5 +1,6 @@
 """The canary in the loop: asked when something needs it, not before; all is forgotten when the guard was away."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -105,6 +106,27 @@ def test_it_is_tried_again_and_again_while_there_is_a_network(world_of: Watched)
     for _ in range(2):
         world_of.later(2 * PERIOD)
     assert (world_of.bird.tries, world_of.bird.cleaned) == (2, 1)
+
+
+def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_end(world_of: Watched) -> None:
+    world_of.apply()
+    world_of.settle()
+    over = threading.Event()
+    world_of.bird.before = lambda: assert_(over.wait(30))
+    world_of.house.clock.advance(2 * PERIOD)
+    world_of.watch.tick()
+    world_of.house.delete("web")
+    world_of.house.settle()
+    world_of.watch.tick()
+    over.set()
+    world_of.watch.wait()
+    world_of.watch.tick()
+    world_of.watch.wait()
+    assert (world_of.bird.tries, world_of.bird.cleaned) == (2, 1)
+
+
+def assert_(true: bool) -> None:
+    assert true
 
 
 def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) -> None:

@@ -38,6 +38,7 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
     house.apply("web")
     assert turn.run().groups
     settled()
+    wait_for("it is told", lambda: woken)
     assert woken == {"hurry": 1}
     house.delete("web")
     assert settled().groups
