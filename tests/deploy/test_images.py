@@ -1,7 +1,6 @@
 """images/: the recipes, where they get their packages from, and what is in the results."""
 
 import subprocess
-import time
 
 import pytest
 
@@ -71,12 +70,10 @@ def in_image(world: World, image: str, command: str) -> str:
 
 
 @pytest.mark.docker
-def test_a_second_build_changes_nothing_and_is_quick(real_docker: World) -> None:
+def test_a_second_build_changes_nothing(real_docker: World) -> None:
     assert real_docker.run("images/build.sh", "tiny").returncode == 0
-    began = time.monotonic()
     again = real_docker.run("images/build.sh", "tiny")
     assert again.stdout == "paddock/test-tiny:1 is up to date.\n"
-    assert time.monotonic() - began < 1
     assert in_image(real_docker, "paddock/test-tiny:1", "id -u; pwd; echo x | sed s/x/y/") == "20000\n/workspace\ny\n"
 
 

@@ -1,7 +1,6 @@
 """deploy/venv.sh: does what has to be done, once. The interpreter is a stand-in that notes what it is asked to do."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -56,10 +55,8 @@ def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: World) -> No
     assert made == f"-m venv {venv.base}/venv"
     assert packages.endswith(f"--require-hashes -r {venv.root}/requirements.lock")
     assert "--no-deps --no-build-isolation --editable" in project
-    began = time.monotonic()
     second = venv.run("deploy/venv.sh")
     assert (second.stdout, second.stderr, calls(venv)) == ("", "", [])
-    assert time.monotonic() - began < 1
 
 
 def test_the_tests_tools_are_added_and_serve_both(venv: World) -> None:

@@ -46,7 +46,8 @@ with Paddock(server) as paddock:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
+    # A disk that writes back so much may hold up a client for longer than a daemon waits for one.
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_STALL_SECONDS="60") as made:
         made.apply(BOX)
         made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
         yield made

@@ -68,7 +68,7 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
     daemon = start_daemon(tmp_path)
-    container, instance = ready(daemon, idle_seconds=2), daemon.instance_id()
+    container, instance = ready(daemon, idle_seconds=10), daemon.instance_id()
     try:
         with box_of(daemon) as box:
             ends = box.detach(["sh", "-c", WRITES], timeout_seconds=0).id

@@ -26,15 +26,16 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
         yield made
 
 
-def state(name: str) -> str:
+def state(daemon: RunningDaemon, name: str) -> str:
     """What the engine says of the sandbox's container."""
-    return docker("ps", "-a", "--filter", f"label=paddock.name={name}", "--format", "{{.State}}")
+    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    return docker("ps", "-a", *own, "--format", "{{.State}}")
 
 
 def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("dozing", SLEEPS, "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/dozing")
-    assert state("dozing") == "exited"
+    assert state(daemon, "dozing") == "exited"
     found = daemon.get("dozing")
     assert (found["spec"]["runState"], found["status"]["lastTermination"]["reason"]) == ("Running", "IdleReaped")
     assert "IdleReaped" in daemon.paddock("get", "sandboxes").stdout
@@ -42,7 +43,7 @@ def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaem
     assert done.stdout == "hello\n"
     # Longer than its timeout, and not stopped under it.
     assert daemon.paddock("exec", "dozing", "--", "sh", "-c", "sleep 5; echo done").stdout == "done\n"
-    wait_for("it dozes off again", lambda: state("dozing") == "exited")
+    wait_for("it dozes off again", lambda: state(daemon, "dozing") == "exited")
     assert daemon.get("dozing")["status"]["restartCount"] == 0
 
 
@@ -51,9 +52,9 @@ def test_a_box_that_computes_stays(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
     for _ in range(2):  # each time, `busy` had at least as long
-        wait_for("the other one is suspended", lambda: state("lazy") == "exited")
+        wait_for("the other one is suspended", lambda: state(daemon, "lazy") == "exited")
         daemon.paddock("exec", "lazy", "--", "true")
-    assert state("busy") == "running"
+    assert state(daemon, "busy") == "running"
     assert daemon.get("busy")["status"].get("lastTermination") is None
 
 
@@ -61,5 +62,5 @@ def test_a_deadline_ends_it_and_its_time_to_live_removes_it(daemon: RunningDaemo
     daemon.apply(BOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 3"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/brief")
     daemon.paddock("wait", "--for=delete", "--timeout=60s", "sandbox/brief")
-    assert state("brief") == ""
+    assert state(daemon, "brief") == ""
     assert "TTLExpired" in daemon.paddock("events", "sandbox/brief").stdout

@@ -83,9 +83,14 @@ def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
 
 
 def asked(box: Sandbox) -> bool:
-    with contextlib.suppress(Exception), box.connect(8500) as link:
-        link.send(b"hello")
-        return link.receive() == b"hello"
+    """Whether it answers; it knows by then that this connection is over."""
+    with contextlib.suppress(Exception):
+        with box.connect(8500) as link:
+            link.send(b"hello")
+            assert link.receive() == b"hello"
+            with_it = connections(box)
+        wait_for("it is over", lambda: connections(box) < with_it)
+        return True
     return False
 
 

@@ -53,9 +53,10 @@ def container(daemon: RunningDaemon, name: str) -> dict[str, Any]:
     return inspected[0] if inspected else {}
 
 
-def named(name: str) -> str:
-    """State of the container whose name says it is this sandbox's, by the engine."""
-    return docker("ps", "-a", "--filter", f"label=paddock.name={name}", "--format", "{{.State}}")
+def named(daemon: RunningDaemon, name: str, what: str = "{{.State}}") -> str:
+    """State of the container whose labels say it is this sandbox's, by the engine."""
+    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    return docker("ps", "-a", *own, "--format", what)
 
 
 def cgroup_memory_limit(pid: int) -> int:
@@ -95,7 +96,7 @@ def test_a_killed_and_a_removed_container_are_back(daemon: RunningDaemon) -> Non
     wait_for("it runs again", lambda: container_started(first["Id"]) not in ("", first["State"]["StartedAt"]))
     ready(daemon, "kept")
     docker("rm", "-f", first["Id"])
-    wait_for("there is a new one", lambda: named("kept") == "running")
+    wait_for("there is a new one", lambda: named(daemon, "kept") == "running")
     ready(daemon, "kept")
     wait_for("both are counted", lambda: daemon.get("kept")["status"]["restartCount"] == 2)
     reasons = daemon.paddock("events", "sandbox/kept").stdout
@@ -122,7 +123,7 @@ def test_limits_change_in_place_and_are_read_back_from_the_kernel(daemon: Runnin
     assert cgroup_memory_limit(after["State"]["Pid"]) == 128 << 20
     docker("update", "--memory", "96m", "--memory-swap", "96m", after["Id"])
     wait_for("a change by hand is undone", lambda: cgroup_memory_limit(after["State"]["Pid"]) == 128 << 20)
-    assert daemon.condition("sized", "Resized")["status"] == "True"
+    wait_for("that is told", lambda: daemon.condition("sized", "Resized")["status"] == "True")
 
 
 def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon) -> None:
@@ -133,7 +134,7 @@ def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon)
     wait_for("the new one runs", lambda: container(daemon, "renewed").get("Id", before) != before)
     ready(daemon, "renewed")
     assert container(daemon, "renewed")["Config"]["Entrypoint"] == ["sleep", "2000000"]
-    assert docker("ps", "-aq", "--filter", "label=paddock.name=renewed").count("\n") == 0
+    assert "\n" not in named(daemon, "renewed", "{{.ID}}")
     assert "spec.template.command changed" in daemon.paddock("events", "sandbox/renewed").stdout
 
 
@@ -141,7 +142,7 @@ def test_delete_takes_the_container_with_it(daemon: RunningDaemon) -> None:
     daemon.apply(box("gone"))
     ready(daemon, "gone")
     daemon.paddock("delete", "sandbox", "gone", "--timeout=30s")
-    assert named("gone") == ""
+    assert named(daemon, "gone") == ""
     assert daemon.get("gone") == {}
 
 
@@ -192,9 +193,9 @@ def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
     ready(daemon, "napping")
     daemon.apply(box("napping", run="Suspended"))
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=30s", "sandbox/napping")
-    assert named("napping") == "exited"
+    assert named(daemon, "napping") == "exited"
     daemon.apply(box("napping", run="Paused"))
-    wait_for("it is frozen", lambda: named("napping") == "paused")
+    wait_for("it is frozen", lambda: named(daemon, "napping") == "paused")
     daemon.apply(box("napping"))
     ready(daemon, "napping")
     assert daemon.get("napping")["status"]["restartCount"] == 0
@@ -243,7 +244,7 @@ def test_a_stopped_daemon_leaves_its_boxes_running(tmp_path: Path) -> None:
         ready(first, "staying")
         before = container(first, "staying")
         assert first.stop() == 0
-        assert named("staying") == "running"
+        assert named(first, "staying") == "running"
         with running(tmp_path) as second:
             ready(second, "staying")
             after = container(second, "staying")
@@ -322,7 +323,7 @@ def test_a_network_attached_by_hand_is_taken_away_again(daemon: RunningDaemon) -
     daemon.process.send_signal(signal.SIGCONT)
     wait_for("it is on no network", lambda: networks(held) == ["none"])
     wait_for("it says so", lambda: "Disconnected" in daemon.paddock("events", "sandbox/sealed").stdout)
-    assert named("sealed") == "running"
+    assert named(daemon, "sealed") == "running"
 
 
 def networks(container_id: str) -> list[str]:

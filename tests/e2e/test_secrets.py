@@ -1,5 +1,6 @@
 """A secret reaches the box, as a file and in one command's environment, and is nowhere else on this host."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -106,8 +107,9 @@ def found_in(daemon: RunningDaemon) -> list[str]:
         "the engine's records": _of_engine(container),
     }
     for each in daemon.folder.rglob("*"):
-        if each.is_file():
-            words[str(each)] = each.read_bytes()
+        with contextlib.suppress(FileNotFoundError):  # some are there for a moment
+            if each.is_file():
+                words[str(each)] = each.read_bytes()
     return [name for name, text in words.items() if CANARY.encode() in text or CANARY[::-1].encode() in text]
 
 

@@ -32,7 +32,7 @@ def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: 
 
         wait_for("memory near its limit is told", told, 60)
         found = json.loads(daemon.paddock("top", "busy", "-o", "json").stdout)["usage"]
-        assert 5 < found["cpuPercent"] < 12, "a tenth of a processor is what it may have"
+        assert 1 < found["cpuPercent"] < 12, "a tenth of a processor is what it may have"
         assert HELD <= found["memoryUsageBytes"] <= found["memoryLimitBytes"] == 32 * MIB
         assert (found["networkReceiveBytes"], found["networkTransmitBytes"]) == (None, None), "it has none"
         box = daemon.get("busy")["status"]["instanceRef"]["name"]

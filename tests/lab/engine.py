@@ -169,11 +169,12 @@ class PrivateEngine:
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for state in (each for found in self._cgroups() for each in found.rglob("freezer.state")):
+        for folder in self._groups():
             with contextlib.suppress(OSError):
-                state.write_text("THAWED")  # on cgroup v1 what is paused does not even die
+                (folder / "freezer.state").write_text("THAWED")  # on cgroup v1 what is paused does not even die
         wait_for("all are gone", lambda: not self._processes())
-        mounted = f"cut -d' ' -f2 /proc/mounts | grep '^{self.folder}/' | sort -r"
+        # What was mounted last first: an engine that was stopped may have left a mount below another.
+        mounted = f"cut -d' ' -f2 /proc/mounts | grep '^{self.folder}/' | tac"
         self.namespaces.run("sh", "-c", f"{mounted} | xargs -r umount -l")
         shutil.rmtree(self.folder / "exec", ignore_errors=True)
         for name in ("engine.pid", "engine.sock"):
@@ -185,10 +186,9 @@ class PrivateEngine:
             self.crash_host()
         if self._own_namespaces:
             self.namespaces.close()
-        for found in self._cgroups():
-            for each in sorted((*found.glob("**/"), found), key=lambda path: -len(path.parts)):
-                with contextlib.suppress(FileNotFoundError):
-                    each.rmdir()
+        for folder in reversed(self._groups()):
+            with contextlib.suppress(FileNotFoundError):
+                folder.rmdir()
 
     def _command(self) -> tuple[str, ...]:
         folder = self.folder
@@ -214,8 +214,7 @@ class PrivateEngine:
     def _processes(self, like: re.Pattern[str] | None = None) -> list[int]:
         """What runs in the engine's cgroups, and what was started with a path below its folder."""
         if like is None:
-            listed = [each.read_text().split() for found in self._cgroups() for each in found.rglob("cgroup.procs")]
-            inside = {int(pid) for pids in listed for pid in pids}
+            inside = {int(pid) for folder in self._groups() for pid in _listed(folder / "cgroup.procs")}
         else:
             inside = set()
         for found in Path("/proc").glob("[0-9]*/cmdline"):
@@ -225,9 +224,18 @@ class PrivateEngine:
                     inside.add(int(found.parent.name))
         return sorted(inside)
 
-    def _cgroups(self) -> list[Path]:
+    def _groups(self) -> list[Path]:
+        """Its cgroups, each before those below it; they may go meanwhile."""
         root = Path("/sys/fs/cgroup")
-        return [found for found in (root / self._cgroup, *root.glob(f"*/{self._cgroup}")) if found.is_dir()]
+        tops = [found for found in (root / self._cgroup, *root.glob(f"*/{self._cgroup}")) if found.is_dir()]
+        return [Path(above) for top in tops for above, _, _ in os.walk(top)]
+
+
+def _listed(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Probes, run in the network namespace of a box: JSON of attempts on stdin, JSON of what became of each on stdout.
 
     ["tcp", address, port]              open | refused | unreachable | silent
-    ["ask", server, name, "udp"|"tcp"]  the address answered, nxdomain | refused | unreachable | silent
+    ["ask", server, name, "udp"|"tcp"]  the address answered, nxdomain | refused | unreachable | silent | cut
     ["get", proxy, url]                 the status of the proxy's answer
     ["raw", proxy, text]                the same, of a request as it is written here
     ["tls", proxy, host, port, name]    tunnelled (TLS was spoken with the server), or the status, or cut
@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 SECONDS = 3.0
+_ANSWER_SECONDS = 15.0  # for what is to come: on a loaded machine, too
 _PORT = 3128
 
 
@@ -65,6 +66,8 @@ def _ask(server: str, name: str, how: str) -> str:
         with socket.create_connection((server, 53), SECONDS) as link:
             link.sendall(struct.pack("!H", len(question)) + question)
             answer = link.recv(4096)[2:]
+            if not answer:
+                return "cut"
     else:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
             link.settimeout(SECONDS)
@@ -78,8 +81,8 @@ def _ask(server: str, name: str, how: str) -> str:
 
 
 def _raw(proxy: str, text: str) -> str:
-    with socket.create_connection((proxy, _PORT), SECONDS) as link:
-        link.settimeout(SECONDS)
+    with socket.create_connection((proxy, _PORT), _ANSWER_SECONDS) as link:
+        link.settimeout(_ANSWER_SECONDS)
         link.sendall(text.encode())
         return _status(link)
 
@@ -90,7 +93,7 @@ def _status(link: socket.socket) -> str:
 
 
 def _tunnel(link: socket.socket, host: str, port: int) -> str:
-    link.settimeout(SECONDS)
+    link.settimeout(_ANSWER_SECONDS)
     link.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
     return _status(link)
 
@@ -102,7 +105,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _tls(proxy: str, host: str, port: int, name: str | None) -> str:
-    with socket.create_connection((proxy, _PORT), SECONDS) as link:
+    with socket.create_connection((proxy, _PORT), _ANSWER_SECONDS) as link:
         status = _tunnel(link, host, port)
         if status != "200":
             return status
@@ -117,7 +120,7 @@ def _tls(proxy: str, host: str, port: int, name: str | None) -> str:
 
 
 def _garble(proxy: str, host: str, port: int) -> str:
-    with socket.create_connection((proxy, _PORT), SECONDS) as link:
+    with socket.create_connection((proxy, _PORT), _ANSWER_SECONDS) as link:
         status = _tunnel(link, host, port)
         if status != "200":
             return status
@@ -126,7 +129,7 @@ def _garble(proxy: str, host: str, port: int) -> str:
 
 
 def _stay(proxy: str, host: str) -> str:
-    with socket.create_connection((proxy, _PORT), SECONDS) as link:
+    with socket.create_connection((proxy, _PORT), _ANSWER_SECONDS) as link:
         status = _tunnel(link, host, 443)
         if status != "200":
             return status
