@@ -117,7 +117,11 @@ start() {
     if ! have docker && [ -S "${DOCKER_HOST#unix://}" ]; then
         die "there is an engine's socket at ${DOCKER_HOST#unix://}, but no docker command to ask it with." "Install the Docker client, then run this again."
     fi
-    if ! have dockerd; then install_engine; fi
+    if ! have dockerd; then
+        install_engine
+        # The package may have had an init system start it, in the background.
+        if [ "$DOCKER_HOST" = unix:///var/run/docker.sock ] && engine_next_door >/dev/null; then wait_until_it_answers; fi
+    fi
     if engine_answers; then # the package's own service start did it
         systemd_works && : >"$systemd_mark"
         say "Docker Engine $(version) answers at $DOCKER_HOST."
