@@ -70,7 +70,10 @@ def outcome_of(fault: Fault) -> Outcome:
         return Terminal("InvalidConfig", f"the engine refuses this: {fault.words}")
     if fault.status == 409:
         return Transient("Conflict", fault.words)
-    return Transient("EngineError", f"the engine answered with an error: {fault.words}")
+    # An engine that was stopped while the container began has lost a mount below one of its own (seen: 20.10).
+    lost = "failed to remove root filesystem" in fault.words and "resource busy" in fault.words
+    advice = "; stop the engine, `umount` that folder, and start the engine again" if lost else ""
+    return Transient("EngineError", f"the engine answered with an error: {fault.words}{advice}")
 
 
 def _cause(error: BaseException) -> str:

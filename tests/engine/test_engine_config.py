@@ -150,6 +150,15 @@ def test_what_the_loop_does_about_a_fault(fault: Fault, kind: type, reason: str)
     assert fault.words in outcome.message
 
 
+def test_a_mount_that_the_engine_has_lost_is_told_with_what_to_do() -> None:
+    words = (
+        'container 1: driver "overlay2" failed to remove root filesystem: unlinkat /x/merged: device or resource busy'
+    )
+    outcome = outcome_of(of_status(500, words))
+    assert isinstance(outcome, Transient)
+    assert outcome.message.endswith(f"{words}; stop the engine, `umount` that folder, and start the engine again")
+
+
 def test_only_a_404_says_that_something_does_not_exist() -> None:
     assert of_status(404, "no such container").gone
     assert not any(each.gone for each in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))
