@@ -25,4 +25,4 @@ def test_apply_exec_kill_repair_delete(tmp_path: Path) -> None:
         ready(daemon, "smoke")
         assert "Killed: exit code 137" in daemon.paddock("events", "sandbox/smoke").stdout
         daemon.paddock("delete", "sandbox", "smoke", "--timeout=30s")
-        assert (named("smoke"), daemon.get("smoke")) == ("", {})
+        assert (named(daemon, "smoke"), daemon.get("smoke")) == ("", {})
