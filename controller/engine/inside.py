@@ -51,6 +51,20 @@ def _await_the_box(folder: int) -> None:
 
 
 def _read(folder: int, proc: Path) -> Inside:
+    found = _facts(folder, proc)
+    _check_alive(folder)
+    return found
+
+
+def _check_alive(folder: int) -> None:
+    """Raise OSError where the process has ended: what was read of it last may be what is left of any then."""
+    try:
+        os.readlink("ns/mnt", dir_fd=folder)
+    except FileNotFoundError as error:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
+
+
+def _facts(folder: int, proc: Path) -> Inside:
     status = dict(line.split(":", 1) for line in read_at(folder, "status").splitlines())
     uids, gids = _id_map(read_at(folder, "uid_map")), _id_map(read_at(folder, "gid_map"))
     sets = ("CapInh", "CapPrm", "CapEff", "CapAmb")

@@ -14,6 +14,9 @@ ENDED = (State.EXITED, State.DEAD)
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 
 
+_NOTED_SECONDS = 60.0  # between a process's start and the engine's note of it, at most
+
+
 def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
     """How the last run of an ended container came to its end. `lost` is when the engine itself was away."""
     known = memory.last_end
@@ -39,7 +42,7 @@ def _reason(container: Container, memory: Memory, lost: tuple[float, float]) -> 
         return memory.stop_reason
     if container.oom_killed and container.exit_code != 0:
         return "OOMKilled"
-    return "EngineLost" if _went_with_engine(container, lost) else _by_exit_code(container.exit_code)
+    return "EngineLost" if _went_with_engine(container, memory, lost) else _by_exit_code(container.exit_code)
 
 
 def _by_exit_code(exit_code: int) -> str:
@@ -48,11 +51,21 @@ def _by_exit_code(exit_code: int) -> str:
     return "Killed" if exit_code in (137, 143) else "Error"
 
 
-def _went_with_engine(container: Container, lost: tuple[float, float]) -> bool:
+def _went_with_engine(container: Container, memory: Memory, lost: tuple[float, float]) -> bool:
     """Whether the engine took the container down with itself, or was down itself when the container ended."""
-    if container.finished_at < container.started_at:
-        return True  # the engine did not see the end: the host went down under it
-    return lost[0] <= container.finished_at <= lost[1]
+    return _unseen(container, memory) or lost[0] <= container.finished_at <= lost[1]
+
+
+def _unseen(container: Container, memory: Memory) -> bool:
+    """Whether the engine did not see the end, as the host went down under it: it has that of an earlier run, or none.
+
+    An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
+    when it was: one that ends at once has ended some milliseconds before it began (seen: 27 of 60 on a busy host).
+    """
+    known = memory.last_end
+    if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
+        return known.started_at != container.started_at
+    return container.started_at - container.finished_at > _NOTED_SECONDS
 
 
 def was_asked_to_stop(container: Container, memory: Memory) -> bool:
@@ -101,7 +114,7 @@ def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.
 def _seen_again(container: Container, known: Termination, memory: Memory, lost: tuple[float, float]) -> Memory:
     """An engine that is being stopped shows ends before anyone can know that it goes: then the crash is taken back."""
     by_itself = known.reason == _by_exit_code(known.exit_code)
-    if not by_itself or not _went_with_engine(container, lost):
+    if not by_itself or not _went_with_engine(container, memory, lost):
         return memory
     return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 

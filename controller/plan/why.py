@@ -16,6 +16,7 @@ from controller.kinds.snapshot import Snapshot
 from controller.plan import byhand, drift, peers
 from controller.plan.case import Case, Decision
 from controller.plan.cases import case_of
+from controller.plan.deaths import ENDED
 from controller.plan.host import plan
 from controller.plan.sandbox import decide
 from controller.policy.levels import Policy
@@ -132,7 +133,7 @@ def _seen(case: Case) -> Iterator[tuple[str, str]]:
 
 def _container(case: Case, container: Container) -> Iterator[tuple[str, str]]:
     yield "container", f"{container.name} ({container.id[:12]})"
-    ended = f", exit code {container.exit_code}" if container.finished_at > container.started_at else ""
+    ended = f", exit code {container.exit_code}" if container.state in ENDED else ""
     yield "state", f"{container.state}{ended}"
     if container.started_at:
         yield "started", _ago(case.now, container.started_at)

@@ -76,9 +76,9 @@ def window(end: Termination, container: Container) -> tuple[float, float]:
     """
     if container.state not in _ON or container.started_at <= end.started_at:
         return end.log_since, 0.0
-    if end.finished_at < end.started_at:  # the engine did not see the end
+    if end.finished_at < end.started_at and end.reason == "EngineLost":  # the engine did not see the end
         return end.log_since, container.started_at
-    return end.log_since, (end.finished_at + container.started_at) / 2
+    return end.log_since, (max(end.finished_at, end.started_at) + container.started_at) / 2
 
 
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:

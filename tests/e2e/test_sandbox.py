@@ -201,6 +201,16 @@ def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
     assert daemon.get("napping")["status"]["restartCount"] == 0
 
 
+def test_what_ends_at_once_has_ended_well_however_busy_the_host_is(daemon: RunningDaemon) -> None:
+    """Many at a time: then the engine notes most starts after the ends."""
+    names = [f"brief-{number}" for number in range(12)]
+    daemon.apply("---\n".join(box(each, command='["true"]', restart="OnFailure") for each in names))
+    for each in names:
+        daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", f"sandbox/{each}")
+        status = daemon.get(each)["status"]
+        assert (status["lastTermination"]["reason"], status["restartCount"]) == ("Completed", 0)
+
+
 def test_a_finished_box_stays_finished(daemon: RunningDaemon) -> None:
     daemon.apply(box("done", command='["true"]', restart="OnFailure"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=30s", "sandbox/done")

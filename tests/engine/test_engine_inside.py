@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.inside import parse_mounts, read_inside
+from controller.kinds.inside import NAMESPACES
 from controller.policy.attest import differing, facts
 from tests.contract.engine_worlds import World, docker_world
 from tests.contract.test_engine_attest import rendered, run
@@ -44,6 +45,40 @@ def test_a_process_that_is_not_the_containers_tells_nothing(tmp_path: Path) -> N
     (tmp_path / "5" / "uid_map").write_text("0 100000 65536\n")
     (tmp_path / "5" / "gid_map").write_text("0 100000 65536\n")
     assert "please report this" in read_inside(5, "abc", tmp_path).unread
+
+
+def made_up(proc: Path, pid: int) -> None:
+    """A process of the container `abc`, as far as files can be; its namespaces are its own."""
+    (proc / str(pid) / "net").mkdir(parents=True)
+    (proc / str(pid) / "ns").mkdir()
+    (proc / "self" / "ns").mkdir(parents=True, exist_ok=True)
+    status = dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd"), "0")
+    status |= {"Uid": "1 1 1 1", "Gid": "1 1 1 1", "Groups": "", "NoNewPrivs": "1", "Seccomp": "2"}
+    files = {
+        "cgroup": "0::/docker/abc\n",
+        "comm": "sleep\n",
+        "status": "".join(f"{name}:\t{value}\n" for name, value in status.items()),
+        "uid_map": "0 0 65536\n",
+        "gid_map": "0 0 65536\n",
+        "mountinfo": MOUNTINFO,
+        "net/dev": "\n\n",
+        "net/route": "\n",
+    }
+    for name, text in files.items():
+        (proc / str(pid) / name).write_text(text)
+    for name in (*NAMESPACES, "user"):
+        (proc / str(pid) / "ns" / name).symlink_to(f"{name}:[2]")
+        (proc / "self" / "ns" / name).symlink_to(f"{name}:[1]")
+
+
+def test_a_process_that_ends_while_it_is_read_shares_nothing_with_the_host(tmp_path: Path) -> None:
+    """What has ended has no namespaces any more, as on a kernel that has none of that kind."""
+    made_up(tmp_path, 5)
+    found = read_inside(5, "abc", tmp_path)
+    assert (found.unread, found.shared, found.own_users) == ("", (), True)
+    for name in NAMESPACES:
+        (tmp_path / "5" / "ns" / name).unlink()
+    assert read_inside(5, "abc", tmp_path).unread == "its PID 1 can't be read: no such process"
 
 
 @pytest.fixture

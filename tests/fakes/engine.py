@@ -334,10 +334,11 @@ class FakeEngine:
         with self._by_hand():
             self._run(self.box(name))
 
-    def exit(self, name: str, code: int, *, oom: bool = False) -> None:
-        """The main process ends by itself; with `oom`, by the kernel."""
+    def exit(self, name: str, code: int, *, oom: bool = False, early: float = 0.0) -> None:
+        """The main process ends by itself; with `oom`, by the kernel. `early`: so long before its start was noted."""
         with self._by_hand():
-            _end(self.box(name), code, self._clock.now(), oom=oom)
+            box = self.box(name)
+            _end(box, code, box.started_at - early if early else self._clock.now(), oom=oom)
 
     def remove(self, name: str) -> None:
         """`docker rm -f`."""

@@ -164,6 +164,31 @@ def test_a_box_lost_with_its_engine_is_finished_when_it_never_restarts(house: Ho
     assert house.condition("web", "Finished") == "True EngineLost"
 
 
+def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(house: House) -> None:
+    """The engine notes a start once the process runs: an end can be some milliseconds older."""
+    name = running(house, restartPolicy="OnFailure")
+    for code, reason in ((3, "Error"), (0, "Completed")):
+        house.engine.exit(name, code, early=0.004)
+        house.settle(seconds=60)
+        assert record(house)["reason"] == reason
+    assert house.condition("web", "Finished") == "True Completed"
+    memory = house.store.instances()[0].memory
+    assert (memory.crashes, memory.restarts) == (2, 1)
+
+
+def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_box(house: House) -> None:
+    """The host went down under it: the engine has the end of the run before."""
+    name = running(house)
+    house.engine.exit(name, 0)
+    finished = house.engine.box(name).finished_at
+    house.settle(seconds=60)
+    house.engine.exit(name, 0, early=house.engine.box(name).started_at - finished)
+    house.settle(seconds=0)
+    assert record(house)["reason"] == "EngineLost"
+    memory = house.store.instances()[0].memory
+    assert (memory.crashes, memory.restarts) == (0, 2)
+
+
 def test_a_lost_engine_forgives_no_crash(house: House) -> None:
     name = running(house)
     house.engine.exit(name, 1)

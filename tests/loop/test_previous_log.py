@@ -80,7 +80,10 @@ BOX = Container(id="c", name="n", uid="u", state=State.RUNNING, started_at=210)
 def test_the_cut_is_in_the_middle_of_the_pause() -> None:
     assert window(END, BOX) == (50, 205)
     assert window(END, replace(BOX, state=State.EXITED, started_at=100)) == (50, 0)
-    assert window(replace(END, finished_at=90), BOX) == (50, 210), "the engine did not see the end"
+    unseen = replace(END, finished_at=90, reason="EngineLost")
+    assert window(unseen, BOX) == (50, 210), "the engine did not see the end"
+    at_once = replace(END, finished_at=END.started_at - 0.004)
+    assert window(at_once, BOX) == (50, (END.started_at + 210) / 2), "it had ended before its start was noted"
 
 
 def test_last_lines_are_whole_though_they_come_in_pieces() -> None:
