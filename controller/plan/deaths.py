@@ -12,9 +12,8 @@ from controller.plan.backoff import HEALTHY_SECONDS, crash_delay_seconds
 ENDED = (State.EXITED, State.DEAD)
 # Ends that Paddock itself brought about: the box is started again as soon as it is wanted.
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
-
-
-_NOTED_SECONDS = 60.0  # between a process's start and the engine's note of it, at most
+# Between a process's start and the engine's note of it, at most.
+_NOTED_SECONDS = 60.0
 
 
 def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:

@@ -134,7 +134,7 @@ def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
     assert box.streams.closed.wait(30)
 
 
-def test_a_client_that_leaves_ends_the_command(http: httpx.Client, box: World) -> None:
+def test_a_client_that_leaves_ends_the_command(box: World) -> None:
     box.streams.run = box.streams.endless
     asked = b'{"command": ["a"]}'
     head = f"POST {BASE}/exec HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: {len(asked)}\r\n"

@@ -112,7 +112,11 @@ def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_
     world_of.apply()
     world_of.settle()
     over = threading.Event()
-    world_of.bird.before = lambda: assert_(over.wait(30))
+
+    def held_up() -> None:
+        assert over.wait(30)
+
+    world_of.bird.before = held_up
     world_of.house.clock.advance(2 * PERIOD)
     world_of.watch.tick()
     world_of.house.delete("web")
@@ -123,10 +127,6 @@ def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_
     world_of.watch.tick()
     world_of.watch.wait()
     assert (world_of.bird.tries, world_of.bird.cleaned) == (2, 1)
-
-
-def assert_(true: bool) -> None:
-    assert true
 
 
 def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) -> None:
