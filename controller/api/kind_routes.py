@@ -9,12 +9,14 @@ from starlette.concurrency import run_in_threadpool
 
 from controller.api import models
 from controller.api.delete_options import propagation
+from controller.api.listing import list_of, table_of
 from controller.api.paths import PREFIX
 from controller.api.watch_routes import KindWatches, ListQuery, list_query
 from controller.api.watch_stream import MEDIA_TYPE, WatchStreams
 from controller.kinds.owner import Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors, wire
+from controller.service.objects import Found
 from controller.service.services import Services
 from controller.service.table import table
 from controller.version import API_VERSION
@@ -82,12 +84,11 @@ class _Answers:
             return await self._watches.answer(namespace, query, rows=as_table(accept))
         return await run_in_threadpool(self._list, namespace, query, accept)
 
-    def _list(self, namespace: str | None, query: ListQuery, accept: str) -> JSONResponse:
+    def _list(self, namespace: str | None, query: ListQuery, accept: str) -> Response:
         found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
-        objects = found.objects
         if as_table(accept):
-            return JSONResponse(table(self._kind, objects, self._objects.now(), found.revision))
-        return JSONResponse(wire.listing(self._kind.name, [wire.obj(each) for each in objects], found.revision))
+            return table_of(self._kind, found, self._objects.now())
+        return list_of(self._kind, found)
 
     def one(self, namespace: str, name: str, accept: str) -> JSONResponse:
         found = self._objects.get(self._kind, namespace, name)
@@ -105,9 +106,9 @@ class _Answers:
         found = self._objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
         return JSONResponse(wire.obj(found))
 
-    def delete_all(self, namespace: str, labels: str, cascade: Propagation | None, agent: str) -> JSONResponse:
+    def delete_all(self, namespace: str, labels: str, cascade: Propagation | None, agent: str) -> Response:
         gone = self._objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
-        return JSONResponse(wire.listing(self._kind.name, [wire.obj(each) for each in gone], 0))
+        return list_of(self._kind, Found(gone, 0))
 
 
 def _listed(kind: Kind) -> dict[int | str, dict[str, Any]]:
@@ -161,7 +162,7 @@ def _add_collection(
         operation_id=f"deleteCollection{kind.name}",
         responses={**deleted, **models.failures(errors.BadRequest, errors.Conflict, errors.ServiceUnavailable)},
     )
-    def delete_all(namespace: place, cascade: Cascade, labels: Labels = "", agent: Agent = "") -> JSONResponse:
+    def delete_all(namespace: place, cascade: Cascade, labels: Labels = "", agent: Agent = "") -> Response:
         """Ask for the deletion of all objects that the selector matches."""
         return answers.delete_all(namespace, labels, cascade, agent)
 

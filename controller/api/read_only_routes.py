@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Response
 from fastapi.responses import JSONResponse
 
 from controller.api import models
 from controller.api.event_query import event_query
 from controller.api.kind_routes import Accept, Name, as_table
+from controller.api.listing import list_of, table_of
 from controller.api.paths import PREFIX
 from controller.api.read_query import ReadQuery, read_query
 from controller.kinds.registry import Kind
@@ -48,16 +49,15 @@ class _Answers:
     def __init__(self, kind: Kind, services: Services) -> None:
         self._kind, self._objects = kind, services.objects
 
-    def many(self, namespace: str | None, query: ReadQuery, accept: str) -> JSONResponse:
+    def many(self, namespace: str | None, query: ReadQuery, accept: str) -> Response:
         if query.watch:
             words = f"{self._kind.plural} are worked out at each reading and can't be watched; ask again instead"
             raise errors.MethodNotAllowed(words, kind=self._kind.plural)
-        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields)
-        objects = found.objects[-query.limit :]
+        of = self._kind, namespace
+        found = self._objects.list(*of, labels=query.labels, fields=query.fields, limit=query.limit)
         if as_table(accept):
-            return JSONResponse(table(self._kind, objects, self._objects.now(), found.revision))
-        items = [wire.shown(self._kind, each) for each in objects]
-        return JSONResponse(wire.listing(self._kind.name, items, found.revision))
+            return table_of(self._kind, found, self._objects.now())
+        return list_of(self._kind, found)
 
     def one(self, namespace: str | None, name: str, accept: str) -> JSONResponse:
         found = self._objects.get(self._kind, namespace or "", name)
@@ -101,7 +101,7 @@ def _add_list(
     found: dict[int | str, dict[str, Any]] = {200: {"model": models.list_model(kind) | models.Table}}
 
     @routes.get(path, operation_id=operation_id, responses={**found, **_FAILURES})
-    def list_(namespace: place, query: listing, accept: Accept = "") -> JSONResponse:
+    def list_(namespace: place, query: listing, accept: Accept = "") -> Response:
         """The objects, as they are now."""
         return answers.many(namespace, query, accept)
 

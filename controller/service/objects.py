@@ -60,16 +60,23 @@ class Objects:
             raise not_found(kind, namespace, name)
         return found
 
-    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Found:
-        """The objects that both selectors match. BadRequest for a selector that can't be read."""
+    def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = 0
+    ) -> Found:
+        """The objects that both selectors match, the last `limit` of them (0: all). BadRequest for a selector that
+        can't be read."""
         wanted, asked = selector.parse(labels), field_selector.parse(fields, kind)
         with errors.store_in_words():
-            objects, revision = self._all(kind, namespace, asked)
-        return Found([each for each in objects if wanted.matches(each.labels) and asked.matches(each)], revision)
+            objects, revision = self._all(kind, namespace, asked, 0 if wanted.requirements else limit)
+        if wanted.requirements or asked.terms:  # else as they are: some sources make each only when it is looked at
+            objects = [each for each in objects if wanted.matches(each.labels) and asked.matches(each)]
+        return Found(objects[-limit:], revision)
 
-    def _all(self, kind: Kind, namespace: str | None, asked: FieldSelector) -> tuple[Sequence[StoredObject], int]:
+    def _all(
+        self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int
+    ) -> tuple[Sequence[StoredObject], int]:
         source = self._sources.get(kind.name)
-        worked_out = source.list(namespace, asked) if source else ()
+        worked_out = source.list(namespace, asked, limit) if source else ()
         if kind.read_only:
             return worked_out, 0
         stored, revision = self._store.list(kind.name, namespace)

@@ -1,6 +1,5 @@
 """Stored objects as the JSON that Kubernetes' clients expect. Pure; every door sends these."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,14 +57,9 @@ def metadata(stored: StoredObject) -> Json:
     return {key: value for key, value in found.items() if value}
 
 
-def listing(kind: str, items: Sequence[Json], revision: int) -> Json:
-    """A list of objects of one kind, and the revision it was read at."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": f"{kind}List",
-        "metadata": {"resourceVersion": str(revision)},
-        "items": list(items),
-    }
+def list_head(kind: str, revision: int) -> Json:
+    """A list of objects of one kind but for its items, and the revision it was read at."""
+    return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": {"resourceVersion": str(revision)}}
 
 
 def resource(kind: Kind) -> Json:

@@ -8,6 +8,8 @@ import sys
 import pytest
 import yaml
 
+from controller.kinds.meta import Event
+from controller.kinds.plan import Writes
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 
@@ -131,5 +133,8 @@ def test_events_are_shown_as_they_happen(served: World) -> None:
         assert "killed" in shown.stdout.readline()
         served.add_event(box, "Created", "made")
         assert "(x2)" in shown.stdout.readline()
+        many = [Event(box.ref, "Normal", "Restarted", f"run {each}", served.clock.now()) for each in range(150)]
+        served.store.record(Writes(events=tuple(many)))  # more than one look asks for
+        assert [shown.stdout.readline().split()[-1] for _ in range(150)] == [str(number) for number in range(150)]
         shown.send_signal(signal.SIGINT)
         assert shown.wait(30) != 0

@@ -210,7 +210,7 @@ def test_what_the_canary_found_is_the_hosts_condition(guarded: Guarded, unguarde
 
 
 def test_a_profile_is_what_its_level_says() -> None:
-    profiles = {each.name: each for each in ProfileSource().list(None, None)}  # type: ignore[arg-type] - all of them
+    profiles = {each.name: each for each in ProfileSource().list(None, None, 0)}  # type: ignore[arg-type] - all of them
     networks = {name: each.status["effective"]["network"] for name, each in profiles.items()}
     assert networks["development"] == {"mode": "sealed", "peers": True}
     assert networks["production"] == {"mode": "public", "localNetwork": False}
@@ -225,7 +225,7 @@ def test_a_profile_is_what_its_level_says() -> None:
 
 
 def test_what_is_shown_of_a_built_in_profile_can_be_applied_under_another_name() -> None:
-    for each in ProfileSource().list(None, None):  # type: ignore[arg-type] - all of them
+    for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type] - all of them
         spec = SecurityProfileSpec.model_validate(each.spec)
         assert refusals(spec, Policy()) == ()
         as_client = wire.shown(kind_of("SecurityProfile"), each)
@@ -234,7 +234,7 @@ def test_what_is_shown_of_a_built_in_profile_can_be_applied_under_another_name()
 
 def test_profiles_are_those_that_a_sandbox_may_name() -> None:
     offered = {name for name, level in BUILT_IN.items() if level.offered}
-    assert {each.name for each in ProfileSource().list(None, None)} == offered  # type: ignore[arg-type]
+    assert {each.name for each in ProfileSource().list(None, None, 0)} == offered  # type: ignore[arg-type]
     default = Template(image="a").security_level
     assert isinstance(ProfileSource().get("", default), StoredObject)
     missing = replace(FULL_ISOLATION, name="later", offered=False, missing="it needs what is not there")

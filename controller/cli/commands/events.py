@@ -11,6 +11,8 @@ from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import json_text, note, say, table, yaml_text
 
 _LOOK_SECONDS = 1.0
+_NEWEST = 100  # are asked for at each look: to make thousands each second would keep the daemon busy
+_MOST_KNOWN = 10_000  # then they are read as a whole again, and what is long gone is forgotten
 
 
 @click.command("events")
@@ -54,19 +56,35 @@ def events_(
 def _follow(client: Client, path: str, of: dict[str, str], *, header: bool, namespaces: bool) -> NoReturn:
     """Show each event that is new, or has happened again, since the last look; Ctrl-C ends it.
 
-    Events have no revision to be watched from: the list, which is short and counted up, is read again.
+    Events have no revision to be watched from, so the list is read again: mostly the end of it.
     """
     seen: dict[str, str] = {}
     pause = threading.Event()
     while True:
-        found = client.get(path, table=True, **of)
-        now = {each["uid"]: each["resourceVersion"] for each in map(_metadata, found["rows"])}
+        found, known = _look(client, path, of, seen)
+        now = _versions(found["rows"])
         rows = [row for row in found["rows"] if seen.get(uid := _metadata(row)["uid"]) != now[uid]]
         if rows:
             say(table({**found, "rows": rows}, header=header, namespaces=namespaces))
             header = False
-        seen = now
+        seen = {**known, **now}
         pause.wait(_LOOK_SECONDS)
+
+
+def _look(client: Client, path: str, of: dict[str, str], seen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What is to be looked through for news, and what stays known beside it.
+
+    The newest events, if one of them is known, for then whatever is older is known too; otherwise all of them.
+    """
+    if seen and len(seen) < _MOST_KNOWN:
+        found = client.get(path, table=True, limit=str(_NEWEST), **of)
+        if _versions(found["rows"]).items() & seen.items():
+            return found, seen
+    return client.get(path, table=True, **of), {}
+
+
+def _versions(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {each["uid"]: each["resourceVersion"] for each in map(_metadata, rows)}
 
 
 def _metadata(row: dict[str, Any]) -> dict[str, str]:

@@ -20,8 +20,9 @@ class Source(Protocol):
         """The object; None when it is not there."""
         ...
 
-    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:
-        """All objects; those that `asked` does not match may be left out."""
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
+        """All objects; those that `asked` does not match may be left out, and all but the last `limit` (0: none) that
+        it matches."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import overload
 
 from controller.kinds.container import stable_hash
 from controller.kinds.meta import Event, StoredObject
@@ -34,12 +35,33 @@ class EventSource:
         found = self._store.events(namespace=namespace, name=about, limit=MOST)
         return next((obj for each in found if (obj := event_object(each)).name == name), None)
 
-    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
         """The newest that are asked for, at most MOST: what the store can't select by is left to the caller."""
+        by_store = all(equal and field in _NARROWING for field, equal, _ in asked.terms)
+        most = min(limit or MOST, MOST) if by_store else MOST
         narrow = {_NARROWING[field]: value for field, value in asked.equal.items() if field in _NARROWING}
         if namespace is not None:
             narrow["namespace"] = namespace
-        return [event_object(each) for each in self._store.events(**narrow, limit=MOST)]
+        return _Made(self._store.events(**narrow, limit=most))
+
+
+class _Made(Sequence[StoredObject]):
+    """Events as objects, each made when it is looked at: an object takes several times what its event does."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @overload
+    def __getitem__(self, at: int) -> StoredObject: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StoredObject]: ...
+
+    def __getitem__(self, at: int | slice) -> StoredObject | Sequence[StoredObject]:
+        return _Made(self._events[at]) if isinstance(at, slice) else event_object(self._events[at])
 
 
 def event_object(event: Event) -> StoredObject:

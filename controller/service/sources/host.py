@@ -33,7 +33,7 @@ class HostSource:
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         return self._host() if name == NAME else None
 
-    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:  # noqa: ARG002 - there is one
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - there is one
         return [self._host()]
 
     def _host(self) -> StoredObject:

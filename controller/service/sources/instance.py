@@ -26,7 +26,7 @@ class InstanceSource:
         one = next((each for each in found if (each.namespace, each.name) == (namespace, name)), None)
         return None if one is None else instance_object(one, self._observe())
 
-    def list(self, namespace: str | None, asked: FieldSelector) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         found = [each for each in self._store.instances() if namespace in (None, each.namespace)]
         observed = self._observe()
         return [instance_object(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]

@@ -1,0 +1,43 @@
+"""Lists as answers, written in pieces: of thousands of objects only some are there as JSON values at a time.
+
+What thousands of small values take at once stays with the daemon, and is more with each list that is made beside
+another; large pieces of text go back to the host (controller/memory.py).
+"""
+
+import json
+from collections.abc import Iterable
+from itertools import islice
+
+from fastapi import Response
+
+from controller.kinds.registry import Kind
+from controller.service import table, wire
+from controller.service.objects import Found
+
+_PIECE = 250  # items; some hundred KiB of text, which the C library maps by itself
+
+
+def list_of(kind: Kind, found: Found) -> Response:
+    """A Kubernetes List."""
+    return _answer(
+        wire.list_head(kind.name, found.revision), "items", (wire.shown(kind, each) for each in found.objects)
+    )
+
+
+def table_of(kind: Kind, found: Found, now: float) -> Response:
+    """A Kubernetes Table. `now` is Unix seconds."""
+    return _answer(table.head(kind, found.revision), "rows", table.rows(kind, found.objects, now))
+
+
+def _answer(head: wire.Json, name: str, items: Iterable[wire.Json]) -> Response:
+    """The head, with the items as its last field."""
+    rest, between = iter(items), b""
+    made = [_text(head)[:-1], b',"', name.encode(), b'":[']
+    while piece := list(islice(rest, _PIECE)):
+        made += (between, _text(piece)[1:-1])
+        between = b","
+    return Response(b"".join((*made, b"]}")), media_type="application/json")
+
+
+def _text(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
