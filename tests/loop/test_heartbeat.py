@@ -64,6 +64,7 @@ class Troubled:
 class Body:
     heart: Heartbeat
     turn: Troubled
+    workers: Workers
     jobs: MarkedJobs
     engine: FakeEngine
     store: SqlStore
@@ -97,7 +98,7 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         resync_seconds=30,
     )
-    yield Body(heart, turn, jobs, engine, store, alarm)
+    yield Body(heart, turn, workers, jobs, engine, store, alarm)
     heart.stop()
 
 
@@ -147,6 +148,29 @@ def test_what_falls_due_is_done(body: Body) -> None:
     assert body.engine.looks[-1] is False
     body.jobs.marks["prune"]()
     assert body.store.ping() == ""
+
+
+def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+    body.heart.start()
+    wait_for("the first turn", lambda: not body.heart.trouble)
+    asked = threading.Event()
+
+    def no_thread(_: Callable[[], object]) -> None:
+        asked.set()
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(body.workers, "run", no_thread)
+        body.jobs.marks["prune"]()
+        assert asked.wait(30)
+    before = body.turn.turns
+
+    def turned() -> bool:
+        body.alarm.wake()
+        return body.turn.turns > before + 1  # one may be that of the prune
+
+    wait_for("it goes on", turned)
+    assert body.heart.trouble == ""
 
 
 def test_a_service_manager_hears_that_it_is_ready_lives_and_stops(
