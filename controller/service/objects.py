@@ -70,7 +70,7 @@ class Objects:
             objects, revision = self._all(kind, namespace, asked, 0 if wanted.requirements else limit)
         if wanted.requirements or asked.terms:  # else as they are: some sources make each only when it is looked at
             objects = [each for each in objects if wanted.matches(each.labels) and asked.matches(each)]
-        return Found(objects[-limit:], revision)
+        return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
 
     def _all(
         self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int

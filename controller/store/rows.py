@@ -7,7 +7,6 @@ equal, as they would be in Python. Fields this version does not know pass throug
 import hashlib
 import json
 from collections.abc import Mapping
-from sys import intern
 from typing import Any
 
 from controller.kinds.container import Limits
@@ -160,14 +159,12 @@ def event_row(event: Event) -> dict[str, Any]:
 
 
 def event_from_row(row: Row) -> Event:
-    """Thousands are read at once: the few words that they have in common are there once."""
-    at, first_at = row["last_at"], row["first_at"]
     return Event(
-        ref=ObjectRef(intern(row["kind"]), intern(row["namespace"]), intern(row["name"]), row["uid"]),
+        ref=ObjectRef(row["kind"], row["namespace"], row["name"], row["uid"]),
         type=row["type"],
-        reason=intern(row["reason"]),
+        reason=row["reason"],
         message=row["message"],
-        at=at,
+        at=row["last_at"],
         count=row["count"],
-        first_at=at if first_at == at else first_at,
+        first_at=row["first_at"],
     )

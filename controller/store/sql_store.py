@@ -15,7 +15,7 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.plan import Writes
 from controller.kinds.store_figures import Connections, StoreFigures
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
-from controller.store import migrate, rows
+from controller.store import migrate, packed, rows
 from controller.store.audit import SqlAudit
 from controller.store.connect import Database, connect
 from controller.store.errors import explain, reason_of
@@ -210,8 +210,7 @@ class SqlStore:
             query = query.where(func.lower(events.c.kind) == rows.clean(kind).lower())
         query = query.limit(min(max(0, limit), _MOST_ROWS))
         with self._reading("events") as connection:
-            found = [rows.event_from_row(dict(row)) for row in connection.execute(query).mappings()]
-        return found[::-1]
+            return packed.events_of(connection.execute(query))
 
     def prune(self, *, keep_changes: int, events_before: float, keep_events: int = _MOST_ROWS) -> int:
         """Drop old changes and events; how many rows went.

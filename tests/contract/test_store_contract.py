@@ -587,6 +587,20 @@ class TestEvents:
         assert [each.at for each in store.events(limit=3)] == [3, 4, 4.5]
         assert list(store.events(limit=0)) == []
 
+    @pytest.mark.parametrize("count", [249, 250, 251, 500, 620])
+    def test_many_are_a_sequence_as_few_are(self, store: SqlStore, count: int) -> None:
+        made = [event(box(), f"“number {at}”", at=at + 0.25, first_at=at + 0.25) for at in range(count)]
+        store.record(Writes(events=tuple(made)))
+        found = store.events(limit=5000)
+        assert (len(found), list(found), list(reversed(found))) == (count, made, made[::-1])
+        for at in (0, 1, 119, 120, 248, -1, -120, -249, -count, count - 1):
+            assert found[at] == made[at]
+        for some in (slice(None), slice(-7, None), slice(3, 260, 50), slice(0, 0)):
+            assert list(found[some]) == made[some]
+        for at in (count, -count - 1):
+            with pytest.raises(IndexError):
+                found[at]
+
     def test_of_one_moment_they_keep_their_order(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), word) for word in ("made", "started", "ready"))))
         assert [each.message for each in store.events()] == ["made", "started", "ready"]

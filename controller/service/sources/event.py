@@ -1,6 +1,6 @@
 """Events as the store keeps them, the newest of them, oldest first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
@@ -53,6 +53,9 @@ class _Made(Sequence[StoredObject]):
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def __iter__(self) -> Iterator[StoredObject]:
+        return map(event_object, self._events)
 
     @overload
     def __getitem__(self, at: int) -> StoredObject: ...

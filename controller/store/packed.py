@@ -1,0 +1,56 @@
+"""Long results, held as some pieces of bytes in place of thousands of objects; each is an object when it is looked at.
+
+Python's allocator gives an arena back to the host once nothing in it is in use, which after thousands of small objects
+is never: a list of events beside some others would stay in the daemon's size for good.
+"""
+
+import marshal
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from sqlalchemy import CursorResult
+
+from controller.kinds.meta import Event
+from controller.store import rows
+
+_PIECE = 250  # rows
+
+
+def events_of(result: CursorResult[Any]) -> Sequence[Event]:
+    """The events of rows that come newest first, newest last."""
+    names = tuple(result.keys())
+    found = _Events(names, [marshal.dumps([tuple(row) for row in some]) for some in result.partitions(_PIECE)])
+    return found if len(found) > _PIECE else list(found)
+
+
+class _Events(Sequence[Event]):
+    """`pieces` are of _PIECE rows each, but for the last, newest first."""
+
+    def __init__(self, names: Sequence[str], pieces: Sequence[bytes]) -> None:
+        self._names, self._pieces = names, pieces
+        self._length = sum(len(self._rows(each)) for each in pieces[-1:]) + _PIECE * len(pieces[:-1])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Event]:
+        return (self._event(row) for piece in reversed(self._pieces) for row in reversed(self._rows(piece)))
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Event]: ...
+
+    def __getitem__(self, at: int | slice) -> Event | Sequence[Event]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        piece, row = divmod(self._length - 1 - range(self._length)[at], _PIECE)
+        return self._event(self._rows(self._pieces[piece])[row])
+
+    def _rows(self, piece: bytes) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = marshal.loads(piece)  # noqa: S302 - ours, of a moment ago
+        return found
+
+    def _event(self, row: tuple[Any, ...]) -> Event:
+        return rows.event_from_row(dict(zip(self._names, row, strict=True)))
