@@ -14,7 +14,7 @@ from controller.kinds.registry import Kind
 from controller.service import table, wire
 from controller.service.objects import Found
 
-_PIECE = 250  # items; some hundred KiB of text, which the C library maps by itself
+_PIECE = 50  # items
 
 
 def list_of(kind: Kind, found: Found) -> Response:
@@ -31,12 +31,13 @@ def table_of(kind: Kind, found: Found, now: float) -> Response:
 
 def _answer(head: wire.Json, name: str, items: Iterable[wire.Json]) -> Response:
     """The head, with the items as its last field."""
-    rest, between = iter(items), b""
-    made = [_text(head)[:-1], b',"', name.encode(), b'":[']
+    body = bytearray(_text(head)[:-1] + b',"' + name.encode() + b'":')
+    rest, before = iter(items), b"["
     while piece := list(islice(rest, _PIECE)):
-        made += (between, _text(piece)[1:-1])
-        between = b","
-    return Response(b"".join((*made, b"]}")), media_type="application/json")
+        body += before + _text(piece)[1:-1]
+        before = b","
+    body += b"]}" if before == b"," else b"[]}"
+    return Response(bytes(body), media_type="application/json")
 
 
 def _text(value: object) -> bytes:
