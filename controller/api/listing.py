@@ -19,9 +19,8 @@ _PIECE = 50  # items
 
 def list_of(kind: Kind, found: Found) -> Response:
     """A Kubernetes List."""
-    return _answer(
-        wire.list_head(kind.name, found.revision), "items", (wire.shown(kind, each) for each in found.objects)
-    )
+    items = (wire.shown(kind, each) for each in found.objects)
+    return _answer(wire.list_head(kind.name, found.revision), "items", items)
 
 
 def table_of(kind: Kind, found: Found, now: float) -> Response:
@@ -31,12 +30,12 @@ def table_of(kind: Kind, found: Found, now: float) -> Response:
 
 def _answer(head: wire.Json, name: str, items: Iterable[wire.Json]) -> Response:
     """The head, with the items as its last field."""
-    body = bytearray(_text(head)[:-1] + b',"' + name.encode() + b'":')
-    rest, before = iter(items), b"["
+    body = bytearray(_text(head)[:-1] + b',"' + name.encode() + b'":[')
+    rest, between = iter(items), b""
     while piece := list(islice(rest, _PIECE)):
-        body += before + _text(piece)[1:-1]
-        before = b","
-    body += b"]}" if before == b"," else b"[]}"
+        body += between + _text(piece)[1:-1]
+        between = b","
+    body += b"]}"
     return Response(bytes(body), media_type="application/json")
 
 

@@ -53,8 +53,7 @@ class _Answers:
         if query.watch:
             words = f"{self._kind.plural} are worked out at each reading and can't be watched; ask again instead"
             raise errors.MethodNotAllowed(words, kind=self._kind.plural)
-        of = self._kind, namespace
-        found = self._objects.list(*of, labels=query.labels, fields=query.fields, limit=query.limit)
+        found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
         if as_table(accept):
             return table_of(self._kind, found, self._objects.now())
         return list_of(self._kind, found)
