@@ -67,7 +67,7 @@ images: ## build the container images that are out of date (ARGS='--force python
 	@images/build.sh $(or $(ARGS),all)
 
 schema: ## write specs/schema/paddock.schema.json anew, after a change of a spec's fields
-	@"$${PADDOCK_VENV:-.venv}/bin/python" -m controller.kinds.schema > specs/schema/paddock.schema.json
+	@"$${PADDOCK_VENV:-.venv}/bin/python" -m controller.documents.json_schema > specs/schema/paddock.schema.json
 
 fmt: ## format the code and repair what the linter can
 	@deploy/check.sh --fix

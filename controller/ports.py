@@ -10,24 +10,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from controller.kinds.access import Tokens as Tokens  # a port as well
-from controller.kinds.action import Action
-from controller.kinds.activity import Run
-from controller.kinds.audit import Audit as Audit  # a port as well
-from controller.kinds.audit import AuditEntry
-from controller.kinds.chunk import Chunk as Chunk
-from controller.kinds.files import Files as Files  # a port as well
-from controller.kinds.files import FileWork as FileWork
-from controller.kinds.instance import Instance
+from controller.kinds.access.access import Tokens as Tokens  # a port as well
+from controller.kinds.access.audit import Audit as Audit  # a port as well
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.chunk import Chunk as Chunk
+from controller.kinds.common.store_stats import StoreFigures
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.observed import Container, Observation
-from controller.kinds.outcome import Outcome
-from controller.kinds.plan import Writes
-from controller.kinds.pressure import HostUse
-from controller.kinds.probe import ProbeResult, Watch
+from controller.kinds.observed.activity import Run
+from controller.kinds.observed.observed import Container, Observation
+from controller.kinds.observed.pressure import HostUse
+from controller.kinds.observed.usage import Usage
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.outcome import Outcome
+from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount
-from controller.kinds.store_figures import StoreFigures
-from controller.kinds.usage import Usage
+from controller.kinds.runtime.files import Files as Files  # a port as well
+from controller.kinds.runtime.files import FileWork as FileWork
+from controller.kinds.runtime.probe import ProbeResult, Watch
 
 Wake = Callable[[], None]
 

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from controller.kinds.access import PeerGrant, Role
-from controller.kinds.mount import HostRoot
+from controller.kinds.access.access import PeerGrant, Role
+from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.mounts import system_folder
-from controller.service.exec_rules import ExecRules
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
+from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.sandbox.files import TransferLimits
+from controller.service.sandbox.port_forward import PortLimits
 
 DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 

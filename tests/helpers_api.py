@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.app import create_app
-from controller.api.server import ApiServer
+from controller.api.server.server import ApiServer
 from controller.kinds.base import Model
-from controller.kinds.labels import container_name
-from controller.kinds.left_exec import ExecRef
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.observed import Container, Observation, State
+from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
+from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import Chunk
-from controller.service.apply import Source
-from controller.service.files import TransferLimits
-from controller.service.forward import PortLimits
-from controller.service.profiles import Profiles
+from controller.service.objects.apply import Source
+from controller.service.objects.profiles import Profiles
+from controller.service.sandbox.files import TransferLimits
+from controller.service.sandbox.port_forward import PortLimits
 from controller.service.services import Services, make_services
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.crashing import end_with_endless_threads
+from controller.app.crash_handler import end_with_endless_threads
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controller.memory import loading
+from controller.app.memory import loading
 
 BURSTS = """
 import sys, threading

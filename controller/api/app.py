@@ -4,36 +4,37 @@ from collections.abc import Callable, Sequence
 
 from fastapi import Depends, FastAPI
 
-from controller.api import (
-    apply_routes,
-    attest_routes,
-    audit_routes,
-    auth_routes,
-    backup_routes,
-    box_routes,
-    detached_routes,
-    diff_routes,
-    errors,
-    exec_routes,
-    file_routes,
-    haul_routes,
-    health_routes,
-    inspect_routes,
-    kind_routes,
-    openapi,
-    patch_routes,
-    port_routes,
-    read_only_routes,
-    usage_routes,
-    why_routes,
+from controller.api.common import errors, openapi
+from controller.api.middleware.authenticate import Authenticate, Who, in_process
+from controller.api.middleware.authorise import authorise
+from controller.api.middleware.limits import BodyLimit, RequestMetrics
+from controller.api.middleware.load import LoadLimit, LoadLimits
+from controller.api.middleware.token_expiry import Ending
+from controller.api.middleware.trace import Trace
+from controller.api.routes import (
+    apply,
+    attest,
+    auth,
+    bulk_copy,
+    detached,
+    diff,
+    files,
+    health,
+    inspect,
+    kinds,
+    logs,
+    patch,
+    port_forward,
+    usage,
+    why,
 )
-from controller.api.authenticate import Authenticate, Who, in_process
-from controller.api.authorise import authorise
-from controller.api.ending import Ending
-from controller.api.load import LoadLimit, LoadLimits
-from controller.api.middleware import BodyLimit, RequestMetrics
-from controller.api.trace import Trace
-from controller.api.watch_stream import LONGEST_SECONDS, WatchStreams
+from controller.api.routes import audit as audit_routes
+from controller.api.routes import backup as backup_routes
+from controller.api.routes import (
+    exec as exec_routes,
+)
+from controller.api.routes import read_only as read_only_routes
+from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
@@ -59,30 +60,30 @@ def create_app(
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
     errors.install(app)
-    app.include_router(health_routes.router(ready))
-    app.include_router(auth_routes.router(services.registry, services.tokens))
+    app.include_router(health.router(ready))
+    app.include_router(auth.router(services.registry, services.tokens))
     app.include_router(audit_routes.router(services.audit))
     app.include_router(backup_routes.router(services.backup))
-    app.include_router(apply_routes.router(services))
-    app.include_router(diff_routes.router(services))
-    app.include_router(kind_routes.discovery(services))
+    app.include_router(apply.router(services))
+    app.include_router(diff.router(services))
+    app.include_router(kinds.discovery(services))
     for kind in services.registry:
         if kind.read_only:
             app.include_router(read_only_routes.router(kind, services))
             continue
-        app.include_router(kind_routes.router(kind, services, streams))
-        app.include_router(patch_routes.router(kind, services))
+        app.include_router(kinds.router(kind, services, streams))
+        app.include_router(patch.router(kind, services))
         if kind.name == "Sandbox":
-            app.include_router(box_routes.router(kind, services))
-            app.include_router(port_routes.router(kind, services))
+            app.include_router(logs.router(kind, services))
+            app.include_router(port_forward.router(kind, services))
             app.include_router(exec_routes.router(kind, services))
-            app.include_router(detached_routes.router(kind, services))
-            app.include_router(inspect_routes.router(kind, services))
-            app.include_router(file_routes.router(kind, services))
-            app.include_router(haul_routes.router(kind, services))
-            app.include_router(why_routes.router(kind, services))
-            app.include_router(attest_routes.router(kind, services))
-            app.include_router(usage_routes.router(kind, services))
+            app.include_router(detached.router(kind, services))
+            app.include_router(inspect.router(kind, services))
+            app.include_router(files.router(kind, services))
+            app.include_router(bulk_copy.router(kind, services))
+            app.include_router(why.router(kind, services))
+            app.include_router(attest.router(kind, services))
+            app.include_router(usage.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyLimit)

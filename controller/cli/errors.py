@@ -4,7 +4,7 @@ from typing import IO, Any
 
 import click
 
-from controller.cli.plain import plain
+from controller.cli.safe_text import plain
 from controller.client.errors import BadAddress, ClientError
 from controller.client.errors import Refused as Refused
 from controller.client.errors import refusal as refusal

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controller.cli.errors import CliError
-from controller.kinds.problem import Problem
-from controller.kinds.text_file import MAX_BYTES, decode
+from controller.documents.text_file import MAX_BYTES, decode
+from controller.kinds.common.problem import Problem
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 

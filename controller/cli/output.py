@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from controller.cli.plain import UNSAFE, in_a_line, plain
+from controller.cli.safe_text import UNSAFE, in_a_line, plain
 from controller.version import API_VERSION
 
 _GAP = 3

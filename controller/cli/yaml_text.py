@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from controller.cli.plain import UNSAFE
-from controller.kinds.yaml_core import is_plain_text
+from controller.cli.safe_text import UNSAFE
+from controller.documents.yaml_core import is_plain_text
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from controller.client.exec import Completed, Output, Running
     from controller.client.files import FileInfo, Files
     from controller.client.paddock import Paddock
-    from controller.client.ports import Forwarding, PortConnection
+    from controller.client.port_forward import Forwarding, PortConnection
     from controller.client.sandbox import Sandbox
 
 _WHERE = {
     "FileInfo": "files",
     "Files": "files",
-    "Forwarding": "ports",
-    "PortConnection": "ports",
+    "Forwarding": "port_forward",
+    "PortConnection": "port_forward",
     "ClientError": "errors",
     "Completed": "exec",
     "DetachedExec": "detached",

@@ -11,7 +11,7 @@ import httpx
 
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, TimeIsOver, refusal
-from controller.client.patience import Patient
+from controller.client.retry import Patient
 from controller.client.server import Server, dial, locate, unreachable
 from controller.version import API_VERSION, VERSION
 

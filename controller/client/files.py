@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.archive.pack import Piece, read_out
+from controller.client.bulk_copy import haul
 from controller.client.errors import ClientError, Refused
-from controller.client.hauling import haul
 from controller.client.server import Server
 from controller.client.transfer import PIECE_BYTES, Answer, Incoming, exchange
 
@@ -104,7 +104,7 @@ class Files:
         self, source: str | Path, path: str, *, follow: bool = False, progress: Progress | None = None
     ) -> list[str]:
         """Copy a file or folder of this machine into the box, as `docker cp` names it; gives what was left out."""
-        from controller.client.copying import push
+        from controller.client.copy import push
 
         return push(self, os.fspath(source), path, follow=follow, progress=progress)
 
@@ -112,7 +112,7 @@ class Files:
         self, path: str, target: str | Path, *, follow: bool = False, progress: Progress | None = None
     ) -> list[str]:
         """Copy a file or folder of the box to `target`, and nothing outside of it; gives what was left out."""
-        from controller.client.copying import pull
+        from controller.client.copy import pull
 
         return pull(self, path, os.fspath(target), follow=follow, progress=progress)
 

@@ -11,7 +11,7 @@ from controller.client import detached
 from controller.client.connection import Connection, segment
 from controller.client.detached import DetachedExec
 from controller.client.files import Files
-from controller.client.ports import Forwarding, PortConnection
+from controller.client.port_forward import Forwarding, PortConnection
 
 if TYPE_CHECKING:
     from controller.client.exec import Completed, Running

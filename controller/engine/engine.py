@@ -6,31 +6,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.engine.act import Actor
-from controller.engine.binding import Binder
-from controller.engine.canary import DockerCanary
-from controller.engine.cgroups import Cgroups
-from controller.engine.client import Client
-from controller.engine.disk_trial import DiskTrial
-from controller.engine.errors import Fault
-from controller.engine.events import NETWORK_EVENTS, EventStream, Inspector, container_events
-from controller.engine.files import DockerFiles
-from controller.engine.image_store import DockerImages
-from controller.engine.look import BackgroundLook, Foreign, Looker
-from controller.engine.mounts import DEFAULT_FOLDER, HostMounts
-from controller.engine.networks import Networks
-from controller.engine.observe import View
-from controller.engine.ports import DockerPorts
-from controller.engine.probes import DockerProbes
-from controller.engine.secrets import SecretFolder
-from controller.engine.streams import DockerStreams
-from controller.engine.volumes import Volumes
-from controller.kinds.action import Action, RemoveContainer
-from controller.kinds.left_exec import LeftExecs
-from controller.kinds.mount import BindMounts, HostRoot, RemoveVolumes
-from controller.kinds.network import EnsureNetwork, RemoveNetwork
-from controller.kinds.observed import Container, Observation
-from controller.kinds.outcome import Ok, Outcome
+from controller.engine.act.actions import Actor
+from controller.engine.docker.client import Client
+from controller.engine.docker.disk_quota_probe import DiskTrial
+from controller.engine.docker.errors import Fault
+from controller.engine.docker.image_store import DockerImages
+from controller.engine.docker.networks import Networks
+from controller.engine.exec.port_forward import DockerPorts
+from controller.engine.exec.streams import DockerStreams
+from controller.engine.files.files import DockerFiles
+from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.mounts.binding import Binder
+from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
+from controller.engine.mounts.secrets import SecretFolder
+from controller.engine.mounts.volumes import Volumes
+from controller.engine.observe.canary import DockerCanary
+from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
+from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
+from controller.engine.observe.probes import DockerProbes
+from controller.engine.observe.view import View
+from controller.kinds.observed.observed import Container, Observation
+from controller.kinds.planning.action import Action, RemoveContainer
+from controller.kinds.planning.outcome import Ok, Outcome
+from controller.kinds.runtime.adopted_exec import LeftExecs
+from controller.kinds.runtime.mount import BindMounts, HostRoot, RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)

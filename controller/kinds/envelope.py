@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from controller.kinds.base import Model, Name, Text
-from controller.kinds.owner import MOST_OWNERS, OwnerReference
+from controller.kinds.common.owner_reference import MOST_OWNERS, OwnerReference
 
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"

@@ -1,6 +1,6 @@
 """HostQuota: how much all sandboxes of this host may hold together. There is one, `host`; it bounds even unwritten.
 
-What it leaves out comes from the host's real size (policy/ledger.py: host_defaults). Bigger numbers over-commit.
+What it leaves out comes from the host's real size (policy/quota_ledger.py: host_defaults). Bigger numbers over-commit.
 """
 
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ KIND = Kind(
 
 
 def stored_quota(obj: StoredObject) -> StoredQuota:
-    """The Quota or HostQuota with its spec. One that this version can't read bounds everything: policy/ledger.py."""
+    """Return the Quota or HostQuota with its spec; one that this version can't read bounds everything."""
     try:
         return StoredQuota(obj, (HostQuotaSpec if obj.kind == KIND.name else QuotaSpec).model_validate(obj.spec))
     except ValidationError:

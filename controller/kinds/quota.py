@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from controller.kinds.base import Model, Whole
-from controller.kinds.container import Limits
+from controller.kinds.common.quantity import BytesQuantity, CpuQuantity, format_bytes, format_cpu
 from controller.kinds.meta import StoredObject
-from controller.kinds.quantity import BytesQuantity, CpuQuantity, format_bytes, format_cpu
 from controller.kinds.registry import Column, Kind
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import age
 
 _Cpu = Annotated[CpuQuantity | None, Field(ge=0, le=1_000_000_000)]

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
-from controller.kinds.confinement import ProfileName, RuntimeName, SELinuxOptions
-from controller.kinds.disk import DiskRules
+from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
-from controller.kinds.probe import OneSuccessProbe, Probe
-from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind
+from controller.kinds.runtime.confinement import ProfileName, RuntimeName, SELinuxOptions
+from controller.kinds.runtime.disk import DiskRules
+from controller.kinds.runtime.probe import OneSuccessProbe, Probe
 from controller.kinds.security import Security
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.

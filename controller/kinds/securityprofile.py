@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from controller.kinds.base import Flag, Model, Name, Text, Whole
+from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.host import HostCondition
 from controller.kinds.meta import StoredObject
-from controller.kinds.quantity import BytesQuantity, CpuQuantity
 from controller.kinds.registry import Column, Kind, Reference
 from controller.kinds.sandbox import CPU_MIN_MILLICORES, LONGEST_SECONDS, MEMORY_MIN_BYTES, HostName, TmpfsMount
 from controller.kinds.security import Capability, Narrowing, NetworkMode, NetworkReach, SeccompName

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from controller.kinds.activity import Activity, CpuSample, Run
+from controller.kinds.observed.activity import Activity, CpuSample, Run
 from controller.ports import Clock
 
 _NONE = Activity()

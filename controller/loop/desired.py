@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from controller.kinds import hostquota, quota, securityprofile
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.kinds.snapshot import Pool, Sandbox
-from controller.loop.garbage import Garbage
-from controller.loop.kept import Kept
+from controller.loop.object_cache import Kept
+from controller.loop.tasks.garbage import Garbage
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000

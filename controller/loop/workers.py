@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.action import Action, StartContainer
-from controller.kinds.outcome import Ok, Outcome, Terminal, Transient
-from controller.kinds.plan import Group
-from controller.kinds.snapshot import Result
+from controller.kinds.planning.action import Action, StartContainer
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
+from controller.kinds.planning.plan import Group
+from controller.kinds.planning.snapshot import Result
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.kinds.snapshot import Snapshot
-from controller.kinds.usage import Layer
+from controller.kinds.observed.usage import Layer
+from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.host import HostCollector
 from controller.metrics.objects import ObjectCollector

@@ -11,16 +11,16 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import Layer, Usage
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandbox import Template, leveled
-from controller.kinds.snapshot import Snapshot
-from controller.kinds.usage import Layer, Usage
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
 from controller.metrics.families import empty, enum, filled, single
 from controller.metrics.probed import health_of
 from controller.metrics.render import Labels
-from controller.plan.disk import limit_of
+from controller.plan.sandbox.disk import limit_of
 from controller.ports import UsageReader
 
 

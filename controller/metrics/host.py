@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import Metric
 
-from controller.kinds.observed import HostFacts
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.catalogue import HOST
 from controller.metrics.catalogue.host import CONTAINER_STATES
 from controller.metrics.families import empty, filled, single

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from prometheus_client import Metric
 
-from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandbox import SandboxSpec, Template, idle_timeout_seconds, leveled
-from controller.kinds.snapshot import Snapshot
 from controller.metrics.catalogue import OBJECTS
 from controller.metrics.catalogue.family import OTHER
 from controller.metrics.catalogue.objects import END_REASONS
 from controller.metrics.families import empty, enum, filled
 from controller.metrics.render import Labels
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
-from controller.policy.profiles import network_of
+from controller.policy.levels.profiles import network_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import Metric
 
-from controller.kinds.instance import Instance
-from controller.kinds.observed import State
-from controller.kinds.snapshot import Pool, Snapshot
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.metrics.catalogue import POOLS
 from controller.metrics.catalogue.pools import STATES
 from controller.metrics.families import empty, filled

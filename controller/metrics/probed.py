@@ -1,9 +1,9 @@
 """The health of a container in one word, as its sandbox's probes tell it."""
 
-from controller.kinds.instance import Memory
-from controller.kinds.observed import Container
-from controller.kinds.probe import Probed
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.probe import Probed
 
 
 def health_of(snapshot: Snapshot, container: Container) -> str:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from prometheus_client import Metric
 
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.quota import Amount
-from controller.kinds.snapshot import Snapshot
 from controller.metrics.catalogue import QUOTAS
 from controller.metrics.families import empty, filled
 from controller.metrics.render import Labels
-from controller.plan.quota import held
-from controller.policy.ledger import HOST, Bound, bounds
+from controller.plan.capacity.quota import held
+from controller.policy.quota_ledger import HOST, Bound, bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, State
+from controller.kinds.observed.observed import Container, State
 from controller.metrics.catalogue.objects import CONDITIONS, WAITING_REASONS, WAITING_WORDS
 
 _CRASHING = "CrashLoopBackOff"

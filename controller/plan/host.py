@@ -1,6 +1,6 @@
 """The whole host in one pass: plan(snapshot) -> Plan. The only file that knows the order of the deciders.
 
-Where deciders disagree the order is: deletion, security, pressure, quota, lifecycle, pool. Called by loop/turn.py and
+Where deciders disagree the order is: deletion, security, pressure, quota, lifecycle, pool. Called by the loop and
 by `diff`; makes no call and keeps nothing but memos, which change no answer.
 """
 
@@ -8,47 +8,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from controller.kinds.action import CreateContainer
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import container_name, egress_uid
+from controller.kinds.common.labels import container_name, egress_uid
 from controller.kinds.meta import Event
-from controller.kinds.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
+from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER
-from controller.kinds.snapshot import Pool, Sandbox, Snapshot
-from controller.plan import (
-    disk,
-    egress,
-    gpus,
-    peers,
-    preload,
-    pressure,
-    probes,
-    refill,
-    room_for_others,
-    stray_networks,
-    warm,
-)
-from controller.plan import pool as pools
-from controller.plan.altered import altered
-from controller.plan.audited import starts as audited_starts
-from controller.plan.backoff import fold
-from controller.plan.case import Case, Decision
-from controller.plan.cases import case_with, rendered_with
-from controller.plan.claim import EXHAUSTED
-from controller.plan.claim import REASON as CLAIMING
-from controller.plan.draft import Asking, Draft
-from controller.plan.draft import Memo as Memo
-from controller.plan.events import of_result
-from controller.plan.logtail import remember
-from controller.plan.orphans import sweep
-from controller.plan.pool_figures import ready_ones, retirements
-from controller.plan.quota import WAITS, Room, claim, scheduled, turn_of, without_room
-from controller.plan.quota import statuses as quota_statuses
-from controller.plan.sandbox import decide
+from controller.plan.capacity import preemption, preload, pressure
+from controller.plan.capacity.orphans import sweep
+from controller.plan.capacity.quota import WAITS, Room, claim, scheduled, turn_of, without_room
+from controller.plan.capacity.quota import statuses as quota_statuses
+from controller.plan.common.altered import altered
+from controller.plan.common.audited import starts as audited_starts
+from controller.plan.common.backoff import fold
+from controller.plan.common.contexts import case_with, rendered_with
+from controller.plan.common.events import of_result
+from controller.plan.common.plan_builder import Asking, Draft
+from controller.plan.common.plan_builder import Memo as Memo
+from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.network import egress, peers, stray_networks
+from controller.plan.pool import refill, warm
+from controller.plan.pool import sandboxpool as pools
+from controller.plan.pool.stats import ready_ones, retirements
+from controller.plan.sandbox import disk, gpus, probes
+from controller.plan.sandbox.claim import EXHAUSTED
+from controller.plan.sandbox.claim import REASON as CLAIMING
+from controller.plan.sandbox.log_tail import remember
+from controller.plan.sandbox.sandbox import decide
+from controller.plan.sandbox.status import status
 from controller.plan.securityprofile import tell as tell_profiles
-from controller.plan.status import status
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -69,7 +60,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     _give_room(draft, snapshot, memo)
     _quota_statuses(draft, snapshot, memo)
     tell_profiles(draft, snapshot, policy, memo)
-    for each in room_for_others.in_order(snapshot.pools.values()):
+    for each in preemption.in_order(snapshot.pools.values()):
         _turn_over(draft, snapshot, each, policy, memo)
     _sweep(draft, snapshot, memo)
     return _finish(draft, snapshot)
@@ -110,7 +101,7 @@ def _turn_over(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, mem
     image = "" if own or lacks else preload.of_pool(draft, snapshot, pool, policy, memo)
     made = pools.turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
     draft.events += pressure.told(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
-    made = room_for_others.give_way(draft, snapshot, pool, made, members)
+    made = preemption.give_way(draft, snapshot, pool, made, members)
     draft.warm += ready_ones(pool, members)
     leaving = {each.uid for each in made.retired}
     busy = snapshot.in_flight | {each.ref.uid for each in draft.groups}

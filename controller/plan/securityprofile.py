@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from controller.kinds.container import ContainerConfig
+from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
-from controller.kinds.packages import version_of
-from controller.kinds.plan import StatusWrite
-from controller.kinds.quantity import format_bytes
+from controller.kinds.planning.plan import StatusWrite
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.package_hosts import version_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
-from controller.kinds.snapshot import Snapshot
-from controller.plan.draft import Draft, Memo
-from controller.plan.status import dated, limits_to_json
-from controller.policy.levels import Level, Policy
-from controller.policy.packages import BUILD
+from controller.plan.common.plan_builder import Draft, Memo
+from controller.plan.sandbox.status import dated, limits_to_json
+from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.package_hosts import BUILD
+from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
-from controller.policy.seccomp import name_of
 
 
 def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:

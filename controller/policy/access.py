@@ -11,14 +11,14 @@ What is not named here takes an admin: a new route is closed until somebody says
 import re
 from collections.abc import Iterator, Sequence
 
-from controller.kinds.access import EVERYWHERE, ROLES, Ask, Caller, Decision, Grant, Role
+from controller.kinds.access.access import EVERYWHERE, ROLES, Ask, Caller, Decision, Grant, Role
 from controller.kinds.base import Model
-from controller.kinds.container import Limits
-from controller.kinds.quantity import format_bytes, format_cpu
+from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, leveled
 from controller.policy.admission import Refusal
-from controller.policy.levels import FULL_ISOLATION, Policy
+from controller.policy.levels.levels import FULL_ISOLATION, Policy
 
 _READ = ("get", "list")
 _SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,18 @@
 """How a sandbox is held to `resources.limits.disk` on this host. Pure.
 
-Where the engine enforces a size (found by trying, engine/disk_trial.py), the container gets one. What has no writable
+Where the engine enforces a size (found by trying), the container gets one. What has no writable
 root file system writes to memory alone, and is held by that. Otherwise the limit is soft: what was written is measured
-now and then, told at 80 %, and at 100 % the box is stopped (plan/disk.py).
+now and then, told at 80 %, and at 100 % the box is stopped (plan/sandbox/disk.py).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.disk import DiskAbility
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.sandbox import Resources, Template
 from controller.policy.admission import Refusal
-from controller.policy.levels import Level, Policy
+from controller.policy.levels.levels import Level, Policy
 
 _HOW = "put the engine's data on xfs mounted with `pquota`, or use a level whose root file system is read-only"
 

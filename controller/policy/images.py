@@ -1,4 +1,4 @@
-"""Which images a sandbox may be made of, by the operator's rules. What is inside one, engine/images.py looks at."""
+"""Images that a sandbox may use, by the operator's rules. engine/docker/image_checks.py looks inside one."""
 
 import fnmatch
 from collections.abc import Iterator

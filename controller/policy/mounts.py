@@ -6,10 +6,10 @@ What a path really leads to is found out when it is opened, by the engine's room
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from controller.kinds.mount import HostRoot, Mount, Slot
+from controller.kinds.runtime.mount import HostRoot, Mount, Slot
 from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
 from controller.policy.admission import Refusal
-from controller.policy.levels import Level, Policy
+from controller.policy.levels.levels import Level, Policy
 
 # Keys and tokens of people are kept under these names; none of them is for a box, nor is the folder that has one.
 CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")

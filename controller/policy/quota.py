@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from controller.kinds.quota import RESOURCES, QuotaSpec
 from controller.policy.admission import Refusal
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 
 
 def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:

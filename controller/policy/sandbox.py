@@ -6,21 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.kinds.base import live_fields
-from controller.kinds.container import ContainerConfig, Limits, Tmpfs, stable_hash
-from controller.kinds.disk import DiskAbility
-from controller.kinds.labels import container_name
-from controller.kinds.mount import Mount
-from controller.kinds.probe import NO_PROBES, ProbeSet
-from controller.kinds.quantity import format_bytes, format_cpu
+from controller.kinds.common.labels import container_name
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, stable_hash
+from controller.kinds.runtime.disk import DiskAbility
+from controller.kinds.runtime.mount import Mount
+from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, leveled
-from controller.policy import bridge, confinement, disk, egress, images, mounts
+from controller.policy import disk, images, mounts
 from controller.policy.admission import Refusal
-from controller.policy.bridge import Open
-from controller.policy.egress import Sealed
-from controller.policy.exec_deadline import exec_deadline_refused
-from controller.policy.hosts import network_refused, reachable
-from controller.policy.levels import Level, Policy
-from controller.policy.narrow import level_of, widened
+from controller.policy.levels import confinement
+from controller.policy.levels.allowed_hosts import network_refused, reachable
+from controller.policy.levels.exec_deadline import exec_deadline_refused
+from controller.policy.levels.levels import Level, Policy
+from controller.policy.levels.narrow import level_of, widened
+from controller.policy.network import bridge, egress
+from controller.policy.network.bridge import Open
+from controller.policy.network.egress import Sealed
 
 NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)
@@ -283,7 +285,7 @@ def render(
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     # Devices can't be changed in a container that is there; the other limits can.
     devices = {"gpus": limits.gpus} if limits.gpus else {}
-    # A place that the template has none of; and another source in it makes a new container, too (plan/mounts.py).
+    # A place that the template has none of; and another source in it makes a new container, too.
     place: dict[str, object] = (
         {"workspace": mounts.slots(spec, template)} if spec.workspace and not template.workspace else {}
     )

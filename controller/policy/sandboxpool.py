@@ -3,7 +3,7 @@
 from controller.kinds.quota import HardLimits, QuotaSpec
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.policy.admission import Refusal
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.quota import contradictions
 
 

@@ -2,8 +2,8 @@
 
 from controller.kinds.securityprofile import SecurityProfileSpec
 from controller.policy.admission import Refusal
-from controller.policy.levels import Policy
-from controller.policy.profiles import refusals
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import refusals
 
 
 def admit(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:

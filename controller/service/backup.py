@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 from controller.ports import Clock, Meter, NullMeter, Store
 from controller.service import errors
-from controller.service.audit import entry
+from controller.service.access.audit import entry
 
 
 class Backup:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from controller import ports
-from controller.kinds.problem import Problem
+from controller.kinds.common.problem import Problem
 from controller.kinds.registry import Kind
 
 

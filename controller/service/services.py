@@ -5,42 +5,42 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.kinds.left_exec import LeftExecs
-from controller.kinds.observed import HostFacts
+from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.kinds.secret import Secrets
-from controller.policy.levels import Policy
+from controller.kinds.runtime.adopted_exec import LeftExecs
+from controller.kinds.runtime.secret import Secrets
+from controller.policy.levels.levels import Policy
 from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
-from controller.service.access import bounding
-from controller.service.announce import announcing
-from controller.service.apply import Admit, Apply
-from controller.service.attest import Attest
-from controller.service.audit import Recorder, auditing
+from controller.service.access.access import bounding
+from controller.service.access.audit import Recorder, auditing
+from controller.service.access.token_expiry import Lifetimes
+from controller.service.access.tokens import TokenAdmin
 from controller.service.backup import Backup
-from controller.service.claims import Claims
-from controller.service.detached import Detached
-from controller.service.diff import Diff, LastSnapshot
-from controller.service.egress_log import EgressLogs
-from controller.service.escapes import Escapes
-from controller.service.exec_deadline import ExecDeadlines
-from controller.service.exec_records import ExecRecords
-from controller.service.exec_rules import ExecRules
-from controller.service.files import BoxFiles, NoFiles, TransferLimits
-from controller.service.forward import Forward, NoPorts, PortLimits
-from controller.service.inspect import Inspections
-from controller.service.lifetimes import Lifetimes
-from controller.service.objects import Objects
-from controller.service.patch import Patch
-from controller.service.previous import PreviousLogs
+from controller.service.explain.diff import Diff, LastSnapshot
+from controller.service.explain.why import Why
+from controller.service.objects.apply import Admit, Apply
+from controller.service.objects.claims import Claims
+from controller.service.objects.objects import Objects
+from controller.service.objects.patch import Patch
+from controller.service.objects.write import Write
+from controller.service.sandbox.activity import NoLeft, NoLoop, Used
+from controller.service.sandbox.attest import Attest
+from controller.service.sandbox.detached import Detached
+from controller.service.sandbox.egress_log import EgressLogs
+from controller.service.sandbox.escaped_processes import Escapes
+from controller.service.sandbox.exec_deadline import ExecDeadlines
+from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.sandbox.exec_records import ExecRecords
+from controller.service.sandbox.files import BoxFiles, NoFiles, TransferLimits
+from controller.service.sandbox.inspect import Inspections
+from controller.service.sandbox.port_forward import Forward, NoPorts, PortLimits
+from controller.service.sandbox.previous_log import PreviousLogs
+from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
-from controller.service.streams import IntoBox
-from controller.service.tokens import TokenAdmin
 from controller.service.trace import Traces, traced
-from controller.service.usage import LastSamples, Usages
-from controller.service.use import NoLeft, NoLoop, Used
-from controller.service.watch import Watches
-from controller.service.why import Why
-from controller.service.write import Write
+from controller.service.watch.announce import announcing
+from controller.service.watch.hub import Watches
 
 
 @dataclass(frozen=True, slots=True)

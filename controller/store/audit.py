@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from controller.kinds.audit import GENESIS, AuditEntry, ChainReport, linked
+from controller.kinds.access.audit import GENESIS, AuditEntry, ChainReport, linked
 from controller.store import rows
 from controller.store.schema import audit, audit_chain
 

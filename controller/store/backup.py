@@ -1,6 +1,6 @@
 """Copies of a SQLite store: made while it is in use, checked, and put in its place while it is not.
 
-What says how far a store has come (loop/lineage.py) is a file of its own and in no backup: so a restore is noticed.
+How far a store has come (loop/store_lineage.py) is a file of its own and in no backup: so a restore is noticed.
 """
 
 import os

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
-from controller.kinds.store_figures import Connections
+from controller.kinds.common.store_stats import Connections
 from controller.ports import StoreError
 
 if TYPE_CHECKING:

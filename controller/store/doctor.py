@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import make_url, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.doctor import StoreFacts
+from controller.kinds.observed.doctor import StoreFacts
 from controller.ports import StoreError
 from controller.store import migrate
 from controller.store.connect import Database, connect

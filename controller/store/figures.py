@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text
 
-from controller.kinds.store_figures import StoreFigures
+from controller.kinds.common.store_stats import StoreFigures
 from controller.store import migrate
 from controller.store.schema import objects
 

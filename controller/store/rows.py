@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance, memory_from_json, memory_to_json
 from controller.kinds.meta import Event, ObjectRef, StoredObject
+from controller.kinds.planning.instance_record import Instance, memory_from_json, memory_to_json
+from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
 
 Row = Mapping[str, Any]

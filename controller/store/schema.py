@@ -150,7 +150,7 @@ tokens = Table(
 )
 
 # Who asked for what, and what came of it. `detail` is JSON. `hash` covers the row and the hash before it: no row can
-# be changed or taken out amid others without its being seen (kinds/audit.py). Ids have no gaps.
+# be changed or taken out amid others without its being seen (kinds/access/audit.py). Ids have no gaps.
 audit = Table(
     "audit",
     metadata,

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.kinds.instance import Instance
+from controller.kinds.common.store_stats import Connections, StoreFigures
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.plan import Writes
-from controller.kinds.store_figures import Connections, StoreFigures
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Writes
 from controller.ports import Change, ChangesGone, Meter, NullMeter, StoreError
 from controller.store import migrate, packed, rows
 from controller.store.audit import SqlAudit

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, insert, select, update
 
-from controller.kinds.access import Grant, Token
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.access import Grant, Token
+from controller.kinds.access.audit import AuditEntry
 from controller.ports import Conflict, StoreError
 from controller.store import rows
 from controller.store.audit import append

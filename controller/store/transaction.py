@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from controller.kinds.audit import AuditEntry
-from controller.kinds.instance import Instance
+from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.plan import Deletion, StatusWrite
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Deletion, StatusWrite
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
 from controller.store import rows

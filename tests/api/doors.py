@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from controller.api.app import create_app
-from controller.api.doors import DoorRules, Doors
-from controller.kinds.access import Grant
+from controller.api.server.listeners import DoorRules, Doors
+from controller.kinds.access.access import Grant
 from tests.helpers_api import World
 
 API = "/apis/paddock/v1alpha1"

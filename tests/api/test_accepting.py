@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from controller.api import accepting, patience
-from controller.api.accepting import Gate, holder_of
-from controller.api.server import bind
+from controller.api.server import connection_limiter, request_deadline
+from controller.api.server.connection_limiter import Gate, holder_of
+from controller.api.server.server import bind
 from tests.api.doors import client
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -23,7 +23,7 @@ BOUND = 21  # 4 for the protocol, and some more
 
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     with closing(Gate(bind(tmp_path / "door"), share=1.0)) as made:
         made.setblocking(False)
         yield made
@@ -64,16 +64,16 @@ def test_so_many_and_no_more_until_one_ends(gate: Gate) -> None:
 
 
 def test_one_holder_has_a_share(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 100)
+    monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 100)
     monkeypatch.setattr(gate, "_share", 0.04)
     with ExitStack() as held:
         for _ in range(40):
             held.enter_context(connect(gate))
-        monkeypatch.setattr(accepting, "holder_of", lambda _: "first")
+        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "first")
         mine = accepted(gate)
         assert len(mine) == BOUND
         held.enter_context(connect(gate))
-        monkeypatch.setattr(accepting, "holder_of", lambda _: "second")
+        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "second")
         others = accepted(gate)
         assert len(others) == 1
         for each in (*mine, *others):
@@ -110,7 +110,7 @@ def test_whose_a_connection_is(address: str, holder: object) -> None:
 
 
 def test_the_daemon_keeps_most_of_its_files_for_its_work(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accepting.resource, "getrlimit", lambda _: (24, 24))
+    monkeypatch.setattr(connection_limiter.resource, "getrlimit", lambda _: (24, 24))
     with ExitStack() as held:
         for _ in range(10):
             held.enter_context(connect(gate))
@@ -121,8 +121,8 @@ def test_the_daemon_keeps_most_of_its_files_for_its_work(gate: Gate, monkeypatch
 
 
 def test_a_door_that_was_full_of_silence_answers_again(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 0.5)
     with ExitStack() as held:
         for _ in range(3 * BOUND):
             link = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))

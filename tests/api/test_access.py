@@ -11,8 +11,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
-from controller.api.server import SocketTaken
-from controller.kinds.access import PeerGrant
+from controller.api.server.server import SocketTaken
+from controller.kinds.access.access import PeerGrant
 from tests.api.doors import API, asked_as, certificate, client, make_doors, opened, token
 from tests.helpers_api import QUICKSTART, World
 

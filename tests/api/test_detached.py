@@ -11,13 +11,14 @@ import pytest
 
 from controller.client import Paddock, Refused
 from controller.client.sandbox import Sandbox
-from controller.kinds.access import Caller, Grant
+from controller.kinds.access.access import Caller, Grant
 from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StreamError
-from controller.service import access, errors
-from controller.service.detached import Detached
-from controller.service.exec_records import ExecRecords
-from controller.service.exec_rules import ExecRules
+from controller.service import errors
+from controller.service.access import access
+from controller.service.sandbox.detached import Detached
+from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.sandbox.exec_records import ExecRecords
 from tests.helpers_api import Endless, World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from controller.api import accepting, patience
-from controller.api.server import ApiServer
-from controller.api.tcp import TcpServer
-from controller.api.unread import unread
+from controller.api.server import connection_limiter, request_deadline
+from controller.api.server.server import ApiServer
+from controller.api.server.tcp import TcpServer
+from controller.api.streams.unsent_bytes import unread
 from tests.api.doors import certificate
 from tests.daemon import wait_for
 
@@ -40,8 +40,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     """Of a door with TLS, and little patience."""
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 3.0)  # a handshake has as long, on a loaded machine, too
-    monkeypatch.setattr(accepting, "_LAST_WORD_SECONDS", 0.5)
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 3.0)  # a handshake has as long, on a loaded machine, too
+    monkeypatch.setattr(connection_limiter, "_LAST_WORD_SECONDS", 0.5)
     cert, key = certificate(tmp_path)
     server = TcpServer(app, "127.0.0.1", 0, cert=cert, key=key, grace_seconds=1, stall_seconds=STALL_SECONDS)
     server.start()

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import unix_connect
 
 from controller.ports import Chunk
-from controller.service.exec_rules import ExecRules
+from controller.service.sandbox.exec_limits import ExecRules
 from tests.daemon import wait_for
 from tests.helpers_api import World
 

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from starlette.datastructures import QueryParams
 
-from controller.api.exec_socket import ExecRequest
+from controller.api.streams.exec_websocket import ExecRequest
 from controller.client.variables import Secret, as_json, as_query
-from controller.kinds.secret import SecretRef
+from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
 from tests.api.test_exec_result import BASE, box, http, run
 from tests.helpers_api import World

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.kinds.observed import State
-from controller.service.files import TransferLimits
+from controller.kinds.observed.observed import State
+from controller.service.sandbox.files import TransferLimits
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.client import ClientError, Paddock, Refused
+from controller.client.bulk_copy import Haul
 from controller.client.files import Files as ClientFiles
-from controller.client.hauling import Haul
 from controller.client.transfer import Answer
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from tests.api.test_files import BASE, MIB, Files
 from tests.api.test_files import files as files
 from tests.api.test_stalls import ask
@@ -202,7 +202,7 @@ def test_an_archive_that_breaks_off_is_not_taken_for_whole(files: Files, client:
 def test_who_can_not_splice_has_http(
     files: Files, client: ClientFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.client.hauling.can_splice", lambda: False)
+    monkeypatch.setattr("controller.client.bulk_copy.can_splice", lambda: False)
     (tmp_path / "file").write_bytes(os.urandom(3 * MIB))
     client.push(tmp_path / "file", "/workspace/file")
     with client.archive("/workspace/file") as answer:

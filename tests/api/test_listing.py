@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller.api.listing import list_of, table_of
+from controller.api.common.listing import list_of, table_of
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.registry import Kind, discover
-from controller.service import table, wire
-from controller.service.objects import Objects
+from controller.service.objects import serialize, table
+from controller.service.objects.objects import Objects
 from controller.service.sources.event import EventSource, event_object
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
@@ -62,7 +62,7 @@ def test_nothing_is_lost_between_the_pieces(store: SqlStore, kind: Kind, count: 
     stored = [event_object(each) for each in fill(store, count)]
     found = objects_of(store).list(kind)
     read: dict[str, Any] = json.loads(list_of(kind, found).body)
-    assert read == {**wire.list_head("Event", 0), "items": [wire.shown(kind, each) for each in stored]}
+    assert read == {**serialize.list_head("Event", 0), "items": [serialize.shown(kind, each) for each in stored]}
     assert json.loads(table_of(kind, found, AT).body) == table.table(kind, stored, AT)
 
 

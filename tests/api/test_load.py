@@ -15,14 +15,15 @@ from starlette.exceptions import HTTPException
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
-from controller.api import authenticate, patience
-from controller.api import doors as api_doors
 from controller.api.app import create_app
-from controller.api.budget import BodyBudget
-from controller.api.doors import DoorRules, Doors
-from controller.api.load import LoadLimits
-from controller.api.middleware import BodyLimit
-from controller.api.peer import HOST_NAMES
+from controller.api.middleware import authenticate
+from controller.api.middleware.body_budget import BodyBudget
+from controller.api.middleware.limits import BodyLimit
+from controller.api.middleware.load import LoadLimits
+from controller.api.server import listeners as api_doors
+from controller.api.server import request_deadline
+from controller.api.server.listeners import DoorRules, Doors
+from controller.api.server.peer_credentials import HOST_NAMES
 from tests.api.doors import API, asked_as, client, token
 from tests.api.doors import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
@@ -190,8 +191,8 @@ def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
     "sent", [b"", b"GET /healthz HT", b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Length: 9\r\n\r\nab"]
 )
 def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much
-    monkeypatch.setattr(patience, "STALL_SECONDS", 1.5)
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much
+    monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     with raw(served) as link:
         link.sendall(sent.replace(b"/x", f"{API}/apply".encode()))
         told = to_the_end(link)
@@ -203,13 +204,13 @@ def test_a_second_request_is_waited_for_no_longer(served: World, monkeypatch: py
     with raw(served) as link:
         link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
         assert b" 200 " in link.recv(1 << 16)
-        monkeypatch.setattr(patience, "HEAD_SECONDS", 1.5)
+        monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)
         link.sendall(b"GET /healthz HT")
         assert b" 408 " in to_the_end(link)
 
 
 def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 60.0)
     with raw(served) as link:
         for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: p\r\n", b"Connection: close\r\n\r\n"):
             link.sendall(each)
@@ -217,7 +218,7 @@ def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.Mon
 
 
 def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 3)
     with ExitStack() as held:
         for _ in range(3):
             link = held.enter_context(raw(served))
@@ -235,7 +236,7 @@ def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_one_user_of_the_host_has_a_share_of_the_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     with opened_as_the_daemon_does(world, share=0.5), ExitStack() as held:
         for _ in range(2):
             link = held.enter_context(raw(world))

@@ -14,8 +14,8 @@ from websockets.asyncio.client import unix_connect as async_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
-from controller.kinds.observed import State
-from controller.service.forward import PortLimits
+from controller.kinds.observed.observed import State
+from controller.service.sandbox.port_forward import PortLimits
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.api.server import SocketTaken, bind
+from controller.api.server.server import SocketTaken, bind
 from tests.helpers_api import World
 
 

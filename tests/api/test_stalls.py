@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.stalls import Stalls
-from controller.api.unread import unread
+from controller.api.streams.stalled_clients import Stalls
+from controller.api.streams.unsent_bytes import unread
 from controller.ports import Chunk
 from tests.api.test_ports import listening
 from tests.daemon import wait_for

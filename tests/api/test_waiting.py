@@ -8,8 +8,8 @@ import httpx
 import pytest
 from websockets.sync.client import unix_connect
 
-from controller.api import patience
-from controller.api.server import ApiServer
+from controller.api.server import request_deadline
+from controller.api.server.server import ApiServer
 from tests.helpers_api import World
 
 PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
@@ -18,8 +18,8 @@ PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 @pytest.fixture
 def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A running sandbox, behind a door that waits for no request."""
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 1.5)  # in which a loaded machine has asked
-    monkeypatch.setattr(patience, "STALL_SECONDS", 1.5)
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has asked
+    monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     world.apply()
     world.view.show(world.sandbox())
     server = ApiServer(world.app, world.socket, grace_seconds=1)
@@ -59,8 +59,8 @@ def test_a_request_that_never_comes_is_not_waited_for(hasty: World, sent: bytes)
 
 
 def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 30)
-    monkeypatch.setattr(patience, "STALL_SECONDS", 3)  # in which a loaded machine has answered
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 30)
+    monkeypatch.setattr(request_deadline, "STALL_SECONDS", 3)  # in which a loaded machine has answered
     with connected(hasty) as made:
         made.sendall(b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1")
         data = made.recv(4096)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.service.watch import BOOKMARK_SECONDS, Watches
+from controller.service.watch.hub import BOOKMARK_SECONDS, Watches
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 

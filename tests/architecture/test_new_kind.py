@@ -9,7 +9,7 @@ import controller.kinds
 import controller.policy
 from controller.kinds import registry
 from controller.policy.admission import admit
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 
 KIND_FILE = """
 from controller.kinds.base import Model, Text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.usage import CgroupUsage
-from controller.kinds.observed import Container
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.kinds.observed.observed import Container
 from controller.metrics.collectors import collect
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.host import Memo
 from tests.plan.case_file import container, decide, sandbox, snapshot
 

@@ -11,10 +11,10 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from controller.engine.inspect import container_of
-from controller.engine.stats import usage_from_stats
-from controller.engine.usage import CgroupUsage
-from controller.kinds.observed import Container
+from controller.engine.docker.inspect import container_of
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.engine.usage.engine_stats import usage_from_stats
+from controller.kinds.observed.observed import Container
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import Registry

@@ -10,13 +10,13 @@ from pathlib import Path
 import docker as docker_py
 import pytest
 
-from controller.engine.config import create_body
-from controller.engine.inside import read_inside
-from controller.engine.seccomp import profile
+from controller.engine.docker.create_config import create_body
+from controller.engine.docker.seccomp import profile
+from controller.engine.kernel.inside import read_inside
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest import facts
-from controller.policy.egress import sealed
-from controller.policy.levels import Policy
+from controller.policy.attest.attest import facts
+from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import sealed
 from controller.policy.sandbox import render
 from tests.bench.test_claims import Eyes, eyes_on
 from tests.daemon import wait_for

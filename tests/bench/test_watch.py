@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.kinds.document import parse
+from controller.documents.document import parse
 from controller.kinds.registry import discover
 from controller.store import rows
 from controller.store.connect import connect

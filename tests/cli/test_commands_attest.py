@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.inside import Inside
+from controller.kinds.observed.inside import Inside
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
-from controller.kinds.snapshot import Sandbox, Snapshot
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
-from controller.service.attest import Attest
+from controller.service.sandbox.attest import Attest
 from tests.cli.conftest import Run
 from tests.fakes.inside import inside_of
 from tests.helpers_api import View, World

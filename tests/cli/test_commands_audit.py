@@ -5,7 +5,7 @@ from collections.abc import Callable
 from click.testing import Result
 from sqlalchemy import text
 
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.audit import AuditEntry
 from tests.helpers_api import World
 
 Run = Callable[..., Result]

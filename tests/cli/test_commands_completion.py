@@ -24,7 +24,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 # A shell's user gets an answer within a second, or none; on a loaded machine that would be none.
-PATIENT = "import controller.cli.completing as c; c._TIMEOUT_SECONDS = 60; from controller.__main__ import main; main()"
+PATIENT = "import controller.cli.complete as c; c._TIMEOUT_SECONDS = 60; from controller.__main__ import main; main()"
 
 
 @pytest.fixture

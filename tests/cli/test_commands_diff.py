@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.api.app import create_app
-from controller.api.server import ApiServer
+from controller.api.server.server import ApiServer
 from controller.cli.main import cli
 from controller.ports import NullMeter
-from controller.service.diff import Diff
+from controller.service.explain.diff import Diff
 from controller.store.sql_store import SqlStore
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container, State
-from controller.kinds.usage import Sampled
-from controller.service.usage import Usages
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.usage import Sampled
+from controller.kinds.runtime.container import Limits
+from controller.service.sandbox.usage import Usages
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 from tests.metrics.made_up import MIB, USAGE

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
-from controller.kinds.snapshot import Sandbox, Snapshot
-from controller.service.why import Why
+from controller.service.explain.why import Why
 from tests.cli.conftest import Run
 from tests.helpers_api import World
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controller.kinds.meta import Event
-from controller.kinds.plan import Writes
+from controller.kinds.planning.plan import Writes
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 

@@ -79,7 +79,7 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
 
 
 def test_a_watch_is_taken_up_where_the_server_ended_it(paddock: Run, served: World) -> None:
-    from controller.cli import watching
+    from controller.cli import watch as watching
     from controller.cli.client import Client
     from controller.client.server import Server
 

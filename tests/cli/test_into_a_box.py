@@ -8,15 +8,15 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from controller.api.server import ApiServer
+from controller.api.server.server import ApiServer
 from controller.cli.main import cli
-from controller.kinds.action import CreateContainer, PauseContainer, StartContainer
-from controller.kinds.chunk import Chunk
-from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.instance import Instance, Memory, Termination
-from controller.kinds.labels import container_labels, container_name, egress_name, egress_uid
-from controller.kinds.logtail import Tail
-from controller.kinds.outcome import Ok
+from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.labels import container_labels, container_name, egress_name, egress_uid
+from controller.kinds.common.log_tail import Tail
+from controller.kinds.planning.action import CreateContainer, PauseContainer, StartContainer
+from controller.kinds.planning.instance_record import Instance, Memory, Termination
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.runtime.container import ContainerConfig, Limits
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 from tests.helpers_api import QUICKSTART, World, make_world

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from controller.cli.output import columns
-from controller.cli.plain import UNSAFE
+from controller.cli.safe_text import UNSAFE
 from tests.cli.conftest import Run
 from tests.helpers_api import World
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance, Memory
-from controller.kinds.plan import Writes
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.plan import Writes
+from controller.kinds.runtime.container import Limits
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
 from tests.helpers_api import World

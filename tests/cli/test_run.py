@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from controller.cli.running import Job
+from controller.cli.run import Job
 from tests.helpers_api import World
 
 

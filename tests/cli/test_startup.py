@@ -31,7 +31,7 @@ def test_no_command_imports_the_daemons_rooms() -> None:
     unwanted = (
         "docker",
         "sqlalchemy",
-        "controller.app",
+        "controller.app.daemon",
         "controller.engine",
         "controller.store",
         "controller.settings",

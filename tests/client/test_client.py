@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.server import configured
+from controller.api.server.server import configured
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.client.connection import IDLE_SECONDS
 from controller.client.exec import PIECE_BYTES

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from controller.client.patience import Patient
+from controller.client.retry import Patient
 
 
 class Daemon:

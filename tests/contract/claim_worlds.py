@@ -1,18 +1,18 @@
 """A pool of ready members in a store, and what a process sees of it that claims them: no loop and no engine."""
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance, Memory
-from controller.kinds.labels import container_name
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed.observed import Container, HostFacts, Observation, State
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.kinds.snapshot import Pool, Snapshot
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 from controller.ports import NullMeter
-from controller.service.claims import Claims
+from controller.service.objects.claims import Claims
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import insert

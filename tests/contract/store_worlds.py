@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
 from controller.store.connect import Database, connect
 from controller.store.schema import metadata

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.audit import AuditEntry
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, make_world
 

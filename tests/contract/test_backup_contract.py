@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.access import Grant, Token
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.access import Grant, Token
+from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal

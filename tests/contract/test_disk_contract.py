@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.outcome import Ok
+from controller.kinds.planning.outcome import Ok
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.action import SignalContainer
-from controller.kinds.container import ContainerConfig
-from controller.kinds.inside import Inside
-from controller.kinds.quantity import format_bytes
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.observed.inside import Inside
+from controller.kinds.planning.action import SignalContainer
+from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest import differing, facts, mask_of, names_of
-from controller.policy.levels import BUILT_IN, Policy
-from controller.policy.report import REFUSED, report
+from controller.policy.attest.attest import differing, facts, mask_of, names_of
+from controller.policy.attest.report import REFUSED, report
+from controller.policy.levels.levels import BUILT_IN, Policy
+from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
-from controller.policy.seccomp import name_of
 from tests.contract.engine_worlds import TINY, World, docker_world, fake_world, ok
 
 

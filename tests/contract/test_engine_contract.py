@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from controller.engine.usage import CgroupUsage
-from controller.kinds.action import (
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.kinds.common.labels import INSTANCE, UID
+from controller.kinds.common.log_tail import Tail
+from controller.kinds.observed.observed import ByHand, State
+from controller.kinds.planning.action import (
     PauseContainer,
     PullImage,
     ReadTail,
@@ -18,11 +21,8 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.container import Limits
-from controller.kinds.labels import INSTANCE, UID
-from controller.kinds.logtail import Tail
-from controller.kinds.observed import ByHand, State
-from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
+from controller.kinds.runtime.container import Limits
 from controller.ports import StreamError, UsageReader
 from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
 from tests.fakes.engine import FakeEngine

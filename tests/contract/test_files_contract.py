@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.archive.tar import END, Entry, Reader, header
-from controller.kinds.action import PauseContainer
-from controller.kinds.container import Limits, Tmpfs
-from controller.kinds.files import TAKES, FileAsk, FileError
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import PauseContainer
+from controller.kinds.runtime.container import Limits, Tmpfs
+from controller.kinds.runtime.files import TAKES, FileAsk, FileError
 from controller.ports import FileWork
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok, read_all
 from tests.daemon import wait_for

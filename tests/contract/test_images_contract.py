@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.images import HostImage
+from controller.kinds.runtime.images import HostImage
 from tests.contract.engine_worlds import World, docker_world, fake_world
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.meta import Event
-from controller.kinds.plan import Writes
+from controller.kinds.planning.plan import Writes
 from controller.store.lease import RowLease
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.secrets import SecretFolder
-from controller.engine.volumes import Volumes
-from controller.kinds.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
-from controller.kinds.container import ContainerConfig
-from controller.kinds.mount import BindMounts, HostRoot, Mount, RemoveVolumes, Slot
-from controller.kinds.observed import Container
-from controller.kinds.outcome import Ok, Terminal, Transient
-from controller.policy.attest import differing, facts
-from controller.policy.mounted import missing
+from controller.engine.mounts.secrets import SecretFolder
+from controller.engine.mounts.volumes import Volumes
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
+from controller.kinds.planning.outcome import Ok, Terminal, Transient
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.mount import BindMounts, HostRoot, Mount, RemoveVolumes, Slot
+from controller.policy.attest.attest import differing, facts
+from controller.policy.attest.mounted import missing
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 from tests.mounts import unmount_below
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.action import ConnectNetwork, DisconnectNetwork, RemoveContainer, StartContainer
-from controller.kinds.labels import container_labels, sealed_name
-from controller.kinds.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork
-from controller.kinds.outcome import Ok, Transient, Waiting
+from controller.kinds.common.labels import container_labels, sealed_name
+from controller.kinds.planning.action import ConnectNetwork, DisconnectNetwork, RemoveContainer, StartContainer
+from controller.kinds.planning.outcome import Ok, Transient, Waiting
+from controller.kinds.runtime.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
 SUBNET, OTHER = "10.213.250.16/28", "10.213.250.32/28"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import PauseContainer, RemoveContainer
-from controller.kinds.observed import Container
-from controller.kinds.probe import Probe, ProbeResult, Watch
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import PauseContainer, RemoveContainer
+from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from controller.kinds.activity import Use
-from controller.kinds.container import Limits
-from controller.kinds.instance import Failure, Memory, Termination
 from controller.kinds.meta import StoredObject
-from controller.kinds.plan import Deletion, StatusWrite, Writes
+from controller.kinds.observed.activity import Use
+from controller.kinds.planning.instance_record import Failure, Memory, Termination
+from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
 from controller.kinds.quota import Amount
+from controller.kinds.runtime.container import Limits
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.access import Grant
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.access import Grant
+from controller.kinds.access.audit import AuditEntry
 from controller.ports import Conflict
-from controller.service.identify import new_token
+from controller.service.access.identify import new_token
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
 ENTRY = AuditEntry(1.0, "root", "here", "create", "Token")

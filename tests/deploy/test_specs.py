@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from controller.kinds.probe import Probe
+from controller.kinds.runtime.probe import Probe
 from controller.kinds.sandbox import SandboxSpec
 from tests.deploy.conftest import CHECKOUT
 

@@ -121,7 +121,7 @@ def test_a_daemon_that_hangs_is_restarted_and_sandboxes_run_on(machine: Machine)
 
 
 def test_a_version_that_does_not_get_ready_is_taken_back(machine: Machine, source: Path) -> None:
-    before, box, app = version(machine), container(machine), source / "controller/app.py"
+    before, box, app = version(machine), container(machine), source / "controller/app/daemon.py"
     good = app.read_text()
     assert good.count("    configure_logs(settings)\n") == 1
     app.write_text(good.replace("    configure_logs(settings)\n", '    raise SystemExit("broken")\n'))

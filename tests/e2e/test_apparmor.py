@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.engine.apparmor import LOADED
+from controller.engine.kernel.apparmor import LOADED
 from tests.daemon import RunningDaemon, docker, running
 
 CONFINES = LOADED.is_dir() and any(each.name.startswith("docker-default.") for each in LOADED.iterdir())

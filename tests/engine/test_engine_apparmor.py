@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.apparmor import in_force
+from controller.engine.kernel.apparmor import in_force
 
 SAID = ("name=apparmor", "name=seccomp,profile=builtin")
 

@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Network
 
-from controller.engine.canary import _addresses, _last_subnets
+from controller.engine.observe.canary import _addresses, _last_subnets
 
 FIB_TRIE = """\
 Main:

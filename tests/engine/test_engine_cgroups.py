@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_figure_at
-from controller.engine.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
-from controller.engine.usage import CgroupUsage, parse_net_dev, working_set_bytes
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container, State
-from controller.kinds.usage import NetworkUsage, Usage
+from controller.engine.kernel.cgroups import Cgroups, Unreadable, own_path, parse_mounts, read_figure_at
+from controller.engine.usage.cgroup import CgroupUsage, parse_net_dev, working_set_bytes
+from controller.engine.usage.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.usage import NetworkUsage, Usage
+from controller.kinds.runtime.container import Limits
 
 ID = "c0ffee" + "0" * 58
 PID = (1 << 22) + 42  # which no kernel gives to a process of its own

@@ -2,13 +2,13 @@
 
 import pytest
 
-from controller.engine.config import create_body, limits_body, limits_of_body, tmpfs_options
-from controller.engine.errors import Fault, of_status, outcome_of
-from controller.engine.inspect import belongs_to, name_of, state_of, unix_seconds
-from controller.kinds.container import ContainerConfig, Limits, Tmpfs
-from controller.kinds.labels import INSTANCE
-from controller.kinds.observed import State
-from controller.kinds.outcome import Terminal, Transient, Waiting
+from controller.engine.docker.create_config import create_body, limits_body, limits_of_body, tmpfs_options
+from controller.engine.docker.errors import Fault, of_status, outcome_of
+from controller.engine.docker.inspect import belongs_to, name_of, state_of, unix_seconds
+from controller.kinds.common.labels import INSTANCE
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.outcome import Terminal, Transient, Waiting
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
 
 LIMITS = Limits(cpu_millicores=1500, memory_bytes=64 << 20, pids=50)
 CONFIG = ContainerConfig(

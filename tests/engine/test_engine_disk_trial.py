@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.client import Client
-from controller.engine.disk_trial import DiskTrial
-from controller.kinds.disk import DiskAbility
+from controller.engine.docker.client import Client
+from controller.engine.docker.disk_quota_probe import DiskTrial
+from controller.kinds.runtime.disk import DiskAbility
 from controller.ports import NullMeter, Streams
 from tests.contract.engine_worlds import DockerHand, docker_world, read_all
 from tests.lab.engine import PrivateEngine, private_engine

@@ -12,19 +12,13 @@ from typing import Any
 
 import pytest
 
-from controller.engine.cgroups import Cgroups, folder_of
-from controller.engine.usage import CgroupUsage
-from controller.kinds.action import (
-    PullImage,
-    RemoveContainer,
-    SignalContainer,
-    StartContainer,
-    UpdateLimits,
-)
-from controller.kinds.container import Tmpfs
-from controller.kinds.observed import Container
-from controller.kinds.outcome import Transient, Waiting
-from controller.kinds.usage import Usage
+from controller.engine.kernel.cgroups import Cgroups, folder_of
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import Usage
+from controller.kinds.planning.action import PullImage, RemoveContainer, SignalContainer, StartContainer, UpdateLimits
+from controller.kinds.planning.outcome import Transient, Waiting
+from controller.kinds.runtime.container import Tmpfs
 from controller.ports import StreamError
 from tests.contract.engine_worlds import (
     SMALL,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket, mount_of
+from controller.engine.observe.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket, mount_of
 from tests.conftest import HandClock
 
 

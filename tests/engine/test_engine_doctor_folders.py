@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.doctor_folders import look_at_folder, look_at_volumes
+from controller.engine.observe.doctor_folders import look_at_folder, look_at_volumes
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from controller.kinds.action import RemoveContainer, StartContainer
-from controller.kinds.outcome import Ok, Waiting
+from controller.kinds.planning.action import RemoveContainer, StartContainer
+from controller.kinds.planning.outcome import Ok, Waiting
 from tests.contract.engine_worlds import DockerHand, World, docker_world
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine

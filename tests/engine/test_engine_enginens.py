@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import mounting
-from controller.engine.enginens import EngineNamespace, NoWay
+from controller.engine.kernel import mount_calls
+from controller.engine.kernel.engine_namespace import EngineNamespace, NoWay
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
 LISTEN = (
@@ -39,9 +39,9 @@ def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path)
     place.mkdir()
 
     def mount() -> list[str]:
-        made = mounting.tmpfs(mounting.NO_SUID, size="4096", mode="0755")
+        made = mount_calls.tmpfs(mount_calls.NO_SUID, size="4096", mode="0755")
         target = os.open(place, os.O_PATH)
-        mounting.attach(made, target)
+        mount_calls.attach(made, target)
         os.close(made)
         os.close(target)
         (place / "seen").touch()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
 from controller.ports import Chunk, ExecStream, StreamError
 from tests.contract.engine_worlds import World, docker_world, read_all
 from tests.daemon import wait_for

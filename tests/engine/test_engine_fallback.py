@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from controller.engine.errors import Fault
-from controller.engine.fallback import FallbackUsage
-from controller.engine.stats import usage_from_stats
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container, State
+from controller.engine.docker.errors import Fault
+from controller.engine.usage.engine_stats import usage_from_stats
+from controller.engine.usage.fallback import FallbackUsage
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.container import Limits
 from tests.daemon import wait_for
 from tests.metrics.made_up import USAGE, MadeUpUsage
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.action import RemoveContainer, StartContainer
-from controller.kinds.observed import State
-from controller.kinds.outcome import Transient, Waiting
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import RemoveContainer, StartContainer
+from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StreamError
 from tests.contract.engine_proxy import Proxy
 from tests.contract.engine_worlds import CountingMeter, World, docker_world, ok, read_all

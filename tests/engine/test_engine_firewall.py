@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.firewall import RULES, NftFirewall, missing
+from controller.engine.kernel.firewall import RULES, NftFirewall, missing
 
 FILE = Path(__file__).parents[2] / "deploy" / "paddock-guard.nft"
 

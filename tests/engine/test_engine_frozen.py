@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from controller.kinds.action import PauseContainer, RemoveContainer, UnpauseContainer
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container
-from controller.kinds.outcome import Ok
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import PauseContainer, RemoveContainer, UnpauseContainer
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.runtime.container import Limits
 from controller.ports import StreamError
 from tests.contract.engine_worlds import DockerHand, World, docker_world
 from tests.daemon import wait_for

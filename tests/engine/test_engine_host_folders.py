@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import mounting
-from controller.engine.host_folders import Refused, folder_tree
-from controller.engine.idmap import IdMaps, Ids, mapped
-from controller.kinds.mount import HostRoot, Mount
+from controller.engine.kernel import mount_calls
+from controller.engine.kernel.idmap import IdMaps, Ids, mapped
+from controller.engine.mounts.host_folders import Refused, folder_tree
+from controller.kinds.runtime.mount import HostRoot, Mount
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
@@ -121,13 +121,13 @@ def test_the_hosts_own_folder_is_known_under_any_name(root: Path, maps: IdMaps, 
     folder = project(root, "alias")
     source = os.open(system, os.O_PATH)
     target = os.open(folder, os.O_PATH)
-    mount = mounting.tree_of(source)
-    mounting.attach(mount, target)
+    mount = mount_calls.tree_of(source)
+    mount_calls.attach(mount, target)
     try:
         words = refusal(root, folder, maps, read_only=True)
         assert "under another name" in words or "kernel's own" in words
     finally:
-        mounting.detach(str(folder))
+        mount_calls.detach(str(folder))
         for each in (source, target, mount):
             os.close(each)
 
@@ -227,15 +227,15 @@ def test_where_a_mount_comes_from_is_told_as_mountinfo_tells_it(root: Path, maps
     folder, at = project(root, "a b\\c\n"), project(root, "at")
     mount, target = tree(root, folder, maps, read_only=True), os.open(at, os.O_PATH)
     try:
-        mounting.attach(mount, target)
+        mount_calls.attach(mount, target)
         opened = os.open(at, os.O_PATH)
         try:
             lines = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
             (listed,) = (f"{fields[2]} {fields[3]}" for fields in lines if fields[4] == str(at))
-            assert mounting.origin_of(opened) in (listed, "")
+            assert mount_calls.origin_of(opened) in (listed, "")
         finally:
             os.close(opened)
-            mounting.detach(str(at))
+            mount_calls.detach(str(at))
     finally:
         os.close(target)
         os.close(mount)

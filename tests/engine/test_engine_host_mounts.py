@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.client import Client
-from controller.engine.mounts import HostMounts
-from controller.engine.secrets import SecretFolder
-from controller.kinds.mount import BindMounts, Mount, Slot
-from controller.kinds.outcome import Ok
+from controller.engine.docker.client import Client
+from controller.engine.mounts.host_mounts import HostMounts
+from controller.engine.mounts.secrets import SecretFolder
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.runtime.mount import BindMounts, Mount, Slot
 from controller.ports import NullMeter
 from tests.mounts import unmount_below
 

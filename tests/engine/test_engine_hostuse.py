@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from controller.engine.hostuse import HostGauge
-from controller.kinds.pressure import Supply
+from controller.engine.usage.host import HostGauge
+from controller.kinds.observed.pressure import Supply
 from tests.conftest import HandClock
 
 

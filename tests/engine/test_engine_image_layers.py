@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.engine.image_layers import setuid_files
-from controller.engine.images import look_into
-from controller.kinds.container import ContainerConfig, Limits
+from controller.engine.docker.image_checks import look_into
+from controller.engine.docker.image_layers import setuid_files
+from controller.kinds.runtime.container import ContainerConfig, Limits
 
 
 def image(*layers: Path, driver: str = "overlay2") -> dict[str, Any]:

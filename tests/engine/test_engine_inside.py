@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.inside import parse_mounts, read_inside
-from controller.kinds.inside import NAMESPACES
-from controller.policy.attest import differing, facts
+from controller.engine.kernel.inside import parse_mounts, read_inside
+from controller.kinds.observed.inside import NAMESPACES
+from controller.policy.attest.attest import differing, facts
 from tests.contract.engine_worlds import World, docker_world
 from tests.contract.test_engine_attest import rendered, run
 from tests.daemon import docker, running

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.lifetime import Life, life_of
-from controller.engine.observe import Seen, View
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container, End, HostFacts, State
+from controller.engine.docker.lifetime import Life, life_of
+from controller.engine.observe.view import Seen, View
+from controller.kinds.observed.observed import Container, End, HostFacts, State
+from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
 FIRST, SECOND = Life(10, 100, 900.0), Life(11, 200, 1500.0)

@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from controller.engine.listening import listens
+from controller.engine.docker.listening import listens
 
 
 def test_a_socket_is_there_or_is_left_behind_or_is_not_there(tmp_path: Path) -> None:

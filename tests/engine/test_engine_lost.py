@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from controller.engine.engine import DockerEngine
-from controller.kinds.instance import Memory
-from controller.plan.deaths import end_of
+from controller.kinds.planning.instance_record import Memory
+from controller.plan.sandbox.deaths import end_of
 from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world
 from tests.lab.engine import PrivateEngine, private_engine
 

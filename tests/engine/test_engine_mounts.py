@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.action import RemoveContainer, StartContainer
-from controller.kinds.mount import BindMounts, HostRoot, Mount, Slot
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import RemoveContainer, StartContainer
+from controller.kinds.runtime.mount import BindMounts, HostRoot, Mount, Slot
 from tests.contract.engine_worlds import World, docker_world, ok, read_all
 from tests.mounts import unmount_below
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.netns import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NoWayIn, socket_in
 
 ID = "c0ffee" * 10
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.packages import read_package_hosts
+from controller.engine.kernel.package_hosts import read_package_hosts
 
 ALL = ("pip", "npm", "apt")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.engine.netns import NoWayIn, socket_in
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container
-from controller.kinds.probe import Probe, ProbeResult, Watch
+from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.kinds.observed.observed import Container
+from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from tests.contract.engine_worlds import World, docker_world
 
 pytestmark = pytest.mark.docker

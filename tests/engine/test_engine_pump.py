@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from controller.engine.bytequeue import ByteQueue
-from controller.engine.streams import _pump
-from controller.engine.wire import Wire
+from controller.engine.docker.raw_http import Wire
+from controller.engine.exec.byte_queue import ByteQueue
+from controller.engine.exec.streams import _pump
 from controller.ports import StreamError
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.engine.seccomp import NoProfile, profile
-from controller.kinds.container import Limits, Tmpfs
-from controller.kinds.observed import Container
-from controller.kinds.outcome import Transient
-from controller.policy.seccomp import LOG_ONLY, MINIMAL, STANDARD
+from controller.engine.docker.seccomp import NoProfile, profile
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.outcome import Transient
+from controller.kinds.runtime.container import Limits, Tmpfs
+from controller.policy.levels.seccomp import LOG_ONLY, MINIMAL, STANDARD
 from tests.contract.engine_worlds import World, docker_world, read_all
 
 PYTHON = "paddock/python:1"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.secrets import MOST_BYTES, SecretFolder
-from controller.kinds.secret import NoSecret, SecretRef
-from controller.service.secrets import revealed
+from controller.engine.mounts.secrets import MOST_BYTES, SecretFolder
+from controller.kinds.runtime.secret import NoSecret, SecretRef
+from controller.service.sandbox.secrets import revealed
 
 VALUE = "s3cret-value"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.stalls import parse_pressure, read_stalls
-from controller.engine.usage import CgroupUsage
-from controller.kinds.usage import Usage
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.engine.usage.pressure_stall import parse_pressure, read_stalls
+from controller.kinds.observed.usage import Usage
 from tests.engine.test_engine_cgroups import ALL_V1, EXPECTED, ID, PID, Host, box, shown
 
 PRESSURE = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.engine.observe import Seen, View, unknown
-from controller.kinds.container import Limits
-from controller.kinds.observed import Container, HostFacts, State
+from controller.engine.observe.view import Seen, View, unknown
+from controller.kinds.observed.observed import Container, HostFacts, State
+from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
 LIMITS = Limits(500, 32 << 20, 32)

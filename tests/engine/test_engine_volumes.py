@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine import growing
-from controller.engine.host_folders import Refused
-from controller.engine.idmap import IdMaps, Ids
-from controller.engine.volumes import Volumes
-from controller.kinds.mount import Mount
+from controller.engine.kernel.idmap import IdMaps, Ids
+from controller.engine.mounts import volume_growth
+from controller.engine.mounts.host_folders import Refused
+from controller.engine.mounts.volumes import Volumes
+from controller.kinds.runtime.mount import Mount
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
@@ -121,7 +121,7 @@ def test_holes_in_its_file_are_filled_and_what_is_in_it_stays(tmp_path: Path) ->
         file.write(b"kept")
         file.truncate(SIZE)
     assert image.stat().st_blocks * 512 < SIZE
-    growing.fill_holes(image)
+    volume_growth.fill_holes(image)
     assert image.stat().st_blocks * 512 >= SIZE
     assert image.read_bytes() == b"kept" + bytes(SIZE - 4)
 
@@ -160,7 +160,7 @@ def test_what_a_daemon_died_over_is_finished_when_it_is_asked_for_next(tmp_path:
     os.close(first)
     image = tmp_path / "team" / "data.img"
     free(image)
-    growing.extend(image, 4 * SIZE)
+    volume_growth.extend(image, 4 * SIZE)
     now = volumes.tree(larger, "team", ROOT, maps)
     assert os.fstatvfs(now).f_blocks > 3 * before
     os.close(now)

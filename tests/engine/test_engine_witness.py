@@ -9,12 +9,12 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from controller.engine.inspect import container_of
-from controller.engine.layers import tree_bytes
-from controller.engine.stats import usage_from_stats
-from controller.engine.usage import CgroupUsage
-from controller.kinds.observed import Container
-from controller.kinds.usage import Usage
+from controller.engine.docker.inspect import container_of
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.engine.usage.engine_stats import usage_from_stats
+from controller.engine.usage.writable_layers import tree_bytes
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import Usage
 from tests.daemon import docker, wait_for
 
 pytestmark = pytest.mark.docker

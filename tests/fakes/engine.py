@@ -27,8 +27,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from controller.kinds import labels as own
-from controller.kinds.action import (
+from controller.kinds.common import labels as own
+from controller.kinds.common.log_tail import GONE, tail_of
+from controller.kinds.observed.observed import ByHand, Container, End, HostFacts, Observation, State
+from controller.kinds.observed.usage import Usage
+from controller.kinds.planning.action import (
     Action,
     ConnectNetwork,
     CreateContainer,
@@ -43,16 +46,13 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.disk import DiskAbility
-from controller.kinds.left_exec import ExecRef
-from controller.kinds.logtail import GONE, tail_of
-from controller.kinds.mount import BindMounts, Mount, RemoveVolumes
-from controller.kinds.network import EnsureNetwork, Network, RemoveNetwork
-from controller.kinds.observed import ByHand, Container, End, HostFacts, Observation, State
-from controller.kinds.outcome import Ok, Outcome, Terminal, Transient, Waiting
-from controller.kinds.probe import ProbeResult, Watch
-from controller.kinds.usage import Usage
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.runtime.disk import DiskAbility
+from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
+from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.ports import Chunk, Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages

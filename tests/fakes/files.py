@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from controller.engine.files_ops import OPERATIONS, Job
-from controller.engine.files_words import CutOff, outcome
-from controller.kinds.files import LOOKS, FileAsk, FileError
-from controller.kinds.observed import Container, State
+from controller.engine.files.operations import OPERATIONS, Job
+from controller.engine.files.results import CutOff, outcome
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.files import LOOKS, FileAsk, FileError
 
 
 class FakeFiles:

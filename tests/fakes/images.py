@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from controller.kinds.images import HostImage
+from controller.kinds.runtime.images import HostImage
 
 
 class FakeImages:

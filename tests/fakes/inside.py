@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from controller.kinds.container import ContainerConfig
-from controller.kinds.inside import SECCOMP_FILTER, Inside, Mounted
-from controller.kinds.mount import EMPTY_BYTES, Bound, Mount
-from controller.policy.attest import mask_of
-from controller.policy.confinement import label_wanted
+from controller.kinds.observed.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.mount import EMPTY_BYTES, Bound, Mount
+from controller.policy.attest.attest import mask_of
+from controller.policy.levels.confinement import label_wanted
 
 _ALWAYS = (
     Mounted("/proc", "proc", writable=True, nosuid=True, nodev=True, noexec=True),

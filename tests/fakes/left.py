@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 
-from controller.kinds.left_exec import ExecRef
+from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import Chunk, StreamError
 
 

@@ -2,7 +2,7 @@
 
 import socket
 
-from controller.kinds.observed import Container
+from controller.kinds.observed.observed import Container
 from controller.ports import StreamError
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from controller.kinds.secret import NoSecret
+from controller.kinds.runtime.secret import NoSecret
 
 
 class FakeSecrets:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.audit import GENESIS, AuditEntry, linked
+from controller.kinds.access.audit import GENESIS, AuditEntry, linked
 
 ENTRY = AuditEntry(1.5, "ann", "unix", "create", "Sandbox", "default", "box", "uid", detail={"a": [1]}, id=7)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.document import parse, repeated
+from controller.documents.document import parse, repeated
 from controller.kinds.registry import discover
 
 FOLDER = Path(__file__).parent / "bad_specs"

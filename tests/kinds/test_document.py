@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.cli.yaml_text import dump
+from controller.documents.document import Document, parse, repeated
+from controller.documents.text_file import MAX_BYTES, decode
+from controller.documents.yaml_core import scalar
+from controller.documents.yaml_tree import Room, read
 from controller.kinds.base import Model
-from controller.kinds.document import Document, parse, repeated
-from controller.kinds.problem import Problem, field_path, field_text
+from controller.kinds.common.problem import Problem, field_path, field_text
 from controller.kinds.registry import Kind, Registry, discover
-from controller.kinds.text_file import MAX_BYTES, decode
-from controller.kinds.yaml_core import scalar
-from controller.kinds.yaml_tree import Room, read
 
 GOOD = """\
 # a comment

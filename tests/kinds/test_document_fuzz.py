@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.kinds.document import parse
+from controller.documents.document import parse
 from controller.kinds.registry import discover
 
 REGISTRY = discover()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.kinds.egress_log import parsed
+from controller.kinds.runtime.egress_log import parsed
 
 BOX = "10.213.104.137"
 

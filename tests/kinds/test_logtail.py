@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.kinds.logtail import TAIL_BYTES, TAIL_LINES, tail_of
+from controller.kinds.common.log_tail import TAIL_BYTES, TAIL_LINES, tail_of
 
 
 def test_the_last_lines_are_kept() -> None:

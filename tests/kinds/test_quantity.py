@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.kinds.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
+from controller.kinds.common.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
 
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 

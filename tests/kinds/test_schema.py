@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.kinds import schema
+from controller.documents import json_schema
 from controller.kinds.registry import Kind, discover
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,9 +22,9 @@ EXAMPLES = sorted((ROOT / "specs").rglob("*.yaml"))
 
 def test_the_committed_file_is_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "controller.kinds.schema"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "controller.documents.json_schema"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    remedy = "run: python -m controller.kinds.schema > specs/schema/paddock.schema.json"
+    remedy = "run: python -m controller.documents.json_schema > specs/schema/paddock.schema.json"
     assert PUBLISHED.read_text() == done.stdout, remedy
 
 
@@ -38,7 +38,7 @@ def test_every_example_names_the_schema_for_editors(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_use_fields_of_the_schema_only(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
-        whole = schema.published(discover())["definitions"][document["kind"]]
+        whole = json_schema.published(discover())["definitions"][document["kind"]]
         assert unknown(whole, document, document["kind"]) == []
 
 
@@ -54,7 +54,7 @@ def unknown(found: dict[str, Any], value: Any, at: str) -> list[str]:
 
 
 def leaves(found: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    for name, each in schema.fields(found).items():
+    for name, each in json_schema.fields(found).items():
         yield (*at, name), each
         yield from leaves(each, (*at, name))
 
@@ -64,7 +64,7 @@ DESCRIBED = [each for each in discover() if each.name.startswith(("Sandbox", "Se
 
 @pytest.mark.parametrize("kind", DESCRIBED, ids=lambda each: each.name)
 def test_every_field_says_what_it_means(kind: Kind) -> None:
-    described = {".".join(path): each.get("description") for path, each in leaves(schema.document_schema(kind))}
+    described = {".".join(path): each.get("description") for path, each in leaves(json_schema.document_schema(kind))}
     assert [path for path, words in described.items() if not words] == []
 
 
@@ -105,14 +105,14 @@ def test_the_effect_of_a_template_field_is_what_the_hash_says(name: str) -> None
         assert each.template is not None
         hashes.append(render(each, each.template, name="a", uid="u", policy=Policy()).template_hash)
     recreated = hashes[0] != hashes[1]
-    assert schema.takes_effect("Sandbox", ("template", name)) == ("recreate" if recreated else "live")
+    assert json_schema.takes_effect("Sandbox", ("template", name)) == ("recreate" if recreated else "live")
 
 
 def test_every_field_of_a_template_was_tried() -> None:
-    found = schema.at(schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
+    found = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
     assert found is not None
     # Only one level is offered in this version; another one can't be rendered.
-    assert set(schema.fields(found)) - {"securityLevel"} == set(OTHER)
+    assert set(json_schema.fields(found)) - {"securityLevel"} == set(OTHER)
 
 
 def kind_of(name: str) -> Kind:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.kinds.labels import container_name
-from controller.policy.levels import BUILT_IN, Level
+from controller.kinds.common.labels import container_name
+from controller.policy.levels.levels import BUILT_IN, Level
 from tests.daemon import RunningDaemon
 from tests.lab import inside, probe
 from tests.lab.internet import Lab

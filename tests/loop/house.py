@@ -11,27 +11,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from controller.kinds.action import Action
 from controller.kinds.base import Model
-from controller.kinds.instance import Instance
-from controller.kinds.labels import container_name
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.outcome import Outcome
-from controller.kinds.plan import Plan, Writes
+from controller.kinds.observed.usage import Layer
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.outcome import Outcome
+from controller.kinds.planning.plan import Plan, Writes
 from controller.kinds.registry import Kind, discover
-from controller.kinds.usage import Layer
 from controller.loop.activity import ActivityLog
-from controller.loop.leap import Leap
-from controller.loop.prober import Prober
-from controller.loop.turn import Turn
+from controller.loop.clock_jump import Leap
+from controller.loop.reconcile_pass import Turn
+from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
-from controller.policy.host import fitted
-from controller.policy.levels import Policy
-from controller.policy.profiles import with_profiles
+from controller.policy.host.host import fitted
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
-from controller.service.apply import Source
-from controller.service.profiles import Profiles
+from controller.service.objects.apply import Source
+from controller.service.objects.profiles import Profiles
 from controller.service.services import Services, make_services
 from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore

@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import text
 
-from controller.kinds.mount import HostRoot
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from controller.kinds.registry import discover
-from controller.policy.levels import Policy
+from controller.kinds.runtime.mount import HostRoot
+from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from controller.service.services import Services
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, FusedStore, House

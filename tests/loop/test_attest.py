@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from controller.kinds.registry import discover
-from controller.policy.levels import Policy
-from controller.service.attest import Attested
+from controller.policy.levels.levels import Policy
 from controller.service.errors import NotFound, ServiceUnavailable
+from controller.service.sandbox.attest import Attested
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.labels import egress_name, local_name, public_name, sealed_name
-from controller.kinds.observed import State
-from controller.policy.egress import IMAGE, UPLINK
-from controller.policy.levels import Policy
+from controller.kinds.common.labels import egress_name, local_name, public_name, sealed_name
+from controller.kinds.observed.observed import State
+from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import IMAGE, UPLINK
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House

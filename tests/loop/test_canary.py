@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.kinds.canary import Sighting
-from controller.kinds.container import ContainerConfig
 from controller.kinds.meta import ObjectRef
-from controller.loop.canary import RETRY_SECONDS, CanaryWatch
-from controller.policy.levels import Policy
+from controller.kinds.observed.canary import Sighting
+from controller.kinds.runtime.container import ContainerConfig
+from controller.loop.tasks.canary import RETRY_SECONDS, CanaryWatch
+from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.kinds.action import CreateContainer, RenameContainer, UpdateLimits
-from controller.kinds.plan import Plan
+from controller.kinds.planning.action import CreateContainer, RenameContainer, UpdateLimits
+from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
-from controller.plan.quota import held
+from controller.plan.capacity.quota import held
 from controller.policy.images import ImageRules
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, House
 from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.observed import HostFacts
-from controller.policy.abilities import Confinements
-from controller.policy.levels import Policy
+from controller.kinds.observed.observed import HostFacts
+from controller.policy.levels.abilities import Confinements
+from controller.policy.levels.levels import Policy
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS

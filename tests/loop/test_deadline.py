@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import StartContainer
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import StartContainer
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import ReadTail, StartContainer
-from controller.kinds.outcome import Waiting
+from controller.kinds.planning.action import ReadTail, StartContainer
+from controller.kinds.planning.outcome import Waiting
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import CreateContainer
+from controller.kinds.planning.action import CreateContainer
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.loop.house import House
 from tests.loop.test_pools import filled, house, launch
 

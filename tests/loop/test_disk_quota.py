@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.disk import DiskAbility
-from controller.kinds.observed import HostFacts
-from controller.kinds.usage import Layer
-from controller.policy.egress import IMAGE
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.observed.usage import Layer
+from controller.kinds.runtime.disk import DiskAbility
+from controller.policy.network.egress import IMAGE
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
 from tests.loop.house import TINY, House

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.action import CreateContainer, StartContainer
-from controller.kinds.labels import egress_name, egress_uid, sealed_name
-from controller.kinds.network import EnsureNetwork
-from controller.kinds.observed import State
-from controller.kinds.outcome import Transient
-from controller.policy.egress import IMAGE, LIMITS, UPLINK, proxy_address
-from controller.policy.levels import Policy
+from controller.kinds.common.labels import egress_name, egress_uid, sealed_name
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import CreateContainer, StartContainer
+from controller.kinds.planning.outcome import Transient
+from controller.kinds.runtime.network import EnsureNetwork
+from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import IMAGE, LIMITS, UPLINK, proxy_address
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import CreateContainer
-from controller.kinds.container import Limits
-from controller.kinds.outcome import Transient
-from controller.service.apply import Source
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.outcome import Transient
+from controller.kinds.runtime.container import Limits
+from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
 from tests.loop.house import TINY, House
 

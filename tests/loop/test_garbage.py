@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.owner import FOREGROUND_FINALIZER, Propagation
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propagation
 from controller.kinds.registry import discover
 from controller.ports import ChangesGone
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, House
 

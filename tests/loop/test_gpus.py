@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
 from tests.loop.house import House

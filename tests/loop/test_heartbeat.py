@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Snapshot
-from controller.loop.alarm import Alarm
-from controller.loop.heartbeat import Heartbeat
-from controller.loop.prober import Prober
-from controller.loop.turn import Turn
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Snapshot
+from controller.loop.reconcile_loop import Heartbeat
+from controller.loop.reconcile_pass import Turn
+from controller.loop.tasks.prober import Prober
+from controller.loop.wake import Alarm
 from controller.loop.workers import Workers
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.ports import NullMeter, StoreError
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import SignalContainer, StartContainer
-from controller.kinds.observed import State
-from controller.kinds.plan import Plan
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import SignalContainer, StartContainer
+from controller.kinds.planning.plan import Plan
 from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StoreError, StreamError
 from controller.service import errors

@@ -6,8 +6,8 @@ import pytest
 
 from controller.kinds.meta import ObjectRef
 from controller.kinds.registry import discover
-from controller.loop.images import ImageKeeper
-from controller.plan.images import PruneRules
+from controller.loop.tasks.images import ImageKeeper
+from controller.plan.capacity.images import PruneRules
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.loop.house import House

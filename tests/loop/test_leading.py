@@ -1,12 +1,12 @@
-"""loop/leading.py, and what a daemon does whose right to act has run out: nothing."""
+"""loop/leader.py, and what a daemon does whose right to act has run out: nothing."""
 
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.action import Action, CreateContainer
-from controller.loop.leading import Leading, wait_to_lead
+from controller.kinds.planning.action import Action, CreateContainer
+from controller.loop.leader import Leading, wait_to_lead
 from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
@@ -45,7 +45,7 @@ class Counting(NullMeter):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WAIT_SECONDS", "RENEW_SECONDS"):
-        monkeypatch.setattr(f"controller.loop.leading.{name}", 0.001)
+        monkeypatch.setattr(f"controller.loop.leader.{name}", 0.001)
 
 
 @pytest.fixture

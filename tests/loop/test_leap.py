@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.observed import State
-from controller.loop.leap import Leap
+from controller.kinds.observed.observed import State
+from controller.loop.clock_jump import Leap
 from controller.loop.schedule import Schedule
 from controller.ports import NullMeter
 from tests.conftest import HandClock

@@ -1,10 +1,10 @@
-"""loop/lineage.py: a store that was restored is noticed, and stays so until an operator confirms it."""
+"""loop/store_lineage.py: a store that was restored is noticed, and stays so until an operator confirms it."""
 
 from pathlib import Path
 
 import pytest
 
-from controller.loop.lineage import Lineage
+from controller.loop.store_lineage import Lineage
 
 
 @pytest.fixture

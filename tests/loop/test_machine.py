@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.kinds.container import Limits
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.store.sql_store import SqlStore
 from tests.loop.house import Crash, House

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import CreateContainer, RenameContainer
-from controller.kinds.mount import BindMounts, HostRoot
-from controller.policy.levels import Policy
+from controller.kinds.planning.action import CreateContainer, RenameContainer
+from controller.kinds.runtime.mount import BindMounts, HostRoot
+from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 from tests.loop.test_claims import actions, events

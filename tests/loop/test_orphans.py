@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from controller.kinds.action import RemoveContainer
-from controller.kinds.outcome import Transient
+from controller.kinds.planning.action import RemoveContainer
+from controller.kinds.planning.outcome import Transient
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.action import ConnectNetwork
-from controller.kinds.labels import peers_name, sealed_name
-from controller.kinds.observed import State
-from controller.policy.egress import IMAGE, UPLINK
-from controller.policy.levels import Policy
+from controller.kinds.common.labels import peers_name, sealed_name
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import ConnectNetwork
+from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import IMAGE, UPLINK
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

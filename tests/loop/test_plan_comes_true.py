@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import ReadTail
+from controller.kinds.planning.action import ReadTail
 from controller.service import errors
-from controller.service.apply import Source
-from controller.service.diff import Diff, Difference
+from controller.service.explain.diff import Diff, Difference
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.action import CreateContainer
 from controller.kinds.meta import StoredObject
-from controller.service.apply import Source
+from controller.kinds.planning.action import CreateContainer
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, FusedStore, House
 

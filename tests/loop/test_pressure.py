@@ -1,9 +1,9 @@
 """A host that is short of something: starts pause, warm members go, what is idle sleeps, what is used stays."""
 
-from controller.kinds.pressure import HostUse, Supply
+from controller.kinds.observed.pressure import HostUse, Supply
 from controller.kinds.registry import discover
-from controller.loop.pressure import PressureWatch
-from controller.policy.pressure import CALM_SECONDS
+from controller.loop.tasks.pressure import PressureWatch
+from controller.policy.host.pressure import CALM_SECONDS
 from tests.loop.house import House
 from tests.loop.test_pools import boxes, filled, house, launch, pool
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.instance import Termination
-from controller.kinds.observed import Container, State
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import Termination
 from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk
 from controller.service import errors
-from controller.service.previous import PreviousLog, last_lines, window
+from controller.service.sandbox.previous_log import PreviousLog, last_lines, window
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.meta import ObjectRef
-from controller.kinds.observed import State
-from controller.kinds.plan import Probing
-from controller.kinds.probe import Probe, ProbeResult, Watch
-from controller.loop.prober import Prober
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.plan import Probing
+from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
+from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
 from tests.loop.house import House

@@ -10,9 +10,9 @@ import pytest
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.securityprofile import BUILT_IN_NAMES, ProfileGrants
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 

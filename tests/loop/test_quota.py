@@ -12,16 +12,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance
 from controller.kinds.meta import StoredObject
-from controller.kinds.plan import Writes
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, Ceiling
-from controller.plan.quota import held
+from controller.kinds.runtime.container import Limits
+from controller.plan.capacity.quota import held
 from controller.ports import Conflict
 from controller.service import errors
-from controller.service.apply import Source
-from controller.service.diff import Diff, Difference
+from controller.service.explain.diff import Diff, Difference
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, Crash, House
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.meta import ObjectRef
-from controller.kinds.usage import Layer, Usage
-from controller.loop.health import HealthWatch
-from controller.loop.samples import Samples
+from controller.kinds.observed.usage import Layer, Usage
+from controller.loop.tasks.health import HealthWatch
+from controller.loop.tasks.usage_cache import Samples
 from controller.store.sql_store import SqlStore
 from tests.loop.house import House
 from tests.metrics.made_up import MIB, USAGE

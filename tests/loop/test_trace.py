@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from controller.service.trace import tracing
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House

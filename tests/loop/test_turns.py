@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.action import CreateContainer, StartContainer, UpdateLimits
-from controller.kinds.observed import State
-from controller.kinds.outcome import Transient, Waiting
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import CreateContainer, StartContainer, UpdateLimits
+from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House
@@ -177,7 +177,7 @@ def test_a_moved_on_instance_is_read_again(house: House) -> None:
     """Another process changed the record: the turn is planned again on what is true now."""
     from dataclasses import replace
 
-    from controller.kinds.plan import Writes
+    from controller.kinds.planning.plan import Writes
     from controller.ports import Conflict
 
     house.apply("web")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.mount import BindMounts, RemoveVolumes
-from controller.kinds.outcome import Transient
-from controller.plan.disk import limit_of
+from controller.kinds.planning.outcome import Transient
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.plan.sandbox.disk import limit_of
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.action import StartContainer
-from controller.kinds.outcome import Terminal, Transient
+from controller.kinds.planning.action import StartContainer
+from controller.kinds.planning.outcome import Terminal, Transient
 from controller.kinds.registry import discover
-from controller.service.apply import Source
 from controller.service.errors import NotFound, ServiceUnavailable
-from controller.service.why import Reasons, Why
+from controller.service.explain.why import Reasons, Why
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
 

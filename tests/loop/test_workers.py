@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.plan import Plan
+from controller.kinds.planning.plan import Plan
 from controller.loop.workers import Workers
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World

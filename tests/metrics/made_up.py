@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from controller.kinds.container import Limits
-from controller.kinds.instance import Instance, Memory, Termination
-from controller.kinds.labels import container_name
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed.usage import Layer, NetworkUsage, Usage
+from controller.kinds.planning.instance_record import Instance, Memory, Termination
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
-from controller.kinds.snapshot import Sandbox, Snapshot
-from controller.kinds.usage import Layer, NetworkUsage, Usage
 from controller.metrics.catalogue.objects import CONDITIONS
 
 NOW = 1_700_000_000.0

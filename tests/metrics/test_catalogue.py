@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.activity import Activity
-from controller.kinds.instance import Memory
+from controller.kinds.observed.activity import Activity
+from controller.kinds.planning.instance_record import Memory
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.collectors import collect

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.container import Limits
-from controller.kinds.observed import State
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.container import Limits
 from controller.metrics.containers import ContainerCollector
 from tests.metrics.made_up import (
     MIB,

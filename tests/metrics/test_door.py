@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.metrics.door import Door, DoorError, open_door
 from controller.metrics.registry import Registry
+from controller.metrics.scrape_access import Door, DoorError, open_door
 from controller.metrics.server import MetricsServer
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.kinds.observed import HostFacts, State
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.observed.observed import HostFacts, State
+from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.catalogue.host import CONTAINER_STATES
 from controller.metrics.host import HostCollector
 from tests.metrics.made_up import Scraped, container, sandbox, scrape, snapshot

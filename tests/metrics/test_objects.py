@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.activity import Activity, Use
-from controller.kinds.instance import Memory, Termination
-from controller.kinds.snapshot import Sandbox, Snapshot
+from controller.kinds.observed.activity import Activity, Use
+from controller.kinds.planning.instance_record import Memory, Termination
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.metrics.catalogue.objects import CONDITIONS, STATES
 from controller.metrics.objects import ObjectCollector
 from tests.metrics.made_up import MIB, NOW, Scraped, instance, many, sandbox, scrape, snapshot

@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.instance import Memory
-from controller.kinds.probe import Checked, OneSuccessProbe, Probe, Probed, ProbeResult, Tally, TcpSocketAction, Watch
-from controller.kinds.snapshot import Snapshot
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.probe import (
+    Checked,
+    OneSuccessProbe,
+    Probe,
+    Probed,
+    ProbeResult,
+    Tally,
+    TcpSocketAction,
+    Watch,
+)
 from controller.metrics.containers import ContainerCollector
 from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, sandbox, scrape, snapshot
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
-from controller.kinds.snapshot import Snapshot
 from controller.metrics.quotas import QuotaCollector
 from tests.metrics.made_up import MIB, Scraped, sandbox, scrape, snapshot
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from controller.metrics.catalogue.objects import STATES
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
 from tests.metrics.made_up import conditions, container, sandbox

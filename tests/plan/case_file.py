@@ -12,22 +12,22 @@ from typing import Any
 
 import yaml
 
-from controller.kinds.activity import Activity, CpuSample, Use
-from controller.kinds.container import Limits
-from controller.kinds.instance import Failure, Instance, Memory, Termination
-from controller.kinds.labels import container_name
-from controller.kinds.logtail import Tail
+from controller.kinds.common.labels import container_name
+from controller.kinds.common.log_tail import Tail
+from controller.kinds.common.quantity import parse_bytes, parse_cpu
 from controller.kinds.meta import StoredObject
-from controller.kinds.mount import Bound, HostRoot
-from controller.kinds.observed import ByHand, Container, HostFacts, Observation, State
-from controller.kinds.outcome import Ok, Terminal, Transient, Waiting
-from controller.kinds.plan import Plan
-from controller.kinds.probe import Checked, Probed, ProbeResult, Tally, Watch
-from controller.kinds.quantity import parse_bytes, parse_cpu
+from controller.kinds.observed.activity import Activity, CpuSample, Use
+from controller.kinds.observed.observed import ByHand, Container, HostFacts, Observation, State
+from controller.kinds.planning.instance_record import Failure, Instance, Memory, Termination
+from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
+from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.mount import Bound, HostRoot
+from controller.kinds.runtime.probe import Checked, Probed, ProbeResult, Tally, Watch
 from controller.kinds.sandbox import FINALIZER, SandboxSpec
-from controller.kinds.snapshot import Result, Sandbox, Snapshot
 from controller.plan.host import Memo, plan
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, render
 from tests.fakes.inside import inside_of
 

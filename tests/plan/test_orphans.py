@@ -1,15 +1,15 @@
-"""plan/orphans.py: what is removed, when, how much at a time; and what never is."""
+"""plan/capacity/orphans.py: what is removed, when, how much at a time; and what never is."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller.kinds.labels import container_name
-from controller.kinds.observed import Container, State
-from controller.kinds.outcome import Ok, Transient
-from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Result, Snapshot, SweepRules
+from controller.kinds.common.labels import container_name
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.outcome import Ok, Transient
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Result, Snapshot, SweepRules
 from controller.plan.host import Memo
 from tests.plan.case_file import NOW, container, decide, instance, memory, sandbox, snapshot, uid_of
 

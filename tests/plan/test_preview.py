@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.instance import Memory
-from controller.plan.preview import Forecast, preview
+from controller.kinds.planning.instance_record import Memory
+from controller.plan.explain.preview import Forecast, preview
 from tests.plan.case_file import NOW, POLICY, container, instance, memory, sandbox, snapshot, uid_of
 
 SPEC = {"template": {"image": "a:1"}}

@@ -5,7 +5,8 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from controller.kinds.action import (
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import (
     Action,
     ConnectNetwork,
     CreateContainer,
@@ -18,11 +19,10 @@ from controller.kinds.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.instance import Instance, Memory
-from controller.kinds.observed import Container, State
-from controller.kinds.outcome import Ok
-from controller.kinds.plan import Plan
-from controller.kinds.snapshot import Result, Sandbox, Snapshot
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
 from controller.plan.host import Memo
 from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
 

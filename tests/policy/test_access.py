@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kinds.access import ROLES, Ask, Caller, Grant
+from controller.kinds.access.access import ROLES, Ask, Caller, Grant
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import ResourceLimits
 from controller.kinds.securityprofile import stored_profile
 from controller.policy.access import decide, refusals
-from controller.policy.levels import Policy
-from controller.policy.profiles import with_profiles
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import with_profiles
 
 PLACES = ("team-a", "team-b", "", None)
 ASKS = [

@@ -9,11 +9,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.container import ContainerConfig
-from controller.kinds.inside import Inside, Mounted
+from controller.kinds.observed.inside import Inside, Mounted
+from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest import CAPABILITIES, differing, facts, hides, mask_of, names_of
-from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.attest.attest import CAPABILITIES, differing, facts, hides, mask_of, names_of
+from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import render
 from tests.fakes.inside import inside_of
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.container import ContainerConfig
-from controller.kinds.inside import SECCOMP_FILTER, Inside
-from controller.kinds.observed import HostFacts
+from controller.kinds.observed.inside import SECCOMP_FILTER, Inside
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.abilities import Confinements
-from controller.policy.attest import differing, facts
-from controller.policy.host import fitted
-from controller.policy.levels import Policy
+from controller.policy.attest.attest import differing, facts
+from controller.policy.host.host import fitted
+from controller.policy.levels.abilities import Confinements
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit, render
 
 BARE = HostFacts(cpus=2, security_options=("name=seccomp,profile=default",), default_runtime="runc", runtimes=("runc",))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.doctor import (
+from controller.kinds.observed.doctor import (
     DaemonFacts,
     DoctorFacts,
     EngineFacts,
@@ -18,9 +18,9 @@ from controller.kinds.doctor import (
     StoreFacts,
     VolumeFacts,
 )
-from controller.kinds.observed import HostFacts
-from controller.kinds.pressure import HostUse, Supply
-from controller.policy.doctor import judge
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.observed.pressure import HostUse, Supply
+from controller.policy.host.doctor import judge
 
 MUCH = Supply(900 << 30, 1000 << 30)
 WELL = DoctorFacts(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from controller.kinds.labels import egress_name, egress_uid, is_container_name, sealed_name
+from controller.kinds.common.labels import egress_name, egress_uid, is_container_name, sealed_name
 from controller.kinds.sandbox import NetworkSpec
-from controller.policy import egress
+from controller.policy.network import egress
 
 UID = "0a1b2c3d-0000-4000-8000-000000000000"
 RANGE = "10.213.0.0/20"

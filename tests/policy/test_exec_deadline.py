@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.exec_deadline import time_limit
-from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.levels.exec_deadline import time_limit
+from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import admit
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.policy.health import CLEAR, NEAR, PATIENCE, WELL, Crossing, Health, judge
+from controller.policy.host.health import CLEAR, NEAR, PATIENCE, WELL, Crossing, Health, judge
 
 
 def told(resource: str, *shares: float | None) -> list[bool]:

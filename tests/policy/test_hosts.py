@@ -7,11 +7,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.packages import PackageHosts
+from controller.kinds.runtime.package_hosts import PackageHosts
 from controller.kinds.sandbox import NetworkSpec, SandboxSpec
-from controller.policy.hosts import covered, reachable
-from controller.policy.levels import BUILT_IN, Policy
-from controller.policy.packages import with_packages
+from controller.policy.levels.allowed_hosts import covered, reachable
+from controller.policy.levels.levels import BUILT_IN, Policy
+from controller.policy.levels.package_hosts import with_packages
 from controller.policy.sandbox import admit, render
 
 FOUND = PackageHosts(("deb.example.org", "pip.example.org"), ("npm (/etc/npmrc): nothing",))

@@ -4,7 +4,7 @@ import pytest
 
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.images import ImageRules, refused
-from controller.policy.levels import Policy
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit
 
 DIGEST = "@sha256:" + "a" * 64

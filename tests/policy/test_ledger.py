@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import HostFacts
+from controller.kinds.observed.observed import HostFacts
 from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, QuotaSpec, StoredQuota
-from controller.policy.ledger import CPU_OVERCOMMIT, NOTHING, admit, bounds, judge, never_fits
+from controller.policy.quota_ledger import CPU_OVERCOMMIT, NOTHING, admit, bounds, judge, never_fits
 
 SMALL = st.integers(0, 6)
 AMOUNTS = st.builds(Amount, SMALL, SMALL, SMALL, SMALL)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.sandbox import SandboxSpec, Template
-from controller.policy.levels import BUILT_IN, Policy
-from controller.policy.order import wider
+from controller.policy.levels.levels import BUILT_IN, Policy
+from controller.policy.levels.order import wider
 from controller.policy.sandbox import Rendered, admit, admit_with, render
 from tests.policy.test_order import LIMITS, TEMPLATES, widest
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.container import ContainerConfig, Tmpfs
+from controller.kinds.runtime.container import ContainerConfig, Tmpfs
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy import seccomp
-from controller.policy.levels import FULL_ISOLATION, Policy
+from controller.policy.levels import seccomp
+from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.sandbox import admit, render
 
 

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.container import ContainerConfig, Limits, Tmpfs
-from controller.kinds.mount import HostRoot, Mount
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.runtime.mount import HostRoot, Mount
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy import seccomp
-from controller.policy.levels import BUILT_IN, Level, Policy
-from controller.policy.order import wider
+from controller.policy.levels import seccomp
+from controller.policy.levels.levels import BUILT_IN, Level, Policy
+from controller.policy.levels.order import wider
 from controller.policy.sandbox import admit, render
 
 OFFERED = {name: replace(each, offered=True) for name, each in BUILT_IN.items()}

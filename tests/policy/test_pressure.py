@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.pressure import NONE, RESOURCES, HostUse, Pressure, Supply
-from controller.policy.pressure import BANDS, CALM_SECONDS, judge
+from controller.kinds.observed.pressure import NONE, RESOURCES, HostUse, Pressure, Supply
+from controller.policy.host.pressure import BANDS, CALM_SECONDS, judge
 
 GIB = 1 << 30
 

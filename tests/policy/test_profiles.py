@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.packages import PackageHosts
+from controller.kinds.runtime.package_hosts import PackageHosts
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.securityprofile import BUILT_IN_NAMES, ProfileGrants, SecurityProfileSpec, stored_profile
-from controller.policy.levels import BUILT_IN, Level, Policy
-from controller.policy.order import wider
-from controller.policy.packages import with_packages
-from controller.policy.profiles import default_limits, loosened, refusals, with_profiles
+from controller.policy.levels.levels import BUILT_IN, Level, Policy
+from controller.policy.levels.order import wider
+from controller.policy.levels.package_hosts import with_packages
+from controller.policy.levels.profiles import default_limits, loosened, refusals, with_profiles
 from controller.policy.sandbox import admit, render
 from tests.policy.test_order import LIMITS, NETWORKS, OFFERED, TEMPLATES, some, widest
 

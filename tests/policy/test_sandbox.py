@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from controller.kinds.container import ContainerConfig, Tmpfs
+from controller.kinds.runtime.container import ContainerConfig, Tmpfs
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.levels import FULL_ISOLATION, Policy
+from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.sandbox import admit, render
 
 POLICY = Policy(host_cpus=2)

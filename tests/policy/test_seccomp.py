@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.policy.report import LIMITED, REFUSED
-from controller.policy.seccomp import LOG_ONLY, MINIMAL, STANDARD, WIDTH, name_of
+from controller.policy.attest.report import LIMITED, REFUSED
+from controller.policy.levels.seccomp import LOG_ONLY, MINIMAL, STANDARD, WIDTH, name_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "images" / "seccomp"
 NEVER = """unshare setns mount umount2 pivot_root move_mount fsopen open_tree bpf perf_event_open keyctl add_key
@@ -44,7 +44,9 @@ def test_the_files_are_as_made_and_known_by_their_digests(reference: str) -> Non
     written = maker.text(maker.profiles()[name_of(reference)])
     assert file.read_text() == written, "run: python images/seccomp/make.py"
     digest = hashlib.sha256(written.encode()).hexdigest()[:16]
-    assert reference == f"{name_of(reference)}@{digest}", "write the new digest into controller/policy/seccomp.py"
+    assert reference == f"{name_of(reference)}@{digest}", (
+        "write the new digest into controller/policy/levels/seccomp.py"
+    )
 
 
 def test_minimal_is_within_standard() -> None:

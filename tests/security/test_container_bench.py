@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.host import fitted
-from controller.policy.levels import BUILT_IN, Policy
+from controller.policy.host.host import fitted
+from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import render
 from tests.contract.engine_worlds import TINY, DockerHand, docker_world
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from controller.client import Paddock, Refused
-from controller.kinds.container import ContainerConfig, Limits
-from controller.kinds.labels import container_name, local_name, public_name
-from controller.policy.attest import mask_of
-from controller.policy.levels import BUILT_IN
-from controller.policy.seccomp import MINIMAL
+from controller.kinds.common.labels import container_name, local_name, public_name
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.policy.attest.attest import mask_of
+from controller.policy.levels.levels import BUILT_IN
+from controller.policy.levels.seccomp import MINIMAL
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.boxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, Box, document, spec

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.labels import peers_name
+from controller.kinds.common.labels import peers_name
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.internet import Lab, impossible, lab

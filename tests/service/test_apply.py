@@ -4,7 +4,7 @@ import pytest
 
 from controller.kinds.registry import discover
 from controller.service import errors
-from controller.service.apply import Source
+from controller.service.objects.apply import Source
 from tests.helpers_api import QUICKSTART, World
 
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")

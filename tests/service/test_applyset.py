@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller.kinds.applyset import LABEL
+from controller.kinds.common.apply_set import LABEL
 from controller.service import errors
-from controller.service.apply import Source
-from controller.service.applyset import ApplySet
+from controller.service.objects.apply import Source
+from controller.service.objects.apply_set import ApplySet
 from tests.helpers_api import World
 
 WEB, PRUNE = ApplySet("web"), ApplySet("web", prune=True)

@@ -11,15 +11,16 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import unix_connect
 
-from controller.kinds.access import Ask, Caller, Grant
-from controller.kinds.audit import AuditEntry
+from controller.kinds.access.access import Ask, Caller, Grant
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.meta import StoredObject
-from controller.kinds.owner import Propagation
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import new_registry
 from controller.ports import StoreError
-from controller.service import access, errors
-from controller.service.audit import Recorder, auditing
+from controller.service import errors
+from controller.service.access import access
+from controller.service.access.audit import Recorder, auditing
 from tests.api.doors import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World

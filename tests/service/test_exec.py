@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from controller.kinds.registry import Kind, discover
 from controller.ports import Chunk, StreamError
 from controller.service import errors
-from controller.service.collected import Capped, Collector
-from controller.service.exec_rules import Places
+from controller.service.sandbox.collected_output import Capped, Collector
+from controller.service.sandbox.exec_limits import Places
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.json_patch import Mismatch, json_patch, merge_patch, merge_patch_between
+from controller.service.objects.json_patch import Mismatch, json_patch, merge_patch, merge_patch_between
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner))

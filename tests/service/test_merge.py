@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.service.merge import merge
+from controller.service.objects.merge import merge
 
 _LEAF = st.integers(0, 3) | st.sampled_from(["a", "b"]) | st.booleans()
 _FIELD = st.sampled_from(["a", "b", "c", "d"])

@@ -2,10 +2,11 @@
 
 import pytest
 
-from controller.kinds.observed import Observation, State
+from controller.kinds.observed.observed import Observation, State
 from controller.kinds.registry import Kind, discover
-from controller.service import errors, wire
-from controller.service.table import table
+from controller.service import errors
+from controller.service.objects import serialize
+from controller.service.objects.table import table
 from tests.helpers_api import QUICKSTART, World
 
 
@@ -79,7 +80,7 @@ def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kin
 def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) -> None:
     world.apply()
     world.services.objects.delete(kind, "default", "quickstart")
-    shown = wire.obj(world.sandbox())
+    shown = serialize.obj(world.sandbox())
     assert list(shown) == ["apiVersion", "kind", "metadata", "spec"]
     assert shown["metadata"] == {
         "name": "quickstart",

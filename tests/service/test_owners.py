@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propagation
 from controller.kinds.meta import StoredObject
-from controller.kinds.owner import FOREGROUND_FINALIZER, Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors
 from tests.helpers_api import World

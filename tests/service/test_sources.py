@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from controller.api.models import object_model
-from controller.kinds.action import StartContainer
-from controller.kinds.canary import Guarded
+from controller.api.common.models import object_model
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Observation
-from controller.kinds.outcome import Transient
-from controller.kinds.packages import PackageHosts, version_of
+from controller.kinds.observed.canary import Guarded
+from controller.kinds.observed.observed import Observation
+from controller.kinds.planning.action import StartContainer
+from controller.kinds.planning.outcome import Transient
 from controller.kinds.registry import Kind, discover
+from controller.kinds.runtime.package_hosts import PackageHosts, version_of
 from controller.kinds.sandbox import Template
 from controller.kinds.securityprofile import SecurityProfileSpec
-from controller.policy.levels import BUILT_IN, FULL_ISOLATION, Policy
-from controller.policy.packages import with_packages
-from controller.policy.profiles import refusals
+from controller.policy.levels.levels import BUILT_IN, FULL_ISOLATION, Policy
+from controller.policy.levels.package_hosts import with_packages
+from controller.policy.levels.profiles import refusals
 from controller.ports import StoreError
-from controller.service import errors, wire
+from controller.service import errors
+from controller.service.objects import serialize
 from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
 from controller.store.sql_store import SqlStore
@@ -49,8 +50,8 @@ def shown(house: House, kind: str, **asked: Any) -> list[dict[str, Any]]:
     """The objects as clients get them, each held against the description of its kind."""
     found = house.services.objects.list(kind_of(kind), **asked).objects
     for each in found:
-        object_model(kind_of(kind)).model_validate(wire.shown(kind_of(kind), each))
-    return [wire.shown(kind_of(kind), each) for each in found]
+        object_model(kind_of(kind)).model_validate(serialize.shown(kind_of(kind), each))
+    return [serialize.shown(kind_of(kind), each) for each in found]
 
 
 def test_an_instance_is_the_record_with_what_is_seen_of_its_container(house: House) -> None:
@@ -130,7 +131,7 @@ def test_events_are_objects_with_a_name_that_stays(house: House) -> None:
     (told,) = [each for each in house.store.events(name="web") if each.reason == "Started"]
     with house.store.transaction() as transaction:
         transaction.add_event(replace(told, at=told.at + 60, first_at=0.0))
-    again = wire.shown(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
+    again = serialize.shown(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
     assert again["metadata"]["uid"] == started["metadata"]["uid"]
     assert (again["count"], again["firstTimestamp"]) == (2, started["firstTimestamp"])
     assert again["lastTimestamp"] > again["firstTimestamp"]
@@ -184,7 +185,7 @@ class BrokenStore:
 def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
     host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type] - what it uses of a store
     assert host is not None
-    as_client = wire.shown(kind_of("Host"), host)
+    as_client = serialize.shown(kind_of("Host"), host)
     object_model(kind_of("Host")).model_validate(as_client)
     found = conditions(as_client)
     assert (found["EngineReachable"], found["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
@@ -228,7 +229,7 @@ def test_what_is_shown_of_a_built_in_profile_can_be_applied_under_another_name()
     for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type] - all of them
         spec = SecurityProfileSpec.model_validate(each.spec)
         assert refusals(spec, Policy()) == ()
-        as_client = wire.shown(kind_of("SecurityProfile"), each)
+        as_client = serialize.shown(kind_of("SecurityProfile"), each)
         object_model(kind_of("SecurityProfile")).model_validate(as_client)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, State
+from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.ports import Chunk, StreamError
 from controller.service import errors
-from controller.service.use import Used
+from controller.service.sandbox.activity import Used
 from tests.conftest import HandClock
 from tests.helpers_api import Endless, View, World
 

@@ -11,9 +11,9 @@ import pytest
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.service import errors
-from controller.service.announce import announcing
-from controller.service.watch import BOOKMARK_SECONDS, Watches
-from controller.service.watcher import Watch, WatchEvent
+from controller.service.watch.announce import announcing
+from controller.service.watch.hub import BOOKMARK_SECONDS, Watches
+from controller.service.watch.watcher import Watch, WatchEvent
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world

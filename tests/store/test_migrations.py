@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-from controller.kinds.plan import Writes
+from controller.kinds.planning.plan import Writes
 from controller.ports import StoreTooNew
 from controller.store import migrate
 from controller.store.schema import metadata

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.plan import StatusWrite, Writes
+from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.store import rows
 from controller.store.connect import Database
 from controller.store.schema import changes, meta, objects

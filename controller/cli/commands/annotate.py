@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.patching import dry_run_option
+from controller.cli.patch import dry_run_option
 
 
 @click.command("annotate")
@@ -33,7 +33,7 @@ def annotate_(
     paddock annotate sb quickstart example.org/owner=ann
     paddock annotate sandboxes -l app=web example.org/owner- --overwrite
     """
-    from controller.cli.marking import Asked, Marks, run
+    from controller.cli.mark import Asked, Marks, run
 
     marks = Marks("annotations", "annotated", "annotated")
     place = namespace or DEFAULT_NAMESPACE

@@ -79,7 +79,7 @@ def _tell_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
 
 def _check(documents: Sequence[dict[str, str]], namespace: str | None) -> None:
     """All that can be told without a daemon: whether each document is right by itself."""
-    from controller.kinds.document import parse, repeated
+    from controller.documents.document import parse, repeated
     from controller.kinds.registry import discover
 
     good, problems = [], []

@@ -69,7 +69,7 @@ def completion_(ctx: click.Context, shell: Sequence[str], asked: bool) -> None:
     source <(paddock completion bash)
     """
     if asked:
-        from controller.cli.completing import candidates
+        from controller.cli.complete import candidates
 
         root = ctx.find_root()
         for each in candidates(root.command, list(shell), root.obj):

@@ -12,7 +12,7 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note
-from controller.cli.transferring import transferring
+from controller.cli.transfer_progress import transferring
 from controller.client.files import Files
 from controller.client.sandbox import Sandbox
 from controller.client.transfer import PIECE_BYTES

@@ -14,7 +14,7 @@ from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
-from controller.cli.watching import Object, until
+from controller.cli.watch import Object, until
 
 Query = dict[str, str]
 
@@ -104,7 +104,7 @@ def _check(target: Target, selector: str, everything: bool) -> None:
 
 def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str | None) -> list[tuple[Target, str]]:
     """The objects that spec files describe."""
-    from controller.kinds.document import parse
+    from controller.documents.document import parse
     from controller.kinds.registry import discover
 
     found: list[tuple[Target, str]] = []

@@ -27,7 +27,7 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
     except settings.SettingsError as error:
         raise Misused(str(error)) from error
     # By name, so that no other command ever loads the rooms behind it.
-    found = importlib.import_module("controller.doctor").examine(loaded)
+    found = importlib.import_module("controller.app.doctor").examine(loaded)
     if output == "json":
         say(json_text([_data(each) for each in found]))
     else:

@@ -14,7 +14,7 @@ from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say, yaml_text
-from controller.cli.patching import Meant, the_one, told, with_version
+from controller.cli.patch import Meant, the_one, told, with_version
 from controller.client.errors import ClientError
 
 _HEAD = """\
@@ -124,7 +124,7 @@ def _without_head(text: str) -> str:
 
 def _send(client: Client, one: Meant, base: Mapping[str, Any], file: str, edited: str) -> str:
     """Send what was changed; the line that says so. CliError with every problem of the text."""
-    from controller.service.json_patch import merge_patch_between
+    from controller.service.objects.json_patch import merge_patch_between
 
     before = _editable(base)
     after = _read(before, file, edited)
@@ -134,7 +134,7 @@ def _send(client: Client, one: Meant, base: Mapping[str, Any], file: str, edited
 
 
 def _read(before: Mapping[str, Any], file: str, text: str) -> dict[str, Any]:
-    from controller.kinds.document import parse, without_nulls
+    from controller.documents.document import parse, without_nulls
     from controller.kinds.registry import discover
 
     documents, problems = parse(file, text, discover())

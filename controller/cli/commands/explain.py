@@ -34,11 +34,11 @@ def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> Non
     paddock explain sandbox
     paddock explain sandbox.spec.template.tmpfs
     """
-    from controller.kinds import schema
+    from controller.documents import json_schema
     from controller.kinds.registry import discover
 
     if whole:
-        say(schema.text(discover()).rstrip("\n"))
+        say(json_schema.text(discover()).rstrip("\n"))
         return
     if not what:
         raise click.UsageError("name a kind, such as `sandbox`, or a field, such as sandbox.spec.template")
@@ -47,7 +47,7 @@ def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> Non
     if kind is None:
         known = ", ".join(each.name.lower() for each in discover())
         raise CliError(f"there is no kind `{word}`; there are {known}")
-    found = _find(schema.document_schema(kind), names, word)
+    found = _find(json_schema.document_schema(kind), names, word)
     if output == "json":
         say(json_text(found))
         return
@@ -55,14 +55,14 @@ def explain_(what: str | None, recursive: bool, output: str, whole: bool) -> Non
 
 
 def _find(top: dict[str, Any], names: list[str], word: str) -> dict[str, Any]:
-    from controller.kinds import schema
-    from controller.kinds.model_fields import closest
+    from controller.documents import json_schema
+    from controller.documents.model_fields import closest
 
     found = top
     for at, name in enumerate(names):
-        inner = schema.fields(found).get(name)
+        inner = json_schema.fields(found).get(name)
         if inner is None:
-            known = list(schema.fields(found))
+            known = list(json_schema.fields(found))
             meant = closest(name, known)
             hint = f"did you mean `{meant}`?" if meant else f"there are {', '.join(known)}" if known else "it has none"
             raise CliError(f"`{'.'.join((word, *names[:at]))}` has no field `{name}`; {hint}")
@@ -71,7 +71,7 @@ def _find(top: dict[str, Any], names: list[str], word: str) -> dict[str, Any]:
 
 
 def _page(kind: str, names: list[str], found: dict[str, Any], *, recursive: bool) -> Iterator[str]:
-    from controller.kinds import schema
+    from controller.documents import json_schema
 
     yield f"KIND:       {kind}"
     yield f"VERSION:    {API_VERSION}"
@@ -82,17 +82,17 @@ def _page(kind: str, names: list[str], found: dict[str, Any], *, recursive: bool
     yield "DESCRIPTION:"
     yield from _paragraph(str(found.get("description", "")) or "none", 4)
     yield from (f"    {each}" for each in _facts(found))
-    if schema.fields(found):
+    if json_schema.fields(found):
         yield ""
         yield "FIELDS:"
         yield from _fields(found, 2, recursive=recursive)
 
 
 def _fields(found: dict[str, Any], indent: int, *, recursive: bool) -> Iterator[str]:
-    from controller.kinds import schema
+    from controller.documents import json_schema
 
-    needed = schema.required(found)
-    for name, each in schema.fields(found).items():
+    needed = json_schema.required(found)
+    for name, each in json_schema.fields(found).items():
         yield f"{' ' * indent}{name}\t<{_type(each)}>{' -required-' if name in needed else ''}"
         if recursive:
             yield from _fields(each, indent + 2, recursive=True)

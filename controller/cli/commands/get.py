@@ -12,7 +12,7 @@ from controller.cli.formats import FORMS, made, reads, sort_key
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import note, say, table
-from controller.cli.watching import follow, name_params
+from controller.cli.watch import follow, name_params
 
 _INTERRUPTED = 130
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.patching import dry_run_option
+from controller.cli.patch import dry_run_option
 
 
 @click.command("label")
@@ -33,7 +33,7 @@ def label_(
     paddock label sb quickstart tier=db old-
     paddock label sandboxes -l app=web tier=web --overwrite
     """
-    from controller.cli.marking import Asked, Marks, run
+    from controller.cli.mark import Asked, Marks, run
 
     marks = Marks("labels", "labeled", "unlabeled")
     place = namespace or DEFAULT_NAMESPACE

@@ -9,7 +9,7 @@ from controller.cli import files
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import say
-from controller.cli.patching import dry_run_option, the_one, told
+from controller.cli.patch import dry_run_option, the_one, told
 
 
 @click.command("patch")
@@ -67,7 +67,7 @@ def _from_file(name: str) -> Any:
 
 def _read(file: str, text: str) -> Any:
     """The patch as plain data; YAML is read as spec files are."""
-    from controller.kinds.yaml_tree import read
+    from controller.documents.yaml_tree import read
 
     trees, problems = read(file, text)
     if problems:

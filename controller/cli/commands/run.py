@@ -53,14 +53,14 @@ def run_(
         raise click.UsageError("say what to run: -f FILE, -c CODE or -- COMMAND")
     if any(not each.partition("=")[0] or "=" not in each for each in env):
         raise click.UsageError("--env takes NAME=VALUE")
-    from controller.cli import running
+    from controller.cli import run
     from controller.cli.errors import Misused
     from controller.cli.terminal import is_terminal
 
     if tty and not is_terminal():
         raise Misused("stdin is no terminal: leave -t out, or run this where somebody types")
-    job = running.Job.of(command, script, code)
-    with running.box(ctx, namespace or DEFAULT_NAMESPACE, template, level, patience) as sandbox:
+    job = run.Job.of(command, script, code)
+    with run.box(ctx, namespace or DEFAULT_NAMESPACE, template, level, patience) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
-        code_ = running.carry_out(job, sandbox, variables, with_stdin=with_stdin, tty=tty, timeout_seconds=timeout)
+        code_ = run.carry_out(job, sandbox, variables, with_stdin=with_stdin, tty=tty, timeout_seconds=timeout)
     ctx.exit(code_)

@@ -17,8 +17,8 @@ def serve_(ctx: click.Context, config: str | None) -> None:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:
         raise Misused(str(error)) from error
-    importlib.import_module("controller.open_files").raise_limit()
+    importlib.import_module("controller.app.open_files").raise_limit()
     # By name, so that no other command ever loads the rooms behind it.
-    with importlib.import_module("controller.memory").loading():
-        app = importlib.import_module("controller.app")
+    with importlib.import_module("controller.app.memory").loading():
+        app = importlib.import_module("controller.app.daemon")
     ctx.exit(app.serve(loaded))

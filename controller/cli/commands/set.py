@@ -8,7 +8,7 @@ import click
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.patching import dry_run_option, meant, told, with_version
+from controller.cli.patch import dry_run_option, meant, told, with_version
 
 # From an object to the merge patch of its spec.
 Change = Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -21,7 +21,7 @@ def shell_(ctx: click.Context, name: str, namespace: str | None) -> None:
     """
     import os
 
-    from controller.cli.entering import enter
+    from controller.cli.enter import enter
     from controller.cli.terminal import is_terminal
 
     env = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}

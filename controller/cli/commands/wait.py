@@ -14,7 +14,7 @@ from controller.cli.kinds import Kinds, Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.progress import waiting_for
-from controller.cli.watching import Object, until
+from controller.cli.watch import Object, until
 
 _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
 

@@ -1,6 +1,6 @@
 """Sections D and F: what the engine says of itself and of its host."""
 
-from controller.kinds.observed import State
+from controller.kinds.observed.observed import State
 from controller.metrics.catalogue.family import Family, gauge
 
 CONTAINER_STATES = tuple(str(each) for each in State)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from controller.kinds.canary import UNWATCHED, Guarded
-from controller.kinds.pressure import NONE, Pressure
-from controller.kinds.snapshot import Snapshot
-from controller.policy.levels import Policy
+from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.pressure import NONE, Pressure
+from controller.kinds.planning.snapshot import Snapshot
+from controller.policy.levels.levels import Policy
 from controller.ports import Engine, Store
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource

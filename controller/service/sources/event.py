@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import overload
 
-from controller.kinds.container import stable_hash
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.runtime.container import stable_hash
 from controller.ports import Store
-from controller.service import wire
-from controller.service.field_selector import FieldSelector
+from controller.service.objects import serialize
+from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 
 MOST = 5000  # in one answer
@@ -85,8 +85,8 @@ def event_object(event: Event) -> StoredObject:
             "reason": event.reason,
             "message": event.message,
             "count": event.count,
-            "firstTimestamp": wire.timestamp(first_at),
-            "lastTimestamp": wire.timestamp(event.at),
+            "firstTimestamp": serialize.timestamp(first_at),
+            "lastTimestamp": serialize.timestamp(event.at),
             "involvedObject": {key: value for key, value in about.items() if value},
         },
     )

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from controller.kinds.canary import UNWATCHED, Guarded
+from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, ObjectRef, StoredObject
-from controller.kinds.observed import HostFacts, Observation
-from controller.kinds.pressure import NONE, Pressure
-from controller.kinds.quantity import format_bytes, format_cpu
+from controller.kinds.observed.canary import UNWATCHED, Guarded
+from controller.kinds.observed.observed import HostFacts, Observation
+from controller.kinds.observed.pressure import NONE, Pressure
 from controller.ports import Store, StoreError
-from controller.service.field_selector import FieldSelector
+from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import VERSION
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controller.kinds import labels
-from controller.kinds.instance import Failure, Instance, Termination
+from controller.kinds.common import labels
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed import Container, Observation
-from controller.plan.status import limits_to_json
+from controller.kinds.observed.observed import Container, Observation
+from controller.kinds.planning.instance_record import Failure, Instance, Termination
+from controller.plan.sandbox.status import limits_to_json
 from controller.ports import Store
-from controller.service import wire
-from controller.service.field_selector import FieldSelector
+from controller.service.objects import serialize
+from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import API_VERSION
 
@@ -61,7 +61,7 @@ def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
         if container.image_id:
             made["imageID"] = container.image_id
         if container.started_at:
-            made["startTime"] = wire.timestamp(container.started_at)
+            made["startTime"] = serialize.timestamp(container.started_at)
         if container.limits is not None:
             made["limits"] = limits_to_json(container.limits)
     if memory.last_end is not None:
@@ -88,11 +88,11 @@ def _end(end: Termination) -> dict[str, Any]:
     return {
         "exitCode": end.exit_code,
         "reason": end.reason,
-        "startedTime": wire.timestamp(end.started_at),
-        "finishedTime": wire.timestamp(end.finished_at),
+        "startedTime": serialize.timestamp(end.started_at),
+        "finishedTime": serialize.timestamp(end.finished_at),
     }
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
     made = {"reason": failure.reason, "message": failure.message, "count": failure.count}
-    return made if failure.terminal else {**made, "retryTime": wire.timestamp(failure.retry_at)}
+    return made if failure.terminal else {**made, "retryTime": serialize.timestamp(failure.retry_at)}

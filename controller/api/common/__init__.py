@@ -1,0 +1,1 @@
+"""Models, errors and query parameters that routes share."""

@@ -1,0 +1,43 @@
+"""Variables of a command, as they are asked for: values, and secrets by name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from controller.kinds.runtime.secret import Environment, SecretRef
+from controller.service.errors import BadRequest
+
+Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+
+
+class SecretName(BaseModel):
+    """The secret of this name in the sandbox's namespace; its value goes to the command alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    secret: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+Variables = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text | SecretName],
+    Field(max_length=4096, description="by name: a value, or `{secret: NAME}`"),
+]
+
+
+def environment(asked: Mapping[str, str | SecretName]) -> Environment:
+    """The same in the words of the service."""
+    return {name: SecretRef(each.secret) if isinstance(each, SecretName) else each for name, each in asked.items()}
+
+
+def of_query(env: Iterable[str], secrets: Iterable[str]) -> Environment:
+    """What a query asks for, as NAME=VALUE and NAME=SECRET. BadRequest."""
+    values: dict[str, str | SecretRef] = dict(_pair("env", "VALUE", each) for each in env)
+    return {**values, **{name: SecretRef(secret) for name, secret in (_pair("secret", "SECRET", s) for s in secrets)}}
+
+
+def _pair(what: str, value: str, text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not name or not equals or (what == "secret" and not rest):
+        raise BadRequest(f"{what} must be NAME={value}")
+    return name, rest

@@ -1,0 +1,50 @@
+"""/openapi.json: what FastAPI knows of the routes, and the bodies that are read or streamed as text."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from controller.api.common import models
+from controller.api.common.paths import PREFIX
+from controller.kinds.registry import Kind
+
+_REF = "#/components/schemas/{model}"
+_Mode = Literal["validation", "serialization"]
+
+
+def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
+    """Complete the description of this application when it is first asked for."""
+    served, described = tuple(kinds), app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            description = described()
+            schemas = description.setdefault("components", {}).setdefault("schemas", {})
+            for name, schema in _schemas(served).items():
+                schemas.setdefault(name, schema)
+            for path, operations in description["paths"].items():
+                for operation in operations.values() if path.startswith(PREFIX) else ():
+                    _describe_errors(operation["responses"])
+        return described()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _describe_errors(responses: dict[str, Any]) -> None:
+    """Every error is a Status, also where a route does not say so."""
+    responses.setdefault("default", {"description": "Any other error."})
+    for code, found in responses.items():
+        if code == "default" or code >= "400":
+            found["content"] = {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}}
+
+
+def _schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
+    needed: list[tuple[type[BaseModel], _Mode]] = []
+    for kind in (each for each in kinds if not each.read_only):
+        needed += [(models.watch_model(kind), "serialization"), (models.written_model(kind), "validation")]
+    _, found = models_json_schema(needed, ref_template=_REF)
+    schemas: dict[str, Any] = found.get("$defs", {})
+    return schemas

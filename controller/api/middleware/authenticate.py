@@ -1,0 +1,115 @@
+"""Around every request: who asks. Nothing but /healthz is answered to somebody unknown."""
+
+import time
+from collections.abc import Callable
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from controller.api.common import errors
+from controller.api.server.peer_credentials import STATE
+from controller.kinds.access.access import Caller
+from controller.service.access.access import acting
+from controller.service.access.audit import Recorder
+from controller.service.access.identify import Identify, Peer, bearer
+from controller.service.errors import BadRequest, ServiceError, Unauthorized
+
+Who = Callable[[Peer | None, str, str], Caller | None]
+_OPEN = ("/healthz",)
+_KNOWN_SECONDS = 5.0  # what a peer may do by its names is looked up anew after so long
+_MOST_PEERS = 4096
+_LOOKUPS = 8  # at a time
+
+
+def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
+    """Whoever can call the application within this process is Paddock itself. No door uses this."""
+    return None
+
+
+def by(identify: Identify) -> Who:
+    """A token where one is given, wherever it comes from; else the peer of the socket."""
+
+    def who(peer: Peer | None, authorization: str, source: str) -> Caller:
+        if authorization:
+            return identify.token(bearer(authorization), source)
+        if peer is None:
+            raise Unauthorized("this door takes a token: set PADDOCK_TOKEN_FILE to a file that holds one")
+        return identify.peer(peer)
+
+    return who
+
+
+class Authenticate:
+    """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted)."""
+
+    def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
+        self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except ServiceError as error:
+            await run_in_threadpool(self._recorder.unknown, _source(scope), str(error))
+            await refuse(error, scope, receive, send)
+            return
+        with acting(caller) as refused:
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                for ask, why in refused:
+                    await run_in_threadpool(self._recorder.refused, ask, why)
+
+    async def _caller(self, scope: Scope) -> Caller | None:
+        peer = scope.get("state", {}).get(STATE)
+        given = Headers(scope=scope).getlist("authorization")
+        if len(given) > 1:
+            raise BadRequest("there is more than one Authorization header; send one")
+        if given and not given[0].strip():  # whoever meant to show a token is not taken for the user who runs it
+            raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
+        source = _source(scope)
+        if not given and peer is not None:
+            return await self._peers.caller(peer, source)
+        return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+
+
+class _Peers:
+    """Who the peers of a socket are. The host's words for its users may take their time, so threads of its own wait
+    for them, and they are kept for some seconds."""
+
+    def __init__(self, who: Who) -> None:
+        self._who = who
+        self._known: dict[Peer, tuple[float, Caller | None]] = {}
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def caller(self, peer: Peer, source: str) -> Caller | None:
+        """Raises what `who` raises, which is not kept."""
+        until, known = self._known.get(peer, (0.0, None))
+        if time.monotonic() < until:
+            return known
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(_LOOKUPS)
+        found = await anyio.to_thread.run_sync(self._who, peer, "", source, limiter=self._limiter)
+        if len(self._known) >= _MOST_PEERS:
+            self._known.clear()
+        self._known[peer] = (time.monotonic() + _KNOWN_SECONDS, found)
+        return found
+
+
+def _source(scope: Scope) -> str:
+    peer, client = scope.get("state", {}).get(STATE), scope.get("client")
+    return f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
+
+
+async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, of either kind, with this instead of what it asks for."""
+    answer = errors.answer(error)
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(answer)
+    else:
+        await answer(scope, receive, send)

@@ -1,0 +1,78 @@
+"""Before every route: what it asks for, read off the route itself, and whether the caller may.
+
+Work in boxes, which changes nothing that is stored, is audited here.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection, Request
+
+from controller.api.common.paths import PREFIX
+from controller.kinds.access.access import Ask, Verb
+from controller.kinds.registry import Registry
+from controller.policy.access import is_work
+from controller.service.access import access
+from controller.service.access.audit import Recorder
+
+_SELF = ("/healthz", "/readyz", "/version", "/openapi.json", PREFIX, f"{PREFIX}/auth/whoami", f"{PREFIX}/auth/can-i")
+_APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
+_COMMANDS = ("exec", "execs")
+_MOST_LETTERS = 256
+_VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
+
+
+def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnection], Awaitable[None]]:
+    """The dependency of all routes of an application."""
+    kinds = {kind.plural: kind for kind in registry}
+
+    def ask(connection: HTTPConnection) -> Ask:
+        template, given = str(connection.scope["route"].path), connection.path_params
+        if template in _SELF:
+            return Ask("self")
+        if template in _APPLY:
+            return Ask("apply")
+        parts = template.removeprefix(f"{PREFIX}/").split("/") if template.startswith(f"{PREFIX}/") else []
+        named = parts[:2] == ["namespaces", "{namespace}"]
+        parts = parts[2:] if named else parts
+        kind = kinds.get(parts[0]) if parts else None
+        if kind is None or (named and not kind.namespaced):
+            return Ask("admin", sub=template)
+        namespace = given["namespace"] if named else None if kind.namespaced else ""
+        name = given.get("name", "") if parts[1:2] == ["{name}"] else ""
+        sub = "/".join(parts[2:] if name else parts[1:])
+        return Ask(_verb(connection, name, sub), kind.name, namespace, name, sub)
+
+    async def check(connection: HTTPConnection) -> None:
+        asked = ask(connection)
+        access.require(asked, registry)
+        if is_work(asked):
+            await run_in_threadpool(recorder.used, asked, _words(await _command(connection, asked)))
+
+    return check
+
+
+async def _command(connection: HTTPConnection, asked: Ask) -> list[str]:
+    """The command that is asked for, in the query or the body; empty where there is none."""
+    if asked.verb != "use" or asked.sub not in _COMMANDS or not isinstance(connection, Request):
+        return connection.query_params.getlist("command")
+    try:
+        body = await connection.json()  # read before, for its route: it is kept
+    except ValueError:
+        return []
+    command = body.get("command") if isinstance(body, dict) else None
+    return [str(each) for each in command] if isinstance(command, list) else []
+
+
+def _words(command: list[str]) -> dict[str, Any]:
+    """What is told of a command: the program, and nothing that may be secret."""
+    return {"program": command[0][:_MOST_LETTERS], "arguments": len(command) - 1} if command else {}
+
+
+def _verb(connection: HTTPConnection, name: str, sub: str) -> Verb:
+    if connection.scope["type"] == "websocket":
+        return "use"
+    if connection.scope["method"] in ("GET", "HEAD"):
+        return "get" if name else "list"
+    return "use" if sub else _VERBS.get(connection.scope["method"], "admin")

@@ -1,0 +1,136 @@
+"""Commands that outlive their client: started, listed, read and killed."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from controller.api.common import models
+from controller.api.common.env import Variables, environment
+from controller.api.common.paths import PREFIX
+from controller.api.routes.exec import Text
+from controller.kinds.registry import Kind
+from controller.ports import StreamError
+from controller.service import errors
+from controller.service.objects import serialize
+from controller.service.sandbox.exec_records import DetachedExec, ExecState
+from controller.service.services import Services
+from controller.version import API_VERSION
+
+_READ = models.failures(errors.BadRequest, errors.NotFound, errors.ServiceUnavailable)
+_START = models.failures(
+    errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
+)
+_Id = Annotated[str, Path(max_length=64)]
+
+
+class DetachRequest(BaseModel):
+    """A command without input. Without `timeoutSeconds` the daemon's own limit holds; 0 is none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
+    env: Variables = {}
+    workingDir: Text = ""
+    timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None
+
+
+class Exec(models.Shape):
+    """A detached command as it is now. `Lost`: nobody can tell how it ended, and `message` says why."""
+
+    apiVersion: models.Version
+    kind: Literal["Exec"]
+    id: str
+    command: list[str]
+    state: ExecState
+    startedTime: str
+    finishedTime: str | None = None
+    exitCode: int | None = None
+    message: str = ""
+    omittedBytes: int = 0
+
+
+class ExecList(models.Shape):
+    """The detached commands of a sandbox that are known, oldest first."""
+
+    apiVersion: models.Version
+    kind: Literal["ExecList"]
+    items: list[Exec]
+
+
+def router(kind: Kind, services: Services) -> APIRouter:
+    """The routes of a kind whose objects have a container."""
+    routes, detached = APIRouter(prefix=PREFIX, tags=[kind.name]), services.detached
+    execs = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/execs"
+
+    @routes.post(
+        execs, operation_id=f"detach{kind.name}Exec", status_code=201, responses={201: {"model": Exec}, **_START}
+    )
+    async def start(namespace: str, name: str, asked: DetachRequest) -> JSONResponse:
+        """Start a command that goes on without its client, and answer once it has begun.
+
+        It ends with its time or with its box, and is use of the box while it runs. Head and tail of its output are
+        kept. It outlives a daemon that restarts: only what it writes from then on is not kept.
+        """
+        begun = await run_in_threadpool(
+            detached.start,
+            kind,
+            namespace,
+            name,
+            tuple(asked.command),
+            env=environment(asked.env),
+            working_dir=asked.workingDir,
+            timeout_seconds=asked.timeoutSeconds,
+        )
+        try:
+            return JSONResponse(_shown(await asyncio.wrap_future(begun)), status_code=201)
+        except StreamError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+
+    @routes.get(execs, operation_id=f"list{kind.name}Execs", responses={200: {"model": ExecList}, **_READ})
+    def list_(namespace: str, name: str) -> JSONResponse:
+        """The detached commands of a sandbox, with their state and exit code."""
+        items = [_shown(each) for each in detached.list(kind, namespace, name)]
+        return JSONResponse({"apiVersion": API_VERSION, "kind": "ExecList", "items": items})
+
+    @routes.get(f"{execs}/{{id}}", operation_id=f"read{kind.name}Exec", responses={200: {"model": Exec}, **_READ})
+    def read(namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002 - as it is in the path
+        """One of them."""
+        return JSONResponse(_shown(detached.get(kind, namespace, name, id)))
+
+    @routes.get(
+        f"{execs}/{{id}}/log",
+        operation_id=f"read{kind.name}ExecLog",
+        response_class=PlainTextResponse,
+        responses=_READ,
+    )
+    def log(namespace: str, name: str, id: _Id) -> Response:  # noqa: A002
+        """Both streams as they came. Of much the head and the tail, with a line between that counts the rest."""
+        return PlainTextResponse(detached.log(kind, namespace, name, id))
+
+    @routes.post(f"{execs}/{{id}}/kill", operation_id=f"kill{kind.name}Exec", responses={200: {"model": Exec}, **_READ})
+    def kill(namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002
+        """Kill all processes of one; its log can still be read. One that has ended is let be."""
+        return JSONResponse(_shown(detached.kill(kind, namespace, name, id)))
+
+    return routes
+
+
+def _shown(found: DetachedExec) -> Mapping[str, object]:
+    made: dict[str, object] = {
+        "apiVersion": API_VERSION,
+        "kind": "Exec",
+        "id": found.id,
+        "command": list(found.command),
+        "state": found.state,
+        "startedTime": serialize.timestamp(found.started_at),
+    }
+    if found.finished_at:
+        made["finishedTime"] = serialize.timestamp(found.finished_at)
+    if found.exit_code is not None:
+        made["exitCode"] = found.exit_code
+    return {**made, "message": found.message, "omittedBytes": found.omitted_bytes}

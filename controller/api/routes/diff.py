@@ -1,0 +1,92 @@
+"""POST diff: what applying files would change, and with `plan` the engine calls to come. Writes nothing."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from controller.api.common.apply_set_fields import SetFields
+from controller.api.common.paths import PREFIX
+from controller.api.routes.apply import SpecFile
+from controller.kinds.meta import StoredObject
+from controller.service.explain.diff import Change, Difference, Forecast, Movement
+from controller.service.objects import serialize
+from controller.service.objects.apply import Source
+from controller.service.services import Services
+from controller.version import API_GROUP, API_VERSION
+
+
+class DiffRequest(SetFields):
+    """What to compare with what is stored; the fields are those of apply."""
+
+    documents: Annotated[list[SpecFile], Field(max_length=10000)]
+    namespace: str | None = None
+    plan: Annotated[bool, Field(description="tell how each change takes effect, and the engine calls to come")] = False
+    delete: Annotated[bool, Field(description="compare with a deletion of the named objects instead")] = False
+
+
+def router(services: Services) -> APIRouter:
+    """The route."""
+    routes = APIRouter(prefix=PREFIX, tags=["apply"])
+
+    @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
+    def diff(request: DiffRequest) -> JSONResponse:
+        """The same path as apply, stopped before anything is written."""
+        found = services.diff.diff(
+            [Source(each.file, each.text) for each in request.documents],
+            namespace=request.namespace or None,
+            plan=request.plan,
+            delete=request.delete,
+            as_set=request.as_set,
+        )
+        return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
+
+    return routes
+
+
+def _item(each: Difference) -> serialize.Json:
+    shown = each.before or each.after
+    names = {} if shown is None else {"name": shown.name, "namespace": shown.namespace}
+    return {
+        "kind": each.kind.name,
+        "resource": f"{each.kind.name.lower()}.{API_GROUP}",
+        "metadata": {key: value for key, value in names.items() if value},
+        "result": each.result,
+        "before": _object(each.before),
+        "after": None if each.result in ("deleted", "pruned") else _object(each.after, new=each.before is None),
+        "changes": [_change(one) for one in each.changes],
+        "plans": [_forecast(one) for one in each.forecasts],
+        "quotas": [_movement(one) for one in each.quotas],
+    }
+
+
+def _movement(found: Movement) -> serialize.Json:
+    titles = ("resource", "before", "after", "hard")
+    return {"quota": found.quota, "used": [dict(zip(titles, each, strict=True)) for each in found.resources]}
+
+
+def _object(obj: StoredObject | None, *, new: bool = False) -> serialize.Json | None:
+    """The object without its status; one that is not stored yet has no uid, version or time either."""
+    if obj is None:
+        return None
+    shown = {key: value for key, value in serialize.obj(obj).items() if key != "status"}
+    hidden = ("uid", "resourceVersion", "creationTimestamp") if new else ("resourceVersion",)
+    shown["metadata"] = {key: value for key, value in shown["metadata"].items() if key not in hidden}
+    return shown
+
+
+def _change(change: Change) -> serialize.Json:
+    shown: dict[str, Any] = {"field": change.field, "before": change.before, "after": change.after}
+    return {**shown, "effect": change.effect, "why": change.why} if change.effect else shown
+
+
+def _forecast(found: Forecast) -> serialize.Json:
+    return {
+        "object": str(found.ref),
+        "calls": [{"call": str(each), "why": each.why} for each in found.actions],
+        "reason": found.reason,
+        "message": found.message,
+        "waitSeconds": found.wait_seconds,
+        "gone": found.gone,
+    }

@@ -1,0 +1,151 @@
+"""POST exec: a command with its whole result in one answer. Streams are a WebSocket's (see exec_socket.py)."""
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from controller.api.common import models
+from controller.api.common.env import Variables, environment
+from controller.api.common.paths import PREFIX
+from controller.api.streams.relay import Pump
+from controller.kinds.registry import Kind
+from controller.ports import StreamError
+from controller.service import errors
+from controller.service.sandbox.collected_output import ENDED_EARLY, Collected, Collector
+from controller.service.services import Services
+from controller.version import API_VERSION
+
+_ANSWERS = models.failures(
+    errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
+)
+_Encoding = Literal["utf-8", "base64"]
+Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+
+
+class ExecRequest(BaseModel):
+    """A command. `encoding` is that of `stdin` here, and of `stdout` and `stderr` in the result.
+
+    Without `timeoutSeconds` the daemon's own limit holds; 0 is none.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
+    env: Variables = {}
+    workingDir: Text = ""
+    stdin: str = ""
+    encoding: _Encoding = "utf-8"
+    timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None
+
+
+class ExecResult(models.Shape):
+    """What became of it. Of long output the head and the tail are kept, with a line between that counts what is not.
+
+    With the encoding `utf-8`, bytes that are none are replaced; `base64` keeps every byte.
+    """
+
+    apiVersion: models.Version
+    kind: Literal["ExecResult"]
+    stdout: str
+    stderr: str
+    encoding: _Encoding
+    exitCode: int
+    durationSeconds: float
+    truncated: bool
+    timedOut: bool
+    stdoutOmittedBytes: int
+    stderrOmittedBytes: int
+
+
+def router(kind: Kind, services: Services) -> APIRouter:
+    """The route of a kind whose objects have a container."""
+    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+
+    @routes.post(
+        f"{one}/exec",
+        operation_id=f"exec{kind.name}",
+        responses={200: {"model": ExecResult}, **_ANSWERS},
+    )
+    async def exec_(request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
+        """Run a command to its end, and answer with what it wrote. A client that leaves ends it.
+
+        For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
+        Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
+        `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
+        stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
+        and 0 close stdin.
+        """
+        stdin = _stdin(asked)
+        began = time.monotonic()
+        opener = await run_in_threadpool(
+            services.into_box.exec,
+            kind,
+            namespace,
+            name,
+            tuple(asked.command),
+            env=environment(asked.env),
+            working_dir=asked.workingDir,
+            stdin=(stdin,) if stdin else None,
+            timeout_seconds=asked.timeoutSeconds,
+        )
+        done = await _run(request, Pump(opener), Collector(services.into_box.rules.output_bytes))
+        return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
+
+    return routes
+
+
+async def _run(request: Request, pump: Pump, collector: Collector) -> Collected:
+    """Gather it all. Raises ServiceUnavailable when it can't be run, or breaks."""
+    leaving = asyncio.create_task(_until_gone(request, pump.stop))
+    try:
+        async for chunk in pump:
+            collector.add(chunk)
+    except StreamError as error:
+        raise errors.ServiceUnavailable(str(error)) from error
+    finally:
+        leaving.cancel()
+        pump.stop()
+    if collector.result is None:
+        raise errors.ServiceUnavailable(ENDED_EARLY)
+    return collector.result
+
+
+async def _until_gone(request: Request, stop: Callable[[], None]) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    stop()
+
+
+def _stdin(asked: ExecRequest) -> bytes:
+    try:
+        return asked.stdin.encode() if asked.encoding == "utf-8" else base64.b64decode(asked.stdin, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise errors.BadRequest(f"stdin is not {asked.encoding}, as its `encoding` says: {error}") from error
+
+
+def _shown(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:
+    def text(data: bytes) -> str:
+        return base64.b64encode(data).decode() if encoding == "base64" else data.decode(errors="replace")
+
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ExecResult",
+        "stdout": text(done.stdout),
+        "stderr": text(done.stderr),
+        "encoding": encoding,
+        "exitCode": done.exit_code,
+        "durationSeconds": round(seconds, 6),
+        "truncated": bool(done.stdout_omitted_bytes or done.stderr_omitted_bytes),
+        "timedOut": done.timed_out,
+        "stdoutOmittedBytes": done.stdout_omitted_bytes,
+        "stderrOmittedBytes": done.stderr_omitted_bytes,
+    }

@@ -1,0 +1,114 @@
+"""GET .../metrics of a sandbox, and of all: the nine figures that people ask for."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from controller.api.common import models
+from controller.api.common.paths import PREFIX
+from controller.kinds.registry import Kind
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
+from controller.service.objects import serialize
+from controller.service.sandbox.usage import Used
+from controller.service.services import Services
+from controller.version import API_VERSION
+
+
+class UsageFigures(models.Shape):
+    """What a sandbox uses. Counters run since its container last started; null: no limit, no network, or not told.
+
+    100 % of CPU is one processor in full use.
+    """
+
+    cpuPercent: float
+    memoryUsageBytes: int
+    memoryLimitBytes: int | None
+    networkReceiveBytes: int | None
+    networkTransmitBytes: int | None
+    diskReadBytes: int | None
+    diskWriteBytes: int | None
+    processes: int
+    uptimeSeconds: float
+
+
+class SandboxMetrics(models.Shape):
+    """Figures of one sandbox at `timestamp`; its CPU's are those of the `windowSeconds` before."""
+
+    apiVersion: models.Version
+    kind: Literal["SandboxMetrics"]
+    metadata: models.ObjectMeta
+    timestamp: str
+    windowSeconds: float
+    usage: UsageFigures
+
+
+class SandboxMetricsList(models.Shape):
+    """Figures of all sandboxes that run."""
+
+    apiVersion: models.Version
+    kind: Literal["SandboxMetricsList"]
+    items: list[SandboxMetrics]
+
+
+def router(kind: Kind, services: Services) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+    failures = models.failures(BadRequest, Conflict, NotFound, ServiceUnavailable)
+    listed: dict[int | str, dict[str, Any]] = {
+        200: {"model": SandboxMetricsList},
+        **models.failures(BadRequest, ServiceUnavailable),
+    }
+
+    # `-` is no name of an object, so that these are nobody else's paths; they come before the one with a name.
+    @routes.get(
+        f"/namespaces/{{namespace}}/{kind.plural}/-/metrics", operation_id=f"list{kind.name}Metrics", responses=listed
+    )
+    def of_namespace(namespace: str) -> JSONResponse:
+        """CPU, memory, network, disk, processes and uptime of all of a namespace that run."""
+        return _list(services, kind, namespace)
+
+    @routes.get(f"/{kind.plural}/-/metrics", operation_id=f"list{kind.name}MetricsEverywhere", responses=listed)
+    def everywhere() -> JSONResponse:
+        """The same, of all that run."""
+        return _list(services, kind, None)
+
+    @routes.get(
+        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/metrics",
+        operation_id=f"read{kind.name}Metrics",
+        responses={200: {"model": SandboxMetrics}, **failures},
+    )
+    def one(namespace: str, name: str) -> JSONResponse:
+        """CPU, memory, network, disk, processes and uptime, as of now."""
+        return JSONResponse(_metrics(services.usages.one(kind, namespace, name)))
+
+    return routes
+
+
+def _list(services: Services, kind: Kind, namespace: str | None) -> JSONResponse:
+    items = [_metrics(each) for each in services.usages.every(kind, namespace)]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items})
+
+
+def _metrics(used: Used) -> serialize.Json:
+    sample, usage = used.sample, used.sample.usage
+    network = usage.network
+    started = sample.container.started_at
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SandboxMetrics",
+        "metadata": serialize.metadata(used.obj),
+        "timestamp": serialize.timestamp(sample.at),
+        "windowSeconds": round(sample.window_seconds, 3),
+        "usage": {
+            "cpuPercent": round(sample.cpu_cores * 100, 2),
+            "memoryUsageBytes": usage.memory_working_set_bytes,
+            "memoryLimitBytes": usage.memory_limit_bytes,
+            "networkReceiveBytes": network.receive_bytes if network else None,
+            "networkTransmitBytes": network.transmit_bytes if network else None,
+            "diskReadBytes": usage.fs_read_bytes,
+            "diskWriteBytes": usage.fs_write_bytes,
+            "processes": usage.pids,
+            "uptimeSeconds": round(max(0.0, sample.at - started), 3) if started else 0.0,
+        },
+    }

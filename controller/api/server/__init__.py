@@ -1,0 +1,1 @@
+"""The listeners: Unix socket and TCP, their connection limits and deadlines."""

@@ -1,0 +1,82 @@
+"""All doors of the API over one application: the Unix socket, and TCP where the operator asks for it."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from starlette.types import ASGIApp
+
+from controller.api.middleware.authenticate import Who, by
+from controller.api.server.peer_credentials import HOST_NAMES
+from controller.api.server.request_deadline import SHARE
+from controller.api.server.server import ApiServer
+from controller.api.server.tcp import TcpServer
+from controller.api.streams.stalled_clients import STALL_SECONDS
+from controller.kinds.access.access import PeerGrant, Role
+from controller.ports import Clock, Tokens
+from controller.service.access.identify import Identify
+
+
+@dataclass(frozen=True, slots=True)
+class DoorRules:
+    """Where the API is served, and what is granted to whom on its Unix socket. An empty `host`: no TCP door."""
+
+    socket: Path
+    group: str = ""
+    group_role: Role | Literal["none"] = "admin"
+    grants: Sequence[PeerGrant] = ()
+    host: str = ""
+    port: int = 0
+    cert: Path | None = None
+    key: Path | None = None
+    stall_seconds: float = STALL_SECONDS
+    share: float = SHARE
+
+
+class Doors:
+    """`start` opens them all, or none: it raises SocketTaken. `make` gets who asks, and gives the application.
+
+    Root and the daemon's own user may do everything, and so may the socket's group, unless the rules say otherwise.
+    """
+
+    def __init__(self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Who], ASGIApp]) -> None:
+        identify = Identify(
+            tokens=tokens,
+            clock=clock,
+            names=HOST_NAMES,
+            owners=frozenset((0, os.geteuid())),
+            group=lambda: self._socket.group_id,
+            group_role=rules.group_role,
+            grants=rules.grants,
+        )
+        app = make(by(identify))
+        stall = rules.stall_seconds
+        self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
+        self._tcp: TcpServer | None = None
+        if rules.host:
+            cert, key = rules.cert, rules.key
+            self._tcp = TcpServer(
+                app, rules.host, rules.port, cert=cert, key=key, stall_seconds=stall, share=rules.share
+            )
+
+    @property
+    def url(self) -> str:
+        """Of the TCP door; empty when there is none."""
+        return self._tcp.url if self._tcp else ""
+
+    def start(self) -> None:
+        if self._tcp is not None:
+            self._tcp.start()
+        try:
+            self._socket.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Take no more requests, and let the running ones end. May be called again."""
+        self._socket.stop()
+        if self._tcp is not None:
+            self._tcp.stop()

@@ -1,0 +1,105 @@
+"""The door over TCP: for holders of tokens, by TLS, or without it on this host's own loopback alone."""
+
+import ipaddress
+import os
+import socket
+import ssl
+import stat
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from controller.api.server.connection_limiter import Gate
+from controller.api.server.request_deadline import SHARE
+from controller.api.server.server import Serving, SocketTaken, configured
+from controller.api.streams.stalled_clients import STALL_SECONDS
+
+
+class TcpServer:
+    """`start` binds and serves, and sets `url`; `stop` ends it. Nothing is read or bound before `start`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        cert: Path | None,
+        key: Path | None,
+        grace_seconds: int = 5,
+        stall_seconds: float = STALL_SECONDS,
+        share: float = SHARE,
+    ) -> None:
+        """`share` is what one address beyond this host may have of the connections."""
+        self._app, self._host, self._port, self._stall_seconds = app, host, port, stall_seconds
+        self._share = share
+        self._cert, self._key, self._grace_seconds = cert, key, grace_seconds
+        self._serving: Serving | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Raises SocketTaken for an address, or a certificate, that can't be used."""
+        address = _address(self._host, self._port)
+        secure = self._cert is not None
+        if not secure and not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
+            raise SocketTaken(
+                f"the API is not served at {self._host} without TLS: tokens would be read on the way; set tls_cert_file"
+                " and tls_key_file, or api_host to 127.0.0.1"
+            )
+        options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
+        stall = self._stall_seconds
+        config = configured(
+            self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, share=self._share, **options
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise SocketTaken(f"{self._cert} and {self._key} can't be used for TLS: {error}") from error
+        listening = _bound(address)
+        self.url = f"{'https' if secure else 'http'}://{_shown(self._host)}:{listening.getsockname()[1]}"
+        self._serving = Serving(config, grace_seconds=self._grace_seconds)
+        self._serving.start(Gate(listening, self._share))
+
+    def stop(self) -> None:
+        """Take no more requests, and let the running ones end. May be called again."""
+        if self._serving is not None:
+            self._serving.stop()
+
+
+def _address(host: str, port: int) -> tuple[str, int]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise SocketTaken(f"api_host `{host}` is no address of this host: {error}") from error
+    return str(found[0][4][0]), port
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(1024)
+    except OSError as error:
+        made.close()
+        raise SocketTaken(f"the API can't be served at {address[0]}:{address[1]}: {error.strerror}") from error
+    return made
+
+
+def _checked(key: Path | None) -> Path | None:
+    """The private key's file, unless others may read it."""
+    if key is None:
+        return None
+    try:
+        found = os.stat(key)
+    except OSError as error:
+        raise SocketTaken(f"{key}: {error.strerror}; set tls_key_file to the private key") from error
+    if stat.S_IMODE(found.st_mode) & 0o037:
+        raise SocketTaken(f"{key} is a private key that others may use; run `chmod 0600 {key}`")
+    return key
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

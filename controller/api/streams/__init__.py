@@ -1,0 +1,1 @@
+"""Streams over HTTP and WebSocket: exec, logs, files, ports, watches."""

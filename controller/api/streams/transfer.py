@@ -1,0 +1,152 @@
+"""Carries a file operation's data between a request and the thread-blocking work, in constant memory.
+
+Each call into the work runs in a thread of a limiter of its own, so that transfers which wait keep nobody else
+waiting. A client that leaves, or sends nothing for too long, ends the work; so does one that takes nothing (stalls.py).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from controller.service.errors import BadRequest, ServiceError
+from controller.service.sandbox.files import BoxFiles, Work
+
+T = TypeVar("T")
+_log = structlog.get_logger("paddock.api")
+_PART_BYTES = 1 << 20
+
+
+class Threads:
+    """Runs what blocks."""
+
+    def __init__(self, files: BoxFiles) -> None:
+        # An operation is in one thread at a time, and its end may be in another.
+        self._limiter = anyio.CapacityLimiter(2 * files.limits.total + 8)
+
+    async def run(self, do: Callable[..., T], *arguments: Any) -> T:
+        """Its result. When cancelled it is left to itself: close the work, and it ends."""
+        return await anyio.to_thread.run_sync(do, *arguments, abandon_on_cancel=True, limiter=self._limiter)
+
+    async def close(self, work: Work) -> None:
+        """Close the work, whatever happens to the request meanwhile."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(work.close, limiter=self._limiter)
+
+
+async def take_in(request: Request, work: Work, threads: Threads, files: BoxFiles) -> dict[str, Any]:
+    """Send the request's body to the work; gives what it says in the end. Raises ServiceError."""
+    body = request.stream().__aiter__()
+    count, batch = 0, _Batch(work, threads)
+    try:
+        while True:
+            try:
+                piece = await asyncio.wait_for(anext(body), files.limits.stall_seconds)
+            except StopAsyncIteration:
+                break
+            count += len(piece)
+            files.refuse_larger(count)
+            await batch.add(piece)
+        await batch.flush()
+        await threads.run(work.end)
+        return await threads.run(work.result)
+    except TimeoutError:
+        raise silent(files) from None
+    except ClientDisconnect:
+        raise BadRequest("the client has left") from None
+    finally:
+        batch.let_go()
+
+
+def silent(files: BoxFiles) -> BadRequest:
+    """The error for a client that sends nothing."""
+    words = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
+    return BadRequest(f"{words}: the transfer was ended, and what was not whole is not there")
+
+
+class _Batch:
+    """Hands data to the work in larger parts where it is behind: every change of threads takes time.
+
+    So much of a transfer is held at most: two parts, and a piece. Let go of it in the end.
+    """
+
+    def __init__(self, work: Work, threads: Threads) -> None:
+        self._work, self._threads = work, threads
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._sending: asyncio.Task[None] | None = None
+
+    async def add(self, piece: bytes) -> None:
+        """One more. Raises what an earlier one met with."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._sending is None or self._sending.done() or self._size >= _PART_BYTES:
+            await self._hand_over()
+
+    async def flush(self) -> None:
+        """All of it is to be there."""
+        await self._hand_over()
+        await self._sent()
+
+    def let_go(self) -> None:
+        """Wait for nothing more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _hand_over(self) -> None:
+        await self._sent()
+        data, self._pieces, self._size = b"".join(self._pieces), [], 0
+        if data:
+            self._sending = asyncio.create_task(self._threads.run(self._work.send, data))
+            # Where nobody waits for it any more, the result of the work says what it met with.
+            self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _sent(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            await sending
+
+
+class WorkResponse(Response):
+    """The work's output as the body. Closes the work."""
+
+    def __init__(self, work: Work, threads: Threads, *, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(media_type=media_type, headers=headers)
+        if "content-length" not in headers:
+            del self.headers["content-length"]  # that of an empty body
+        self._work, self._threads = work, threads
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (sending, leaving):
+                each.cancel()
+            await self._threads.close(self._work)
+            with contextlib.suppress(asyncio.CancelledError):
+                await sending
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            while piece := await self._threads.run(self._work.receive):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self._threads.run(self._work.result)
+        except (ServiceError, OSError) as error:
+            # The answer has begun: that it is never finished is how the client learns of it.
+            _log.info("a transfer broke off", error=str(error))
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,172 @@
+"""A watch as an answer: JSON lines until the client leaves, the time is over, or the watch ends.
+
+What blocks on the store runs on few threads of its own, so that watches take none from other requests; waiting for
+changes takes no thread at all.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from controller.kinds.registry import Kind
+from controller.service.errors import ServiceError
+from controller.service.objects import serialize
+from controller.service.objects.table import table
+from controller.service.watch.hub import Watches
+from controller.service.watch.watcher import Watch, WatchEvent
+from controller.version import API_VERSION
+
+MEDIA_TYPE = "application/json;stream=watch"
+LONGEST_SECONDS = 3600  # then the client watches on from where it is: so nobody keeps a dead one for ever
+_CUT_SECONDS = 1.0  # how long a client that is cut may take to read why
+_THREADS = 4
+_OPEN = b'{"type":"%s","object":'
+
+Encode = Callable[[WatchEvent], bytes]
+
+
+class WatchStreams:
+    """Makes the answers of all watches of one application."""
+
+    def __init__(self, watches: Watches, *, longest_seconds: float = LONGEST_SECONDS) -> None:
+        self._watches, self._longest_seconds = watches, longest_seconds
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def answer(self, open_: Callable[..., Watch], encode: Encode, seconds: float | None) -> "WatchResponse":
+        """The answer for the watch that `open_(wake=...)` gives. Raises what that raises."""
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        signal = _Signal()
+        watch = await anyio.to_thread.run_sync(partial(open_, wake=signal.wake), limiter=self._limiter)
+        signal.watch = watch
+        lasts = min(self._longest_seconds, seconds or self._longest_seconds)
+        earlier = partial(anyio.to_thread.run_sync, self._watches.earlier, watch, limiter=self._limiter)
+        lines = _Lines(watch, signal, encode, earlier, partial(self._watches.bookmark, watch), lasts)
+        return WatchResponse(lines.read(), signal, watch)
+
+
+class _Signal:
+    """Carries the hub's `wake` into the event loop. `cut` is set once the watch has ended with an error."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ready, self.cut = asyncio.Event(), asyncio.Event()
+        self.watch: Watch | None = None
+
+    def wake(self) -> None:
+        """From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the client with it
+            self._loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        self.ready.set()
+        if self.watch is not None and self.watch.ended:
+            self.cut.set()
+
+
+class _Lines:
+    """The lines of one watch, several in one piece where they are there."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        signal: _Signal,
+        encode: Encode,
+        earlier: Callable[[], Any],
+        bookmark: Callable[[], None],
+        seconds: float,
+    ) -> None:
+        self._watch, self._signal, self._encode = watch, signal, encode
+        self._earlier, self._bookmark, self._deadline = earlier, bookmark, time.monotonic() + seconds
+
+    async def read(self) -> AsyncIterator[bytes]:
+        try:
+            async for events in self._events():
+                yield b"".join(map(self._encode, events))
+        except ServiceError as error:
+            yield _error(error)
+
+    async def _events(self) -> AsyncIterator[Sequence[WatchEvent]]:
+        """All events, in their order. Raises the ServiceError that ends the watch."""
+        while not self._watch.ended and (events := await self._earlier()) is not None:
+            if events:
+                yield events
+        while True:
+            self._signal.ready.clear()
+            over = time.monotonic() >= self._deadline
+            if over:
+                self._bookmark()
+            ended = self._watch.ended  # asked first: what was buffered before is told
+            if events := self._watch.take():
+                yield events
+            if isinstance(ended, ServiceError):
+                raise ended
+            if ended or over:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._signal.ready.wait(), max(0.0, self._deadline - time.monotonic()))
+
+
+class WatchResponse(StreamingResponse):
+    """Ends when the client leaves, and shortly after the watch was cut, even if the client reads nothing any more."""
+
+    def __init__(self, lines: AsyncIterator[bytes], signal: _Signal, watch: Watch) -> None:
+        super().__init__(lines, media_type=MEDIA_TYPE)
+        self._signal, self._watch = signal, watch
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_gone, receive, tasks.cancel_scope)
+                tasks.start_soon(self._until_cut, tasks.cancel_scope)
+                await self.stream_response(send)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._watch.close()
+
+    async def _until_gone(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        await self.listen_for_disconnect(receive)
+        scope.cancel()
+
+    async def _until_cut(self, scope: anyio.CancelScope) -> None:
+        await self._signal.cut.wait()
+        await anyio.sleep(_CUT_SECONDS)
+        scope.cancel()
+
+
+def as_objects(kind: Kind) -> Encode:
+    """Events with whole objects."""
+
+    def encode(event: WatchEvent) -> bytes:
+        if event.shown is None:
+            mark = {"apiVersion": API_VERSION, "kind": kind.name, "metadata": {"resourceVersion": str(event.revision)}}
+            return _line(event.type, mark)
+        return _OPEN % event.type.encode() + event.shown.json + b"}\n"
+
+    return encode
+
+
+def as_tables(kind: Kind, now: Callable[[], float]) -> Encode:
+    """Events with a Table of one row; that of a bookmark has none."""
+
+    def encode(event: WatchEvent) -> bytes:
+        objects = [] if event.shown is None else [event.shown.obj]
+        return _line(event.type, table(kind, objects, now(), event.revision))
+
+    return encode
+
+
+def _error(error: ServiceError) -> bytes:
+    return _line("ERROR", serialize.failure(error))
+
+
+def _line(type_: str, obj: Any) -> bytes:
+    return json.dumps({"type": type_, "object": obj}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

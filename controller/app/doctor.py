@@ -1,0 +1,75 @@
+"""The composition root of `paddock doctor`: looks at this host by itself, so that it works without a daemon, too."""
+
+import http.client
+import socket
+import time
+
+from controller.engine.observe.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket
+from controller.engine.observe.doctor_folders import look_at_folder, look_at_volumes
+from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
+from controller.policy.host.doctor import judge
+from controller.settings import Settings
+from controller.store.doctor import look_at_store
+
+_ASKING_SECONDS = 5.0
+
+
+class _Clock:
+    def now(self) -> float:
+        return time.time()
+
+
+def examine(settings: Settings) -> tuple[Finding, ...]:
+    """Everything that was found on this host, judged. Takes as long as the engine's time-out at most, twice."""
+    clock, local = _Clock(), settings.docker_host.startswith("unix:")
+    engine = look_at_engine(settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local)
+    group = settings.socket_group
+    return judge(
+        DoctorFacts(
+            local=local,
+            engine=engine,
+            kernel=look_at_kernel(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
+            engine_socket=look_at_socket(settings.docker_host.removeprefix("unix://")),
+            daemon_socket=look_at_socket(str(settings.socket)),
+            store=look_at_store(settings.database()),
+            daemon=_ask_daemon(str(settings.socket)),
+            socket_group=group,
+            socket_group_exists=not group or group_exists(group),
+            pressure_scale=settings.pressure_scale,
+            allowed_runtimes=settings.runtimes,
+            gpu_devices=settings.gpu_devices,
+            host_roots=tuple(look_at_folder(each.path, maps=True) for each in settings.host_roots),
+            secrets=look_at_folder(str(settings.secrets_dir)),
+            mounts=look_at_folder(str(settings.mounts_dir)),
+            volumes=look_at_volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
+        )
+    )
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_ASKING_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _ask_daemon(path: str) -> DaemonFacts:
+    """Whether a daemon is ready. One that hangs is told apart from none."""
+    connection = _Unix(path)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        words = "; ".join(answer.read(4096).decode("utf-8", "replace").split("\n")).strip("; ")
+    except TimeoutError:
+        return DaemonFacts(True, False, f"the daemon at {path} does not answer within {_ASKING_SECONDS:.0f} s")
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return DaemonFacts(False, False, f"no daemon answers at {path} ({why.lower()})")
+    finally:
+        connection.close()
+    ready = answer.status == 200
+    return DaemonFacts(True, ready, f"runs, and is ready ({path})" if ready else f"not ready: {words}")

@@ -1,0 +1,238 @@
+"""What fits behind the words of a command line: commands, options, kinds, and the names that the daemon has now.
+
+A daemon that is not there, or slow, is as good as one with nothing: a press of TAB never fails and never waits long.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+
+FILES, NO_SPACE = ":files", ":nospace"
+_TIMEOUT_SECONDS = 1.0
+_FILES = ("files_", "patch_file", "config")
+_SANDBOXES = ("name",)  # commands that take the name of a sandbox, as kubectl's take that of a pod
+_OBJECTS = ("what",)
+_STATES = ("Running", "Suspended", "Paused")
+_READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
+# From a path below the API's version to the JSON there; None when nobody answers.
+Ask = Callable[[str], Any]
+
+
+class _Complete(ShellComplete):
+    """click's own, for what it knows; never asked for a script."""
+
+    name = "words"
+
+
+def candidates(root: click.Command, words: list[str], server: str | None, ask: Ask | None = None) -> list[str]:
+    """What the last word may become. `:files` stands for the names of files, `:nospace` for "the word goes on"."""
+    words = _joined(words)
+    given, word = words[:-1], words[-1] if words else ""
+    option, equals, value = word.partition("=")
+    if equals and option.startswith("--"):
+        given, word = [*given, option], value
+    return list(dict.fromkeys(_found(root, given, word, ask or _asker(given, server))))
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """bash takes `--output=yaml` for three words."""
+    made: list[str] = []
+    for at, word in enumerate(words):
+        if word == "=" and at and made:
+            made[-1] += "="
+        elif at and made and words[at - 1] == "=" and made[-1].endswith("="):
+            made[-1] += word
+        else:
+            made.append(word)
+    return made
+
+
+def _found(root: click.Command, given: list[str], word: str, ask: Ask) -> Iterator[str]:
+    command, rest = _command(root, given)
+    option = _waiting_option(command, rest[-1]) if rest and "--" not in rest else None
+    if option is not None:
+        yield from _of_option(option, root, given, word, ask)
+        return
+    if not word.startswith("-") and (asked := _argument(command)) is not None and not isinstance(command, click.Group):
+        yield from _objects(asked, command, _positionals(command, rest), word, ask)
+        return
+    yield from _clicks(root, given, word)
+
+
+def _clicks(root: click.Command, given: list[str], word: str) -> Iterator[str]:
+    found: list[CompletionItem] = _Complete(root, {}, "paddock", "_PADDOCK").get_completions(given, word)
+    yield from (str(each.value) for each in found if each.type == "plain")
+
+
+def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """The command that these words lead to, and the words behind its name."""
+    command, rest, context = root, list(given), click.Context(root, info_name="paddock")
+    while isinstance(command, click.Group):
+        at = next((at for at, each in enumerate(rest) if command.get_command(context, each)), None)
+        if at is None:
+            break
+        inner = command.get_command(context, rest[at])
+        assert inner is not None
+        command, rest = inner, rest[at + 1 :]
+        context = click.Context(command, parent=context)
+    return command, rest
+
+
+def _waiting_option(command: click.Command, last: str) -> click.Option | None:
+    """The option that waits for a value, if the last word is one."""
+    for each in command.params:
+        if isinstance(each, click.Option) and last in each.opts and not each.is_flag:
+            return each
+    return None
+
+
+def _of_option(option: click.Option, root: click.Command, given: list[str], word: str, ask: Ask) -> Iterator[str]:
+    if option.name in _FILES:
+        yield FILES
+    elif option.name == "namespace":
+        yield from _starting(_namespaces(ask), word)
+    else:
+        yield from _clicks(root, given, word)
+
+
+def _argument(command: click.Command) -> str | None:
+    names = [each.name for each in command.params if isinstance(each, click.Argument)]
+    return names[0] if names and names[0] in (*_OBJECTS, *_SANDBOXES, "shell") else None
+
+
+def _positionals(command: click.Command, rest: Sequence[str]) -> list[str]:
+    """The words that are no options, and no values of any."""
+    found, skip = [], False
+    for word in rest:
+        if skip or word.startswith("-"):
+            skip = not skip and "=" not in word and _waiting_option(command, word) is not None
+            continue
+        found.append(word)
+    return found
+
+
+def _objects(argument: str, command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
+    if argument == "shell":
+        yield from _starting(("bash", "zsh", "fish") if not before else (), word)
+    elif argument in _SANDBOXES:
+        yield from _starting(_names(ask, "sandboxes") if not before else (), word)
+    elif command.name == "explain":
+        yield from _fields(word) if not before else ()
+    elif "/" in word:
+        kind, _, start = word.partition("/")
+        yield from (f"{kind}/{each}" for each in _names(ask, kind) if each.startswith(start))
+    elif not before:
+        yield from _starting(_kinds(ask, command), word)
+    else:
+        yield from _later(command, before, word, ask)
+
+
+def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
+    """Behind a kind: the names of its objects. Behind KIND/NAME: another one, which goes on after its slash."""
+    if command.name == "run-state":
+        yield from _starting(_STATES, word)
+    if "/" not in before[0]:
+        yield from _starting(_names(ask, before[0].split(",")[0]), word)
+        return
+    kinds = [f"{each}/" for each in _kinds(ask, command) if each.startswith(word)]
+    yield from kinds
+    if kinds:
+        yield NO_SPACE
+
+
+def _starting(words: Sequence[str], start: str) -> Iterator[str]:
+    return (each for each in words if each.startswith(start))
+
+
+def _fields(word: str) -> Iterator[str]:
+    """`sandbox.spec.te` becomes `sandbox.spec.template`; known without a daemon."""
+    from controller.documents import json_schema
+    from controller.kinds.registry import discover
+
+    head, dot, start = word.rpartition(".")
+    if not dot:
+        yield from _starting([each.name.lower() for each in discover()], start)
+    else:
+        kind = discover().by_word(head.split(".")[0])
+        found = json_schema.at(json_schema.document_schema(kind), tuple(head.split(".")[1:])) if kind else None
+        yield from (f"{head}.{each}" for each in (json_schema.fields(found) if found else ()) if each.startswith(start))
+    yield NO_SPACE
+
+
+def _kinds(ask: Ask, command: click.Command) -> list[str]:
+    """The kinds that the command can do something with."""
+    found = (ask("") or {}).get("resources", ())
+    return [str(each["name"]) for each in found if command.name in _READING or not each.get("readOnly")]
+
+
+def _plural(ask: Ask, word: str) -> tuple[str, bool]:
+    for each in (ask("") or {}).get("resources", ()):
+        if word.lower() in (each["name"], each["singularName"], *each["shortNames"]):
+            return str(each["name"]), bool(each["namespaced"])
+    return "", False
+
+
+def _names(ask: Ask, word: str) -> list[str]:
+    plural, namespaced = _plural(ask, word)
+    if not plural:
+        return []
+    place = f"namespaces/{{namespace}}/{plural}" if namespaced else plural
+    return [str(each["metadata"]["name"]) for each in (ask(place) or {}).get("items", ())]
+
+
+def _namespaces(ask: Ask) -> list[str]:
+    found = (ask("sandboxes") or {}).get("items", ())
+    return sorted({"default", *(str(each["metadata"]["namespace"]) for each in found)})
+
+
+def _asker(given: Sequence[str], server: str | None) -> Ask:
+    """Asks the daemon that the command line names, in the namespace that it names."""
+    import os
+
+    from controller.cli.options import DEFAULT_NAMESPACE
+
+    place = _value(given, "-n", "--namespace") or os.environ.get("PADDOCK_NAMESPACE") or DEFAULT_NAMESPACE
+    address = _value(given, "--server") or server
+
+    def ask(path: str) -> Any:
+        from urllib.parse import quote
+
+        return _get(address, path.replace("{namespace}", quote(place, safe="")))
+
+    return ask
+
+
+def _value(given: Sequence[str], *options: str) -> str:
+    for at, word in enumerate(given):
+        name, equals, value = word.partition("=")
+        if name in options:
+            return value if equals else given[at + 1] if at + 1 < len(given) else ""
+    return ""
+
+
+def _get(address: str | None, path: str) -> Any:
+    """The JSON of one short question; None for whatever goes wrong."""
+    import httpx
+
+    from controller.client.connection import PREFIX
+    from controller.client.credentials import authorization, trusted
+    from controller.client.errors import ClientError
+    from controller.client.server import locate
+
+    try:
+        server = locate(address)
+        transport = httpx.HTTPTransport(uds=server.socket) if server.socket else None
+        with httpx.Client(
+            base_url=server.url,
+            transport=transport,
+            timeout=_TIMEOUT_SECONDS,
+            headers=authorization(server),
+            trust_env=False,
+            verify=trusted() if server.url.startswith("https") else True,
+        ) as client:
+            answer = client.get(f"{PREFIX}/{path}" if path else PREFIX)
+            return answer.json() if answer.is_success else None
+    except (ClientError, httpx.HTTPError, OSError, ValueError):
+        return None

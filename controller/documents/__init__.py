@@ -1,0 +1,1 @@
+"""YAML and JSON documents with positions, their schema, and error messages. Pure."""

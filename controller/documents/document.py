@@ -1,0 +1,227 @@
+"""Reads spec files: text into checked documents, with every problem of every document told at once.
+
+A document here is right by itself; whether it is admitted on this host, and fits what is stored, is decided later.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from controller.documents.error_messages import faults, kind_of
+from controller.documents.model_fields import closest
+from controller.documents.yaml_tree import Node, Room, Tree, read
+from controller.kinds.common.problem import Path, Problem
+from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
+from controller.kinds.registry import Kind, Registry
+from controller.version import API_VERSION
+
+MOST_PROBLEMS = 1000  # of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that is right by itself. `spec`, `labels` and `annotations` are as written, nulls included."""
+
+    tree: Tree
+    kind: Kind
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    labels: Mapping[str, Any]
+    annotations: Mapping[str, Any]
+    resource_version: str = ""
+    uid: str = ""
+    owner_references: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind.name, self.namespace, self.name
+
+    def problem(self, path: Path, message: str) -> Problem:
+        """A problem at that path of this document."""
+        return self.tree.problem(path, message)
+
+    def text(self, path: Path) -> str:
+        """The scalar at that path as it was written; empty where there is none."""
+        node = self.tree.find(path)
+        return node.text if node else ""
+
+
+def parse(
+    file: str, text: str, registry: Registry, *, namespace: str | None = None, room: Room | None = None
+) -> tuple[list[Document], list[Problem]]:
+    """The good documents of a file, and the problems of the others.
+
+    `namespace` is where documents go that name none; one that names another is a problem. `room`: see `read`.
+    """
+    trees, problems = read(file, text, room)
+    good: list[Document] = []
+    for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
+        if len(problems) >= MOST_PROBLEMS:
+            problems.append(tree.problem((), "what is wrong from here on is not told; repair the problems above first"))
+            break
+        found = _Check(tree, registry, namespace)
+        document = found.run()
+        problems += found.problems
+        if document is not None and not found.problems:
+            good.append(document)
+    return good, _one_each_place(problems)
+
+
+def repeated(documents: Sequence[Document]) -> list[Problem]:
+    """A problem for each document that describes an object a second time."""
+    seen: dict[tuple[str, str, str], Document] = {}
+    problems = []
+    for each in documents:
+        first = seen.setdefault(each.key, each)
+        if first is not each:
+            place = f"{first.tree.file}:{first.tree.root.line}"
+            problems.append(each.problem((), f"{each.kind.name} `{each.name}` is described already at {place}"))
+    return problems
+
+
+def _flattened(tree: Tree) -> Iterator[Tree]:
+    """The documents inside a `kind: List` (what `get -o yaml` prints for several objects)."""
+    kind, items = tree.find(("kind",)), tree.find(("items",))
+    if kind is None or kind.value != "List" or items is None or items.items is None:
+        yield tree
+        return
+    for each in items.items:
+        yield Tree(tree.file, each)
+
+
+def _one_each_place(problems: list[Problem]) -> list[Problem]:
+    """The first problem of each place and field, in the order of the file: what follows from it is not told."""
+    kept: dict[tuple[int, int, str], Problem] = {}
+    for each in problems:
+        blank = kept.get((each.line, each.column, ""))
+        if each.line == 0 or blank is None:
+            kept.setdefault((each.line, each.column, each.field), each)
+    return sorted(kept.values(), key=lambda each: (each.line, each.column))
+
+
+class _Check:
+    """Checks one document; the problems gather here."""
+
+    def __init__(self, tree: Tree, registry: Registry, namespace: str | None) -> None:
+        self._tree, self._registry, self._namespace = tree, registry, namespace
+        self.problems: list[Problem] = []
+
+    def _say(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> None:
+        self.problems.append(self._tree.problem(path, message, at_key=at_key, reason=reason))
+
+    def run(self) -> Document | None:
+        root = self._tree.root
+        if root.fields is None:
+            what = kind_of(root.plain())
+            self._say((), f"a document must be a mapping with {', '.join(TOP_FIELDS[:4])}, not {what}")
+            return None
+        self._top(root)
+        kind = self._kind()
+        if kind is not None and kind.read_only:
+            self.problems = []  # its fields are what they are: this is the one thing to tell
+            self._say(("kind",), f"{kind.name} is read-only: {kind.read_only}", reason="FieldValueForbidden")
+            return None
+        metadata = self._read(Metadata, "metadata")
+        if kind is None:
+            return None
+        spec = self._read(kind.spec, "spec")
+        namespace = self._place(kind, metadata) if isinstance(metadata, Metadata) else None
+        if spec is None or namespace is None or not isinstance(metadata, Metadata):
+            return None
+        return self._document(kind, metadata, namespace)
+
+    def _document(self, kind: Kind, metadata: Metadata, namespace: str) -> Document:
+        written: dict[str, Any] = self._tree.root.plain()
+        return Document(
+            tree=self._tree,
+            kind=kind,
+            namespace=namespace,
+            name=metadata.name,
+            spec=written.get("spec") or {},
+            labels=written["metadata"].get("labels") or {},
+            annotations=written["metadata"].get("annotations") or {},
+            resource_version=metadata.resource_version or "",
+            uid=metadata.uid or "",
+            owner_references=tuple(
+                each.model_dump(by_alias=True, exclude_none=True) for each in metadata.owner_references or ()
+            ),
+        )
+
+    def _top(self, root: Node) -> None:
+        for name in root.fields or ():
+            if name not in TOP_FIELDS:
+                meant = closest(name, TOP_FIELDS)
+                hint = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(TOP_FIELDS)}"
+                self._say((name,), f"unknown field; {hint}", at_key=True, reason="FieldValueForbidden")
+        version = self._tree.find(("apiVersion",))
+        if version is None:
+            self._say(("apiVersion",), f"is required; add `apiVersion: {API_VERSION}`", reason="FieldValueRequired")
+        elif version.value != API_VERSION:
+            shown = f"`{version.text}`" if version.text else kind_of(version.plain())
+            self._say(("apiVersion",), f"{shown} is not served here; write `{API_VERSION}`")
+
+    def _kind(self) -> Kind | None:
+        known = [each.name for each in self._registry if not each.read_only]
+        node = self._tree.find(("kind",))
+        if node is None:
+            self._say(("kind",), f"is required; add `kind:` (one of {', '.join(known)})", reason="FieldValueRequired")
+            return None
+        kind = self._registry.by_name(node.value) if isinstance(node.value, str) else None
+        if kind is None:
+            word = self._registry.by_word(node.text) if node.text else None
+            meant = word.name if word else closest(node.text, known)
+            hint = f"did you mean `{meant}`?" if meant else f"known kinds: {', '.join(known)}"
+            self._say(("kind",), f"`{node.text}` is no kind; {hint}", reason="FieldValueNotSupported")
+        return kind
+
+    def _read(self, model: type[BaseModel], part: str) -> BaseModel | None:
+        """Validate `metadata` or `spec`; nulls mean "not set", so they are left out first."""
+        node = self._tree.find((part,))
+        needed = [each for each, info in model.model_fields.items() if info.is_required()]
+        if node is None and needed:
+            self._say((part,), f"is required; add `{part}:` with {', '.join(needed)}", reason="FieldValueRequired")
+            return None
+        written = node.plain() if node else None
+        try:
+            return model.model_validate({} if written is None else without_nulls(written), by_alias=True, by_name=False)
+        except ValidationError as error:
+            for each in faults(model, error, (part,), self._text):
+                self._say(each.path, each.message, at_key=each.at_key, reason=each.reason)
+            return None
+
+    def _text(self, path: Path) -> str:
+        node = self._tree.find(path)
+        return node.text if node else ""
+
+    def _place(self, kind: Kind, metadata: Metadata) -> str | None:
+        """The namespace the object goes to; None when there is a problem with it."""
+        path = ("metadata", "namespace")
+        if kind.only_name and metadata.name != kind.only_name:
+            self._say(("metadata", "name"), f"there is one {kind.name}, named `{kind.only_name}`; write that")
+        if metadata.name in kind.built_in:
+            self._say(("metadata", "name"), kind.is_built_in(metadata.name))
+        if not kind.namespaced:
+            if metadata.namespace is not None:
+                self._say(path, f"{kind.name} belongs to the host, not to a namespace; remove this line", at_key=True)
+            return ""
+        if self._namespace and metadata.namespace not in (None, self._namespace):
+            self._say(path, f"is `{metadata.namespace}`, and the command says -n {self._namespace}; make them agree")
+            return None
+        why = no_namespace(self._namespace or DEFAULT_NAMESPACE)
+        if why:
+            self._say(path, why)
+            return None
+        return metadata.namespace or self._namespace or DEFAULT_NAMESPACE
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without fields that are null: in a document they mean "take it away"."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value]
+    return value

@@ -1,0 +1,191 @@
+"""JSON Schema of the kinds, made from their models: what `paddock explain`, editors and the published file show.
+
+`python -m controller.documents.json_schema` prints the published file, specs/schema/paddock.schema.json.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic.alias_generators import to_camel
+
+from controller.documents.field_descriptions import WORDS
+from controller.kinds.base import live_fields
+from controller.kinds.common.problem import Path
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.envelope import Metadata
+from controller.kinds.registry import Kind, Registry, discover
+from controller.kinds.sandbox import Template
+from controller.version import API_VERSION
+
+Json = dict[str, Any]
+Effect = Literal["live", "recreate", "at next start"]
+EFFECT = "x-paddock-takes-effect"
+# Pages of an editor and drafts: the YAML servers of the common editors know this one.
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_REF = "#/definitions/{model}"
+
+
+def takes_effect(kind: str, path: Path) -> Effect:
+    """How a new value at that path (below `spec`) reaches a sandbox that runs.
+
+    What a sandbox's own template fixes is hashed, and a change there makes a new container; a named template, or a
+    profile, recreates nothing by itself; limits, probes and all that Paddock itself carries out are changed in place.
+    """
+    if kind == "SecurityProfile":
+        return "live" if path[:1] == ("defaultLimits",) else "at next start"
+    if kind == "SandboxTemplate":
+        return "live" if _is_live(path) else "at next start"
+    if kind != "Sandbox" or (path[:1] == ("template",) and _is_live(path[1:])):
+        return "live"
+    return "recreate" if path[:1] in (("template",), ("templateRef",), ("workspace",)) else "live"
+
+
+def _is_live(path: Path) -> bool:
+    """Whether a path below a template starts with a field that reaches running containers."""
+    return bool(path) and path[0] in {to_camel(name) for name in live_fields(Template)}
+
+
+def document_schema(kind: Kind) -> Json:
+    """The schema of a whole document of one kind, with every reference written out."""
+    spec = kind.spec.model_json_schema(by_alias=True, ref_template=_REF)
+    metadata = Metadata.model_json_schema(by_alias=True, ref_template=_REF)
+    definitions = {**spec.pop("$defs", {}), **metadata.pop("$defs", {})}
+    made = _plain(spec, definitions, kind.spec.__name__)
+    if not kind.read_only:
+        _mark(made, kind.name, ())
+    needed = ["apiVersion", "kind", "metadata", *(["spec"] if spec.get("required") and not kind.flat else [])]
+    read_only = f" Read-only: {kind.read_only}." if kind.read_only else ""
+    return {
+        "type": "object",
+        "description": made.get("description", "") + read_only,
+        "properties": {
+            "apiVersion": {"const": API_VERSION, "type": "string", "description": "the version this is written for"},
+            "kind": {"const": kind.name, "type": "string", "description": "what this describes"},
+            "metadata": _plain(metadata, definitions, "Metadata"),
+            **(made["properties"] if kind.flat else {"spec": made, "status": _status_schema(kind)}),
+        },
+        "required": needed,
+        "additionalProperties": False,
+    }
+
+
+def _status_schema(kind: Kind) -> Json:
+    if kind.status is None:
+        return {"type": "object", "description": "how it stands; only Paddock writes it"}
+    status = kind.status.model_json_schema(by_alias=True, ref_template=_REF)
+    made: Json = _plain(status, status.pop("$defs", {}), kind.status.__name__)
+    return made
+
+
+def published(registry: Registry) -> Json:
+    """One schema for any document that can be applied, as editors take it."""
+    kinds = sorted((each for each in registry if not each.read_only), key=lambda each: each.name)
+    return {
+        "$schema": _DRAFT,
+        "title": f"{API_VERSION}: a document of Paddock",
+        "type": "object",
+        "required": ["apiVersion", "kind"],
+        "properties": {"kind": {"enum": [each.name for each in kinds]}},
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": each.name}}, "required": ["kind"]},
+                "then": {"$ref": f"#/definitions/{each.name}"},
+            }
+            for each in kinds
+        ],
+        "definitions": {each.name: document_schema(each) for each in kinds},
+    }
+
+
+def text(registry: Registry) -> str:
+    """The published file."""
+    return json.dumps(published(registry), indent=2, ensure_ascii=False) + "\n"
+
+
+def at(schema: Json, names: tuple[str, ...]) -> Json | None:
+    """The schema of the field that these names lead to, through lists; None where there is none."""
+    found: Json | None = schema
+    for name in names:
+        found = fields(found).get(name) if found is not None else None
+    return found
+
+
+def fields(schema: Json) -> Mapping[str, Json]:
+    """The fields below a schema: its own, or those of its items."""
+    inner = schema.get("items", schema)
+    found: Mapping[str, Json] = inner.get("properties", {})
+    return found
+
+
+def required(schema: Json) -> tuple[str, ...]:
+    """The fields below a schema that have to be there."""
+    return tuple(schema.get("items", schema).get("required", ()))
+
+
+def _plain(schema: Any, definitions: Mapping[str, Any], model: str) -> Any:
+    """A schema without references, titles and nulls ("not set" is told by a field not being required)."""
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rsplit("/", 1)[-1]
+        around = {key: value for key, value in schema.items() if key not in ("$ref", "default")}
+        return {**_plain(definitions[name], definitions, name), **around}
+    if "anyOf" in schema:
+        schema = _without_null(schema)
+        if "$ref" in schema:
+            return _plain(schema, definitions, model)
+    made = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
+    if made.get("default", ...) is None:
+        del made["default"]
+    made |= _bounds(schema)
+    if "description" in made:
+        made["description"] = " ".join(str(made["description"]).split())
+    if "items" in schema:
+        made["items"] = _plain(schema["items"], definitions, model)
+    if "properties" in schema:
+        made["properties"] = {key: _field(model, key, each, definitions) for key, each in schema["properties"].items()}
+    return made
+
+
+def _field(model: str, name: str, schema: Any, definitions: Mapping[str, Any]) -> Json:
+    made: Json = _plain(schema, definitions, model)
+    words = WORDS.get(f"{model}.{name}") or WORDS.get(name, "")
+    format_ = str(made.get("description", "")) if "properties" not in made else ""
+    described = f"{words} ({format_})" if words and format_ else words or made.get("description", "")
+    return {**made, "description": described} if described else made
+
+
+def _without_null(schema: Json) -> Json:
+    """`T | None` as T: in a document null takes a field away, it is no value."""
+    kept = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    around = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**kept[0], **around} if len(kept) == 1 else {**around, "anyOf": kept}
+
+
+def _bounds(schema: Json) -> Json:
+    """The bounds of a quantity in words: JSON Schema has none for numbers with a suffix."""
+    if "ge" not in schema and "le" not in schema:
+        return {}
+    shown = format_cpu if "CPU" in str(schema.get("description")) else format_bytes
+    bounds = f"from {shown(schema['ge'])} to {shown(schema['le'])}"
+    return {"description": f"{schema.get('description', '')}, {bounds}"}
+
+
+def _mark(schema: Json, kind: str, path: tuple[str, ...]) -> None:
+    for name, each in fields(schema).items():
+        inner = (*path, name)
+        effects = sorted(set(_effects(each, kind, inner)))
+        each[EFFECT] = effects[0] if len(effects) == 1 else "depends on the field"
+        _mark(each, kind, inner)
+
+
+def _effects(schema: Json, kind: str, path: tuple[str, ...]) -> Iterator[str]:
+    inner = fields(schema)
+    if not inner:
+        yield takes_effect(kind, path)
+    for name, each in inner.items():
+        yield from _effects(each, kind, (*path, name))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text(discover()))

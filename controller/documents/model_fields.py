@@ -1,0 +1,90 @@
+"""Looking around in the spec models: which field a path leads to, and where else a name would fit."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from controller.kinds.common.problem import Path
+from controller.kinds.common.quantity import parse_bytes, parse_cpu
+
+
+def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the name users write."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models(each)
+
+
+def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    """The model of the mapping at that path; None where there is none."""
+    found: type[BaseModel] | None = model
+    for step in path:
+        if found is None or isinstance(step, int):
+            continue
+        info = spelled(found).get(step)
+        found = next(_models(info.annotation), None) if info else None
+    return found
+
+
+def field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
+    """The field that a path leads to, or the field whose item it leads to."""
+    names = [at for at, step in enumerate(path) if isinstance(step, str)]
+    for at in reversed(names):
+        holder = model_at(model, path[:at])
+        if holder is not None and (info := spelled(holder).get(str(path[at]))):
+            return info
+    return None
+
+
+def _metadata(info: FieldInfo) -> Iterator[Any]:
+    yield from info.metadata
+
+    def inner(annotation: Any) -> Iterator[Any]:
+        yield from getattr(annotation, "__metadata__", ())
+        for each in get_args(annotation):
+            yield from inner(each)
+
+    yield from inner(info.annotation)
+
+
+def descriptions(info: FieldInfo) -> list[str]:
+    """How the field, or its items or keys, are described."""
+    inner = [each.description for each in _metadata(info) if isinstance(each, FieldInfo) and each.description]
+    return [info.description, *inner] if info.description else inner
+
+
+def quantity(info: FieldInfo) -> str:
+    """`cpu` or `bytes` for a field that holds such a quantity, else nothing."""
+    readers = {getattr(each, "func", None) for each in _metadata(info)}
+    if parse_cpu in readers:
+        return "cpu"
+    return "bytes" if parse_bytes in readers else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or nothing."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.7)
+    return by_lower[found[0]] if found else ""
+
+
+def elsewhere(model: type[BaseModel], name: str) -> Path:
+    """The one path at which the model has a field of that name; empty when there is none, or more."""
+    found = list(_paths(model, name, ()))
+    return found[0] if len(found) == 1 else ()
+
+
+def _paths(model: type[BaseModel], name: str, around: Path) -> Iterator[Path]:
+    for spelling, info in spelled(model).items():
+        if spelling == name:
+            yield (*around, spelling)
+        for inner in _models(info.annotation):
+            yield from _paths(inner, name, (*around, spelling))

@@ -1,0 +1,34 @@
+"""From bytes to text: what a spec file must be before anything reads it. Imports nothing heavy: the CLI uses it."""
+
+from controller.kinds.common.problem import Problem
+
+MAX_BYTES = 10 << 20
+_BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff", "UTF-32"))
+
+
+def decode(file: str, data: bytes) -> str | Problem:
+    """The text of a spec file, or why it is none."""
+    if len(data) > MAX_BYTES:
+        return Problem(file, 0, 0, "", too_large(len(data)))
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return Problem(file, 1, 1, "", f"the file is {name}; save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _place(data, error.start)
+        return Problem(file, line, column, "", f"the file is not text in UTF-8 (byte 0x{data[error.start]:02x} here)")
+    if "\0" in text:
+        line, column = _place(data, data.index(b"\0"))
+        return Problem(file, line, column, "", "the file is binary (a zero byte here); a spec is YAML or JSON text")
+    return text
+
+
+def too_large(count: int) -> str:
+    """Why a file of that many bytes is not read."""
+    return f"the file is {count / (1 << 20):.1f} MiB; at most {MAX_BYTES >> 20} MiB are read: split it"
+
+
+def _place(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1

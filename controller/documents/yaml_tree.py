@@ -1,0 +1,268 @@
+"""YAML (and so JSON) text into trees that know where each part was written.
+
+Built from the parser's events, without recursion: PyYAML's own composer overflows the C stack on deep nesting.
+Aliases share a node, and their expanded size is counted before anything is expanded.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from controller.documents.text_file import MAX_BYTES, too_large
+from controller.documents.yaml_core import scalar
+from controller.kinds.common.problem import Path, Problem, field_text
+
+MAX_DEPTH = 64
+MAX_NODES = 1_000_000
+_TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CORE = "tag:yaml.org,2002:"
+_PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+@dataclass(slots=True)
+class Node:
+    """A part of a document. `text` is a scalar as written; `size` counts the nodes of its expansion."""
+
+    line: int
+    column: int
+    value: Any = None
+    text: str = ""
+    fields: "dict[str, tuple[Node, Node]] | None" = None  # key -> (where the key is, value)
+    items: "list[Node] | None" = None
+    size: int = 1
+    open: bool = False
+    key: "Node | None" = None  # the key whose value comes next
+
+    def plain(self) -> Any:
+        """The value as plain JSON data."""
+        if self.fields is not None:
+            return {key: node.plain() for key, (_, node) in self.fields.items()}
+        if self.items is not None:
+            return [node.plain() for node in self.items]
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One document of a file."""
+
+    file: str
+    root: Node
+
+    def find(self, path: Path) -> Node | None:
+        """The node at that path."""
+        node: Node | None = self.root
+        for step in path:
+            node = None if node is None else _child(node, step)
+        return node
+
+    def problem(self, path: Path, message: str, *, at_key: bool = False, reason: str = "FieldValueInvalid") -> Problem:
+        """A problem at that path, or at the nearest part around it that was written."""
+        shown = path
+        while (node := self.find(path)) is None:
+            path = path[:-1]
+        if at_key and path and (parent := self.find(path[:-1])) is not None and parent.fields:
+            node = parent.fields[str(path[-1])][0]
+        return Problem(self.file, node.line, node.column, field_text(shown), message, reason)
+
+
+def _child(node: Node, step: str | int) -> Node | None:
+    if isinstance(step, int):
+        return node.items[step] if node.items is not None and step < len(node.items) else None
+    found = (node.fields or {}).get(step)
+    return found[1] if found else None
+
+
+@dataclass(slots=True)
+class Room:
+    """How many values there may still be, with what aliases stand for, in all documents of all files together."""
+
+    left: int = MAX_NODES
+
+
+def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], list[Problem]]:
+    """The documents of a file, and all that is wrong with it as YAML. Empty documents are left out.
+
+    Files that are read together share their `room`.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        words = f"character {error.start + 1} is half of one (\\ud800 to \\udfff alone), and no text; take it out"
+        return [], [Problem(file, 0, 0, "", words)]
+    if size > MAX_BYTES:
+        return [], [Problem(file, 0, 0, "", too_large(size))]
+    builder = _Builder(file, room or Room())
+    try:
+        for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        builder.problems.append(_syntax(file, text, error))
+    except _TooMuch as error:
+        builder.problems.append(Problem(file, error.line, error.column, "", str(error)))
+    return builder.trees, builder.problems
+
+
+def _join_pairs(text: str) -> str:
+    """JSON writes characters beyond U+FFFF as two escapes, YAML as one."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[1]
+        code = 0x10000 + ((int(found[2], 16) - 0xD800) << 10) + int(found[3], 16) - 0xDC00
+        return f"\\U{code:08x}"
+
+    return _PAIR.sub(one, text) if "\\u" in text else text
+
+
+class _TooMuch(Exception):
+    def __init__(self, event: yaml.Event, message: str) -> None:
+        super().__init__(message)
+        self.line, self.column = _place(event)
+
+
+def _place(event: yaml.Event) -> tuple[int, int]:
+    mark = event.start_mark
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Takes the parser's events one by one. `stack` holds the collections that are still open."""
+
+    file: str
+    room: Room
+    trees: list[Tree] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    stack: list[Node] = field(default_factory=list)
+    anchors: dict[str, Node] = field(default_factory=dict)
+    nodes: int = 0
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.DocumentStartEvent):
+            self.anchors.clear()
+        elif isinstance(event, yaml.ScalarEvent):
+            self._place(event, self._scalar(event))
+        elif isinstance(event, yaml.AliasEvent):
+            self._place(event, self._alias(event))
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._open(event)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close(event)
+
+    def _say(self, node: Node, message: str) -> None:
+        self.problems.append(Problem(self.file, node.line, node.column, "", message))
+
+    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+        if len(self.stack) >= MAX_DEPTH:
+            raise _TooMuch(event, f"nested deeper than {MAX_DEPTH} levels; no spec needs that")
+        node = Node(*_place(event), open=True)
+        if isinstance(event, yaml.MappingStartEvent):
+            node.fields = {}
+        else:
+            node.items = []
+        if event.tag not in (None, "!", _CORE + "map", _CORE + "seq"):
+            self._say(node, f"tag `{event.tag}` is not known here; remove it")
+        self._anchor(event, node)
+        self.stack.append(node)
+
+    def _close(self, event: yaml.Event) -> None:
+        node = self.stack.pop()
+        node.open = False
+        self._place(event, node)
+
+    def _anchor(self, event: Any, node: Node) -> None:
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        target = self.anchors.get(event.anchor or "")
+        if target is None:
+            raise _TooMuch(event, f"`*{event.anchor}` names no anchor; write `&{event.anchor}` where it is defined")
+        if target.open:
+            raise _TooMuch(event, f"`*{event.anchor}` stands inside what it names; write the value out")
+        return target
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+        node = Node(*_place(event), value=event.value, text=event.value)
+        if event.tag is None and event.implicit[0]:
+            try:
+                node.value = scalar(event.value)
+            except ValueError as error:
+                self._say(node, str(error))
+        elif event.tag not in (None, "!", _CORE + "str"):
+            self._say(node, f"tag `{event.tag}` is not known here; write the value without it")
+        self._anchor(event, node)
+        return node
+
+    def _place(self, event: yaml.Event, node: Node) -> None:
+        """Put a finished node where it belongs: into the open collection, or as the root of a document."""
+        self.nodes += 1
+        if not self.stack:
+            self.room.left -= node.size
+            if self.room.left < 0:
+                raise _TooMuch(event, _TOO_MANY)
+            if node.fields is not None or node.items is not None or node.value is not None:
+                self.trees.append(Tree(self.file, node))
+            return
+        parent = self.stack[-1]
+        parent.size += node.size
+        if parent.size > MAX_NODES or self.nodes > MAX_NODES:
+            raise _TooMuch(event, _TOO_MANY)
+        if parent.items is not None:
+            parent.items.append(node)
+        elif parent.key is None:
+            parent.key = node
+        else:
+            self._field(parent, parent.key, node)
+            parent.key = None
+
+    def _field(self, parent: Node, key: Node, node: Node) -> None:
+        fields = parent.fields if parent.fields is not None else {}
+        if not isinstance(key.value, str):
+            self._say(key, f'a key must be text; write "{key.text}" in quotes' if key.text else "a key must be text")
+        elif key.value == "<<":
+            self._say(key, "`<<` (merge) is not part of YAML 1.2; write the fields out")
+        elif key.value in fields:
+            first = fields[key.value][0]
+            self._say(key, f"`{key.value}` is given twice (first on line {first.line}); remove one")
+        else:
+            fields[key.value] = (key, node)
+
+
+_HINTS = {
+    "mapping values are not allowed in this context": "a `:` too many, or wrong indentation before this place",
+    "found undefined tag handle": "a tag (`!`) that is not defined; put text that starts with `!` in quotes",
+    "found unexpected end of stream": "a quote is not closed",
+    "did not find expected key": "a line is indented differently from those around it, or a quote or bracket is open",
+    "did not find expected '-' indicator": "a list item must start with `- ` at the same indentation as the others",
+    "did not find expected ',' or ']'": "a `[` is not closed, or a `,` is missing",
+    "did not find expected ',' or '}'": "a `{` is not closed, or a `,` is missing",
+    "could not find expected ':'": "a `:` is missing after a key",
+    "found unknown escape character": "an escape that YAML does not know; write `\\\\` for a backslash, or use '...'",
+}
+
+
+def _syntax(file: str, text: str, error: yaml.YAMLError) -> Problem:
+    """The parser's complaint, in words that say what to do."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return Problem(file, *_control_character(text), "", "a control character that YAML does not allow; remove it")
+    message = str(getattr(error, "problem", None) or error)
+    hint = _HINTS.get(message, message)
+    if message == "found character that cannot start any token":
+        at = text.splitlines()[mark.line][mark.column : mark.column + 1] if text else ""
+        hint = "a tab indents here; use spaces" if at == "\t" else f"text cannot start with `{at}`; put it in quotes"
+    opened = getattr(error, "context_mark", None)
+    if opened is not None and opened.line != mark.line:
+        hint += f" (it began on line {opened.line + 1}, column {opened.column + 1})"
+    return Problem(file, mark.line + 1, mark.column + 1, "", f"not YAML: {hint}")
+
+
+def _control_character(text: str) -> tuple[int, int]:
+    found = re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    before = text[: found.start()] if found else ""
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,1 @@
+"""Carrying out the planner's actions, one engine call each."""

@@ -1,0 +1,384 @@
+"""Doing: one action, one engine call, found done counts as done. A table without opinions; the planner has those.
+
+Whatever the engine answers to a repeated call (304, 400, 409, 500: it differs by verb and version), the container
+is inspected, and if it is as the action wants it, the action is done.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image
+from controller.engine.act.resize import differences, in_use, shrinks, still_by_hand, too_small
+from controller.engine.docker.client import Client
+from controller.engine.docker.create_config import create_body, update_body
+from controller.engine.docker.errors import Fault, outcome_of
+from controller.engine.docker.image_checks import look_into
+from controller.engine.docker.pull import pull
+from controller.engine.docker.seccomp import NoProfile, profile
+from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.observe.log_tail import read_tail
+from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
+from controller.engine.observe.view import View
+from controller.kinds.common import labels as own
+from controller.kinds.common.log_tail import GONE
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import (
+    Action,
+    ConnectNetwork,
+    CreateContainer,
+    DisconnectNetwork,
+    PauseContainer,
+    PullImage,
+    ReadTail,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+
+_LIVE = (State.RUNNING, State.PAUSED)
+_GONE_RETRY_SECONDS = 0.1
+_REMOVING_RETRY_SECONDS = 0.5
+_LATE_WORD_SECONDS = 0.5
+OnContainer = (
+    PauseContainer
+    | UnpauseContainer
+    | SignalContainer
+    | UpdateLimits
+    | RenameContainer
+    | DisconnectNetwork
+    | ConnectNetwork
+    | RemoveContainer
+)
+
+
+class Actor:
+    """Carries out actions, from any number of threads.
+
+    `others` carry out what is no call for a container; `places` gives where this host binds into one. `before_end` is
+    called before a container is killed, `pausing` is held while one is paused; `holding` keeps events from reading what
+    is read here anyway.
+    """
+
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        view: View,
+        looker: Looker,
+        *,
+        background: BackgroundLook,
+        cgroups: Cgroups,
+        others: Mapping[type, Callable[[Any], Outcome]],
+        places: Callable[..., list[dict[str, Any]]],
+        before_end: Callable[[str], None],
+        pausing: Callable[[str], AbstractContextManager[None]],
+        holding: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._instance_id = instance_id
+        self._client = client
+        self._view = view
+        self._looker = looker
+        self._background = background
+        self._cgroups = cgroups
+        self._before_end, self._places = before_end, places
+        self._pausing, self._holding = pausing, holding
+        self._do: dict[type, Callable[[Any], Outcome]] = {
+            PullImage: self._pull,
+            CreateContainer: self._create,
+            StartContainer: self._start,
+            SignalContainer: self._signal,
+            PauseContainer: self._pause,
+            UnpauseContainer: self._unpause,
+            UpdateLimits: self._update,
+            RenameContainer: self._rename,
+            DisconnectNetwork: self._disconnect,
+            ConnectNetwork: self._connect,
+            ReadTail: self._read_tail,
+            RemoveContainer: self._remove,
+            **others,
+        }
+
+    def act(self, action: Action) -> Outcome:
+        """Carry out one action. Never raises for what the engine answered."""
+        try:
+            with self._holding(_name_of(action)):
+                return self._do[type(action)](action)
+        except Foreign as foreign:
+            return Transient("ForeignContainer", f"{foreign}: it is not touched")
+        except Fault as fault:
+            if fault.unreachable:
+                self._background.request()
+            if fault.kind == "timeout":
+                self._looker.free(getattr(action, "container_id", ""))
+            if fault.gone:
+                return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"somebody removed it meanwhile: {fault.words}")
+            return outcome_of(fault)
+
+    def _pull(self, action: PullImage) -> Outcome:
+        try:
+            pull(self._client, action.image)
+        except Fault as fault:
+            if fault.kind == "connection":
+                raise
+            return Transient("ImagePullFailed", no_image(action.image, fault.words))
+        return Ok()
+
+    def _create(self, action: CreateContainer) -> Outcome:
+        if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
+            return Terminal(
+                "InvalidConfig", f"the labels of {action.config.name} are not those of this store and object"
+            )
+        image = action.image_id or action.config.image
+        try:
+            seccomp = profile(action.config.seccomp) if action.config.seccomp else ""
+        except NoProfile as error:
+            return Transient("NoSeccompProfile", str(error))
+        try:
+            looked = look_into(self._client, image, action.config)
+            if looked.refusal:
+                return Transient("ImageRefused", looked.refusal)
+            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
+            body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
+            made = self._client.call(
+                "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
+            )
+        except Fault as fault:
+            if fault.gone:
+                return Transient("ImageMissing", image_missing(action, fault.words))
+            if fault.status == 409:
+                return self._name_taken(action)
+            raise
+        return Ok(self._looker.read(str(made["Id"])).container.id, notes=looked.notes)
+
+    def _name_taken(self, action: CreateContainer) -> Outcome:
+        name = action.config.name
+        try:
+            holder = self._looker.read(name).container
+        except Foreign as foreign:
+            return name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
+        except Fault as fault:
+            if fault.gone:  # it went between the two calls: the name is free again
+                return Waiting(
+                    _GONE_RETRY_SECONDS, "NameConflict", f"the name {name} was just taken, and is free again"
+                )
+            raise
+        if holder.uid != action.uid:
+            return name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
+        return Ok(holder.id)
+
+    def _start(self, action: StartContainer) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"there is no container {action.name} to start")
+        try:
+            self._client.call("containers.start", lambda api: api.start(container.id))
+        except Fault as fault:
+            if fault.unreachable or fault.gone:
+                raise
+            now = self._looker.read(container.id).container
+            if now.state is State.RUNNING:
+                return Ok(now.id)
+            if NO_DRIVER in fault.words:
+                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {WITHOUT_DRIVER}: {fault.words}")
+            return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
+        return Ok(self._looker.read(container.id).container.id)
+
+    def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:
+        if action.container_id:
+            return self._ours(action.uid, action.container_id)
+        known = self._view.by_name(action.uid, action.name)
+        if known is not None:
+            return known
+        try:
+            return _of_object(action.uid, self._looker.read(action.name).container)
+        except Fault as fault:
+            if fault.gone:
+                return None
+            raise
+
+    def _signal(self, action: SignalContainer) -> Outcome:
+        return self._settle(
+            action,
+            "containers.kill",
+            lambda api: api.kill(action.container_id, action.signal),
+            done=lambda now: now is None or now.state not in _LIVE,
+            ending=True,
+        )
+
+    def _pause(self, action: PauseContainer) -> Outcome:
+        with self._pausing(action.container_id):
+            return self._settle(
+                action,
+                "containers.pause",
+                lambda api: api.pause(action.container_id),
+                done=lambda now: now is not None and now.state is State.PAUSED,
+            )
+
+    def _unpause(self, action: UnpauseContainer) -> Outcome:
+        return self._settle(
+            action,
+            "containers.unpause",
+            lambda api: api.unpause(action.container_id),
+            done=lambda now: now is not None and now.state is State.RUNNING,
+        )
+
+    def _rename(self, action: RenameContainer) -> Outcome:
+        try:
+            return self._settle(
+                action,
+                "containers.rename",
+                lambda api: api.rename(action.container_id, action.name),
+                done=lambda now: now is not None and now.name == action.name,
+            )
+        except Fault as fault:
+            if fault.status == 409:
+                return name_conflict(action.name, "another container")
+            raise
+
+    def _disconnect(self, action: DisconnectNetwork) -> Outcome:
+        return self._settle(
+            action,
+            "networks.disconnect",
+            lambda api: api.disconnect_container_from_network(action.container_id, action.network, force=True),
+            done=lambda now: now is None or action.network not in now.networks,
+        )
+
+    def _connect(self, action: ConnectNetwork) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            raise _gone(action.container_id or action.name)
+        action = replace(action, container_id=container.id)
+        return self._settle(
+            action,
+            "networks.connect",
+            lambda api: api.connect_container_to_network(
+                action.container_id, action.network, action.address or None, aliases=list(action.aliases)
+            ),
+            done=lambda now: now is not None and action.network in now.networks,
+        )
+
+    def _read_tail(self, action: ReadTail) -> Outcome:
+        if self._ours(action.uid, action.container_id) is None:
+            return Ok(action.container_id, GONE)
+        return Ok(action.container_id, read_tail(self._client, action.container_id, action.since))
+
+    def _remove(self, action: RemoveContainer) -> Outcome:
+        try:
+            return self._settle(
+                action,
+                "containers.remove",
+                lambda api: api.remove_container(action.container_id, v=True, force=True),
+                done=lambda now: now is None,
+                ending=True,
+            )
+        except Fault as fault:
+            if fault.status == 409:
+                return Waiting(_REMOVING_RETRY_SECONDS, "BeingRemoved", fault.words)
+            raise
+
+    def _update(self, action: UpdateLimits) -> Outcome:
+        container = self._ours(action.uid, action.container_id)
+        if container is None:
+            raise _gone(action.container_id)
+        refused = too_small(self._cgroups, container, action.limits)
+        if refused is not None:
+            return refused
+        try:
+            self._client.post("containers.update", f"/containers/{container.id}/update", update_body(action.limits))
+        except Fault as fault:
+            if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
+                return in_use(f"the kernel refused: {fault.words}")
+            raise
+        found = self._looker.read(container.id).container
+        wrong = ", ".join((*differences(action.limits, found.limits), *still_by_hand(found.by_hand)))
+        if wrong:
+            return Transient(
+                "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"
+            )
+        return Ok(container.id)
+
+    def _settle(
+        self,
+        action: OnContainer,
+        operation: str,
+        call: Callable[[Any], None],
+        *,
+        done: Callable[[Container | None], bool],
+        ending: bool = False,
+    ) -> Outcome:
+        """Call, then read the container; after a refusal it counts as done if `done` holds of what was read."""
+        if self._ours(action.uid, action.container_id) is None:
+            if done(None):
+                return Ok(action.container_id)
+            raise _gone(action.container_id)
+        if ending:
+            self._before_end(action.container_id)
+        try:
+            self._client.call(operation, call)
+        except Fault as fault:
+            if fault.unreachable or not (
+                done(self._now(action.container_id))
+                or (isinstance(action, UnpauseContainer) and self._wait_until(done, action.container_id))
+            ):
+                raise
+            return Ok(action.container_id)
+        if isinstance(action, RemoveContainer):
+            self._view.gone(action.container_id)
+        elif not done(self._now(action.container_id)) and not ending:
+            self._wait_until(done, action.container_id)
+        return Ok(action.container_id)
+
+    def _wait_until(self, done: Callable[[Container | None], bool], container_id: str) -> bool:
+        """Read again until it is so, for a moment; whether it is.
+
+        The engine believes its runtime's late word of a pause over an unpause that it has just carried out itself,
+        until the word of that comes too, some milliseconds later.
+        """
+        pause_seconds = 0.005
+        while pause_seconds < _LATE_WORD_SECONDS:
+            time.sleep(pause_seconds)
+            if done(self._now(container_id)):
+                return True
+            pause_seconds *= 2
+        return False
+
+    def _now(self, container_id: str) -> Container | None:
+        """The container as it is now; None: gone."""
+        try:
+            return self._looker.read(container_id).container
+        except Fault as fault:
+            if fault.gone:
+                return None
+            raise
+
+    def _ours(self, uid: str, container_id: str) -> Container | None:
+        """The container, once it is known to be ours and that object's. None: gone. Raises Foreign, Fault."""
+        if self._view.is_gone(container_id):
+            return None
+        seen = self._view.seen(container_id)
+        container = seen.container if seen is not None else self._now(container_id)
+        return None if container is None else _of_object(uid, container)
+
+
+def _of_object(uid: str, container: Container) -> Container:
+    if container.uid != uid:
+        raise Foreign(container.id, container.name, f"the object with uid {container.uid or '(none)'}, not {uid}")
+    return container
+
+
+def _gone(container_id: str) -> Fault:
+    return Fault("4xx", f"no such container: {container_id[:12]}", status=404)
+
+
+def _name_of(action: Action) -> str:
+    """The name of the container that an action is about."""
+    if isinstance(action, PullImage):
+        return ""
+    return action.config.name if isinstance(action, CreateContainer) else action.name

@@ -1,0 +1,191 @@
+"""The one way to the engine: a sized pool of connections, a time-out on every call, every call counted and timed."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import docker
+
+from controller.engine.docker import raw_http
+from controller.engine.docker.errors import FOREIGN, Fault, fault_of
+from controller.engine.docker.transport import UnixAdapter
+from controller.engine.kernel.apparmor import in_force
+from controller.kinds.observed.observed import HostFacts
+from controller.ports import Meter
+
+T = TypeVar("T")
+
+# docker-py 7 was written for 1.45; later versions of the API drop fields that it and we read.
+NEWEST_API = (1, 45)
+OLDEST_API = (1, 41)
+_POOL_SIZE = 64
+
+
+class Client:
+    """Calls to one engine. Connects at the first call, and again (with a fresh look at its version) on `probe`."""
+
+    def __init__(self, base_url: str, *, meter: Meter, timeout_seconds: float) -> None:
+        raw_http.connection(base_url, timeout_seconds)  # connects nothing: says now if the address is none
+        self.base_url = base_url
+        self.timeout_seconds = timeout_seconds
+        self._meter = meter
+        self._lock = threading.Lock()
+        self._api: docker.APIClient | None = None
+        self._count_lock = threading.Lock()
+        self._in_flight = 0
+
+    def call(self, operation: str, do: Callable[[Any], T]) -> T:
+        """Run one call on the docker.APIClient (its stubs are half typed), counted as `operation`. Raises Fault."""
+        with self._measured(operation):
+            return do(self._connected())
+
+    def post(self, operation: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Post JSON where docker-py knows too few fields; the answer. `path` without the version. Raises Fault."""
+
+        def send(api: docker.APIClient) -> dict[str, Any]:
+            url = f"{api.base_url}/v{api.api_version}{path}"
+            answer = api.post(url, json=body, timeout=self.timeout_seconds)
+            if answer.status_code >= 400:
+                raise raw_http.refusal(answer.status_code, answer.content)
+            said: dict[str, Any] = answer.json()
+            return said
+
+        return self.call(operation, send)
+
+    def stream(
+        self,
+        operation: str,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        upgrade: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> raw_http.Wire:
+        """Open a stream over a socket of its own; timed until the engine answers. `path` without the version.
+
+        `timeout_seconds` is the longest wait for that answer, the client's own unless said.
+        """
+        with self._measured(operation):
+            return raw_http.request(
+                self.base_url,
+                method,
+                f"/v{self._connected().api_version}{path}",
+                timeout_seconds=timeout_seconds or self.timeout_seconds,
+                params=params,
+                body=body,
+                upgrade=upgrade,
+            )
+
+    def probe(self) -> HostFacts:
+        """Ask the engine what it is, and settle the version of the API by it. Raises Fault."""
+        with self._measured("version"):
+            version = self._ask_version()
+            api = self._use(_settle(version))
+        facts = facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
+        if not raw_http.unix_path(self.base_url):
+            return facts  # another machine's kernel
+        return replace(facts, security_options=in_force(facts.security_options))
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+
+    def _connected(self) -> docker.APIClient:
+        return self._api or self._use(_settle(self._ask_version()))
+
+    def _use(self, version: str) -> docker.APIClient:
+        """The client of that version. The one in use is kept if it is: others are in the middle of calls with it."""
+        with self._lock:
+            if self._api is None or self._api.api_version != version:
+                self._drop()
+                self._api = self._new_api(version)
+            return self._api
+
+    def _ask_version(self) -> dict[str, Any]:
+        asking = self._new_api(_text(OLDEST_API))
+        try:
+            return asking.version(api_version=False)
+        finally:
+            asking.close()
+
+    def _new_api(self, version: str) -> docker.APIClient:
+        # docker-py's stubs say whole seconds; requests takes any.
+        timeout: Any = self.timeout_seconds
+        api = docker.APIClient(base_url=self.base_url, version=version, timeout=timeout, max_pool_size=_POOL_SIZE)
+        # The engine is never behind a proxy of the environment, nor are there credentials for it in ~/.netrc.
+        api.trust_env = False
+        path = raw_http.unix_path(self.base_url)
+        if path:
+            api.mount("http+docker://", UnixAdapter(path, size=_POOL_SIZE))
+        return api
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        self._meter.count("paddock_docker_requests_total", operation=operation)
+        self._count_in_flight(1)
+        began = time.monotonic()
+        try:
+            yield
+        except (Fault, *FOREIGN) as error:
+            fault = error if isinstance(error, Fault) else fault_of(error, self.base_url)
+            self._meter.count("paddock_docker_request_errors_total", operation=operation, reason=fault.kind)
+            if fault is error:
+                raise
+            raise fault from error
+        finally:
+            self._count_in_flight(-1)
+            took = time.monotonic() - began
+            self._meter.observe("paddock_docker_request_duration_seconds", took, operation=operation)
+
+    def _count_in_flight(self, change: int) -> None:
+        with self._count_lock:
+            self._in_flight += change
+            self._meter.gauge("paddock_docker_requests_in_flight", self._in_flight)
+
+
+def _settle(version: Mapping[str, Any]) -> str:
+    """The version of the API to speak, given the answer to /version. Raises Fault for an engine too old."""
+    server = parse_version(str(version.get("ApiVersion", "")))
+    if server < OLDEST_API:
+        found = version.get("Version", "unknown")
+        raise Fault("connection", f"Docker Engine {found} is too old: Paddock needs 20.10 (API 1.41) or newer")
+    return _text(min(server, NEWEST_API))
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """(1, 41) of "1.41"; (0, 0) of anything that is no version."""
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: str) -> HostFacts:
+    """The engine's answers to /version and /info, as far as Paddock cares."""
+    return HostFacts(
+        engine_version=str(version.get("Version", "")),
+        api_version=api_version,
+        cpus=int(info.get("NCPU") or 0),
+        memory_bytes=int(info.get("MemTotal") or 0),
+        cgroup_version=str(info.get("CgroupVersion") or ""),
+        cgroup_driver=str(info.get("CgroupDriver") or ""),
+        storage_driver=str(info.get("Driver") or ""),
+        default_runtime=str(info.get("DefaultRuntime") or ""),
+        root_dir=str(info.get("DockerRootDir") or ""),
+        security_options=tuple(info.get("SecurityOptions") or ()),
+        live_restore=bool(info.get("LiveRestoreEnabled")),
+        swap_limit=bool(info.get("SwapLimit")),
+        runtimes=tuple(sorted(info.get("Runtimes") or ())),
+    )

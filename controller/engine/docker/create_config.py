@@ -1,0 +1,155 @@
+"""ContainerConfig -> the body of the engine's create call. Pure.
+
+What every container gets whatever its level (init, no capabilities but those granted, bounded logs ...) is here
+and only here; what differs by level comes in the config.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller.kinds.observed.observed import ByHand
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+
+NANO_PER_MILLI = 1_000_000
+# World-writable with the sticky bit, as every system has them; any other folder belongs to the box's user.
+_SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
+# An empty file takes no page of a tmpfs, but memory of the kernel's; a file with anything in it takes a page.
+_BYTES_A_FILE, _FEWEST_FILES = 2048, 1024
+
+
+def create_body(
+    config: ContainerConfig, labels: Mapping[str, str], image: str, seccomp: str = "", counted: int = 0
+) -> dict[str, Any]:
+    """JSON for POST /containers/create. `image` is a reference or an id, `seccomp` the text of the config's profile.
+
+    `counted` is how many bytes of the image this engine counts as the container's.
+    """
+    body: dict[str, Any] = {
+        "Image": image,
+        "Hostname": config.hostname,
+        "User": config.user,
+        "WorkingDir": config.working_dir,
+        "Env": [f"{name}={value}" for name, value in config.env],
+        "Labels": dict(labels),
+        # An image's own health check would run what nobody asked for.
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": _host_config(config, seccomp, counted),
+    }
+    if config.command is not None:
+        # Both, so that nothing of the image's entry point is left in front of the command.
+        body["Entrypoint"], body["Cmd"] = list(config.command), []
+    return body
+
+
+def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
+    return {
+        "Init": True,
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "CapAdd": list(config.capabilities),
+        "SecurityOpt": [*config.security_options, *([f"seccomp={seccomp}"] if seccomp else [])],
+        "ReadonlyRootfs": config.read_only_root,
+        "Tmpfs": {each.path: tmpfs_options(each, config.user) for each in config.tmpfs},
+        "ShmSize": config.shm_bytes,
+        "NetworkMode": config.network_mode,
+        "Dns": list(config.dns),
+        "DnsOptions": list(config.dns_options),
+        "PublishAllPorts": False,
+        "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "Ulimits": [_ulimit("nofile", config.nofile), _ulimit("core", 0)],
+        "OomScoreAdj": config.oom_score_adjust,
+        "LogConfig": {
+            "Type": "json-file",
+            "Config": {"max-size": str(config.log_max_bytes), "max-file": str(config.log_files)},
+        },
+        # Paddock restarts, with its own back-off; two masters would fight.
+        "RestartPolicy": {"Name": "no"},
+        "AutoRemove": False,
+        **limits_body(config.limits),
+        **({"Runtime": config.runtime} if config.runtime else {}),
+        **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
+        **({"DeviceRequests": [_gpus(config.gpus, config.gpu_ids)]} if config.gpus else {}),
+        **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
+    }
+
+
+def _gpus(count: int, ids: Sequence[str]) -> dict[str, Any]:
+    """As `docker run --gpus` asks for a count, or for particular ones: of whichever driver has them, or no start."""
+    chosen = {"Count": 0, "DeviceIDs": list(ids)} if ids else {"Count": count, "DeviceIDs": None}
+    return {"Driver": "", **chosen, "Capabilities": [["gpu"]], "Options": {}}
+
+
+def limits_body(limits: Limits) -> dict[str, int]:
+    """The limits, as create and update both take them. Swap is never given: memory and memory+swap are equal.
+
+    NanoCpus and CpuQuota exclude each other for a container's life, so only NanoCpus is ever sent; shares of 0
+    are not sent, which leaves them as they are.
+    """
+    body = {
+        "NanoCpus": limits.cpu_millicores * NANO_PER_MILLI,
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,
+        "PidsLimit": limits.pids,
+    }
+    if limits.cpu_shares:
+        body["CpuShares"] = limits.cpu_shares
+    return body
+
+
+def update_body(limits: Limits) -> dict[str, Any]:
+    """The limits for a container that is there; and Paddock restarts it, whatever the engine was told meanwhile."""
+    return {**limits_body(limits), "RestartPolicy": {"Name": "no"}}
+
+
+def by_hand_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHand:
+    """What a HostConfig holds that only a hand can have set. Without `swap_limit` the engine's figures mean nothing."""
+    memory, both = int(host_config.get("Memory") or 0), int(host_config.get("MemorySwap") or 0)
+    # Nothing said is as much swap again as there is memory.
+    swap = -1 if both < 0 else both - memory if both else memory
+    return ByHand(
+        swap_bytes=swap if swap_limit else 0,
+        restart_policy=str((host_config.get("RestartPolicy") or {}).get("Name") or "no"),
+        cpus=str(host_config.get("CpusetCpus") or ""),
+        memory_nodes=str(host_config.get("CpusetMems") or ""),
+    )
+
+
+def limits_of_body(host_config: Mapping[str, Any]) -> Limits:
+    """The limits in a HostConfig as the engine shows it; 0 where there is none (it says null, 0 or -1)."""
+    pids = int(host_config.get("PidsLimit") or 0)
+    nano = int(host_config.get("NanoCpus") or 0)
+    period, quota = int(host_config.get("CpuPeriod") or 0), int(host_config.get("CpuQuota") or 0)
+    by_quota = quota * 1000 // (period or 100_000) if quota > 0 else 0
+    return Limits(
+        cpu_millicores=nano // NANO_PER_MILLI or by_quota,
+        memory_bytes=int(host_config.get("Memory") or 0),
+        pids=max(pids, 0),
+        cpu_shares=int(host_config.get("CpuShares") or 0),
+    )
+
+
+def tmpfs_files(size_bytes: int) -> int:
+    """How many files a tmpfs of that size may hold: more than it has pages, so that empty ones don't fill the box."""
+    return max(_FEWEST_FILES, size_bytes // _BYTES_A_FILE)
+
+
+def tmpfs_options(mount: Tmpfs, user: str) -> str:
+    """Mount options, always sized. `mode=` alone is overridden by the image's folder, hence the owner."""
+    options = ["rw", "noexec" if mount.noexec else "exec", "nosuid", "nodev", f"size={mount.size_bytes}"]
+    options.append(f"nr_inodes={tmpfs_files(mount.size_bytes)}")
+    uid, _, gid = user.partition(":")
+    if uid.isdigit():
+        options += [f"uid={uid}", f"gid={gid if gid.isdigit() else 0}"]
+    shared = mount.path in _SHARED_FOLDERS or not uid.isdigit()
+    return ",".join([*options, "mode=1777" if shared else "mode=0755"])
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    return {"Name": name, "Soft": value, "Hard": value}
+
+
+def storage_of_body(host_config: Mapping[str, Any]) -> int:
+    """What the writable layer is held to, in bytes; 0 for nothing, and for a size that is not in bytes (not ours)."""
+    size = str((host_config.get("StorageOpt") or {}).get("size") or "")
+    return int(size) if size.isdigit() else 0

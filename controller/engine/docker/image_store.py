@@ -1,0 +1,48 @@
+"""The images of ours on the engine, and their removal: never of one that does not bear our label, never by force."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.errors import Fault
+from controller.kinds.runtime.images import OURS, HostImage
+
+_NO_NAME = "<none>"
+
+
+class DockerImages:
+    """kinds.images.Images over one engine."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def ours(self) -> Sequence[HostImage] | None:
+        try:
+            rows = self._client.call("images.list", lambda api: api.images(filters={"label": OURS}))
+        except Fault:
+            return None
+        return [_image(str(row["Id"]), row) for row in rows]
+
+    def remove(self, image: HostImage) -> str:
+        try:
+            found = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
+            if OURS not in ((found.get("Config") or {}).get("Labels") or {}):
+                return f"it does not bear the label {OURS}"
+            # One that was given a name meanwhile is left; and the engine refuses what a container is made of.
+            if set(_image(image.id, found).names) - set(image.names):
+                return "it was given a name meanwhile"
+            for name in image.names or (image.id,):
+                self._client.call("images.remove", _removal(name))
+        except Fault as fault:
+            return "" if fault.gone else fault.words
+        return ""
+
+
+def _removal(name: str) -> Callable[[Any], None]:
+    return lambda api: api.remove_image(name)
+
+
+def _image(image_id: str, data: dict[str, Any]) -> HostImage:
+    names = (each for each in data.get("RepoTags") or () if not each.startswith(_NO_NAME))
+    digests = (each for each in data.get("RepoDigests") or () if not each.startswith(_NO_NAME))
+    return HostImage(image_id, tuple(sorted(names)), tuple(sorted(digests)))

@@ -1,0 +1,110 @@
+"""What an inspect, or a row of a list, says of a container. Pure."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.engine.docker.create_config import by_hand_of_body, limits_of_body, storage_of_body
+from controller.kinds.common import labels as own
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.container import Limits
+
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+def belongs_to(labels: Mapping[str, str] | None, instance_id: str) -> bool:
+    """Whether these labels are those of a container of ours."""
+    return bool(instance_id) and (labels or {}).get(own.INSTANCE) == instance_id
+
+
+def labels_of(data: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels in an inspect's answer."""
+    return data.get("Config", {}).get("Labels") or {}
+
+
+def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[Container, Limits]:
+    """The container an inspect shows, and the limits the engine remembers (which `limits` is filled with)."""
+    state, config = data.get("State", {}), data.get("Config", {})
+    labels = labels_of(data)
+    configured = limits_of_body(data.get("HostConfig", {}))
+    networks = data.get("NetworkSettings", {}).get("Networks") or {}
+    container = Container(
+        id=str(data["Id"]),
+        name=str(data.get("Name", "")).lstrip("/"),
+        state=state_of(str(state.get("Status", ""))),
+        **_labelled(labels),
+        image=str(config.get("Image", "")),
+        image_id=str(data.get("Image", "")),
+        limits=configured,
+        pid=int(state.get("Pid") or 0),
+        created_at=unix_seconds(str(data.get("Created", ""))),
+        started_at=unix_seconds(str(state.get("StartedAt", ""))),
+        finished_at=unix_seconds(str(state.get("FinishedAt", ""))),
+        exit_code=int(state.get("ExitCode") or 0),
+        oom_killed=bool(state.get("OOMKilled")),
+        networks=tuple(sorted(networks)),
+        error=str(state.get("Error", "")),
+        by_hand=by_hand_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
+        storage_bytes=storage_of_body(data.get("HostConfig", {})),
+        log_path=str(data.get("LogPath") or ""),
+        layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
+    )
+    return container, configured
+
+
+def unread(row: Mapping[str, Any]) -> Container:
+    """A listed container that could not be inspected: all that its row tells, state unknown."""
+    labels = row.get("Labels") or {}
+    return Container(
+        id=str(row["Id"]),
+        name=name_of(row),
+        state=State.UNKNOWN,
+        **_labelled(labels),
+        image=str(row.get("Image", "")),
+        image_id=str(row.get("ImageID", "")),
+        created_at=float(row.get("Created") or 0),
+    )
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """The name in a list's row; those with a second slash are aliases by which others link to it."""
+    names = [str(each).lstrip("/") for each in row.get("Names") or ()]
+    return next((each for each in names if "/" not in each), "")
+
+
+def state_of(word: str) -> State:
+    """Docker's word as a State; a word of a future engine is UNKNOWN."""
+    try:
+        return State(word)
+    except ValueError:
+        return State.UNKNOWN
+
+
+def unix_seconds(text: str) -> float:
+    """RFC 3339 with up to nine decimals -> Unix seconds; the engine's year 1 ("never") and nonsense -> 0."""
+    if not text or text.startswith("0001-"):
+        return 0.0
+    digits = _FRACTION.search(text)
+    whole = _FRACTION.sub("", text).replace("Z", "+00:00")
+    try:
+        moment = datetime.fromisoformat(whole)
+    except ValueError:
+        return 0.0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp() + (float(f"0.{digits[1]}") if digits else 0.0)
+
+
+def _labelled(labels: Mapping[str, str]) -> dict[str, Any]:
+    generation, revision = labels.get(own.GENERATION, ""), labels.get(own.REVISION, "")
+    return {
+        "uid": labels.get(own.UID, ""),
+        "namespace": labels.get(own.NAMESPACE, ""),
+        "object_name": labels.get(own.NAME, ""),
+        "role": labels.get(own.ROLE, "sandbox"),
+        "generation": int(generation) if generation.isdigit() else 0,
+        "revision": int(revision) if revision.isdigit() else 0,
+        "config_hash": labels.get(own.CONFIG_HASH, ""),
+        "template_hash": labels.get(own.TEMPLATE_HASH, ""),
+    }

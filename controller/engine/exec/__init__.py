@@ -1,0 +1,1 @@
+"""Commands, streams and port-forwards into a container."""

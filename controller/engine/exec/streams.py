@@ -1,0 +1,313 @@
+"""ports.Streams: logs and exec. Each stream has a connection of its own, and none can hold up the engine.
+
+A client of an exec that stops reading makes the engine's kill, rm and even inspect of that box hang
+(moby #41827). So a thread drains the connection into a queue bounded in bytes; a reader that lets the queue stand
+full for too long loses its stream, and so does any that stands full when the box is to be killed. (A client that takes
+nothing is cut off by its door, long before; a slow one is waited for.)
+"""
+
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.errors import FOREIGN, Fault
+from controller.engine.docker.inspect import belongs_to, labels_of
+from controller.engine.docker.raw_http import Wire
+from controller.engine.exec.adopted import DockerLeftExecs
+from controller.engine.exec.byte_queue import ByteQueue
+from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_error
+from controller.engine.exec.kill import Killer
+from controller.engine.exec.pause_guard import Beginnings
+from controller.engine.kernel.cgroups import Cgroups, holds
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
+
+_HEADER = struct.Struct(">BxxxL")
+_NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
+_STALL_SECONDS = 30.0
+_BEGINS_SECONDS = 5.0  # for all commands of a box together, before it is paused
+_NOT_STARTED = b"OCI runtime exec failed: "
+
+
+class _Stream(Iterator[Chunk]):
+    """One open stream as its reader sees it. Closing it, or dropping it, frees the connection."""
+
+    def __init__(self, container_id: str, wire: Wire) -> None:
+        self.container_id = container_id
+        self.wire = wire
+        self.queue = ByteQueue()
+
+    def __next__(self) -> Chunk:
+        return self.queue.get()
+
+    def close(self) -> None:
+        """May be called from any thread, and again."""
+        self.queue.clear()
+        self.wire.cut()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def lose(self, words: str) -> None:
+        """Take the connection away from a reader that does not read."""
+        self.queue.end(error=StreamError(words))
+        self.wire.cut()
+
+
+class _ExecStream(_Stream):
+    """The stream of a command, and the command."""
+
+    def __init__(self, container_id: str, wire: Wire, running: Exec) -> None:
+        super().__init__(container_id, wire)
+        self.resize, self.signal = running.resize, running.signal
+        self._running = running
+
+    @property
+    def ref(self) -> ExecRef:
+        """See kinds.Leavable."""
+        return self._running.ref
+
+    def let_go(self) -> None:
+        """See kinds.Leavable."""
+        self._running.let_go()
+        self.lose("the command was left to itself")
+
+
+class DockerStreams:
+    """ports.Streams over one engine. Every request first makes sure that the container is ours."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        client: Client,
+        cgroups: Cgroups,
+        known: Callable[[str], Container | None] = lambda _: None,
+    ) -> None:
+        """`known` is how a container of ours was seen last, None for one that was not."""
+        self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
+        self._client = client
+        self._killer = Killer(cgroups)
+        self.left = DockerLeftExecs(client, self._killer)
+        self._lock = threading.Lock()
+        self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
+        self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # each is held by the thread that reads its output
+        self._beginnings = Beginnings()
+
+    def logs(
+        self,
+        container_id: str,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        timestamps: bool = False,
+    ) -> ChunkStream:
+        self._inspect(container_id)
+        params = {
+            "stdout": "1",
+            "stderr": "1",
+            "follow": str(int(follow)),
+            "timestamps": str(int(timestamps)),
+            "tail": "all" if tail is None else str(tail),
+            **({} if since is None else {"since": f"{since:.9f}"}),
+            **({} if until is None else {"until": f"{until:.9f}"}),
+        }
+        wire = self._start("containers.logs", "GET", f"/containers/{container_id}/logs", params=params)
+        stream = self._register(_Stream(container_id, wire))
+        # A reader of logs holds up nobody: its pump waits for it.
+        _pump(wire, stream.queue, patience_seconds=None, last=tuple, left=lambda: None)
+        return stream
+
+    def inspect(self, container_id: str) -> Mapping[str, Any]:
+        return self._inspect(container_id)
+
+    def exec(
+        self,
+        container_id: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        working_dir: str = "",
+        user: str = "",
+        stdin: Iterable[bytes] | None = None,
+        timeout_seconds: float | None = None,
+        tty: bool = False,
+        escaped: Escaped | None = None,
+    ) -> ExecStream:
+        init_pid = self._init_pid(container_id)
+        asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
+        with self._beginnings.command(container_id):
+            exec_id = self._create(container_id, asked.body())
+            start = {"Detach": False, "Tty": tty}
+            wire = self._start("exec.start", "POST", f"/exec/{exec_id}/start", body=start, upgrade=True)
+            running = Exec(self._client, self._killer, asked, exec_id, wire)
+            with self._lock:
+                self._running.add(running)
+        stream = _ExecStream(container_id, wire, running)
+        self._register(stream)
+        running.expire_after(timeout_seconds, escaped)
+        _pump(
+            wire,
+            stream.queue,
+            patience_seconds=_STALL_SECONDS,
+            last=running.last_chunks,
+            left=running.abandon,
+            chunks=raw if tty else partial(_begun, running),
+        )
+        if stdin is not None:
+            threading.Thread(target=feed, args=(wire, stdin), name="engine-stdin", daemon=True).start()
+        return stream
+
+    def cut_stalled(self, container_id: str) -> None:
+        """Before a container is killed: its streams that nobody reads would hang the kill."""
+        for stream in self._streams():
+            if stream.container_id == container_id and stream.queue.full:
+                stream.lose("the output was not read while the sandbox was being stopped; ask again")
+
+    @contextmanager
+    def pausing(self, container_id: str) -> Iterator[None]:
+        """Held while a container is paused: all that was asked for in it has begun, and nothing more begins.
+
+        What does not begin in time is not waited for: frozen.py helps then.
+        """
+        with self._beginnings.pause(container_id):
+            with self._lock:
+                running = [each for each in self._running if each.ref.container_id == container_id]
+            deadline = time.monotonic() + _BEGINS_SECONDS
+            for each in running:
+                each.wait_until_begun(deadline)
+            yield
+
+    def close(self) -> None:
+        """End every stream."""
+        for stream in self._streams():
+            stream.lose("the daemon is stopping; ask again when it is back")
+
+    def _streams(self) -> list[_Stream]:
+        with self._lock:
+            return list(self._open)
+
+    def _register(self, stream: _Stream) -> _Stream:
+        with self._lock:
+            self._open.add(stream)
+        return stream
+
+    def _init_pid(self, container_id: str) -> int:
+        """The pid of its first process; the engine is asked only where the host does not show it."""
+        seen = self._known(container_id)
+        if seen is not None and seen.state is State.RUNNING and holds(seen.pid, container_id, self._proc):
+            return seen.pid
+        return int(self._inspect(container_id)["State"].get("Pid") or 0)
+
+    def _inspect(self, container_id: str) -> Mapping[str, Any]:
+        try:
+            data: Mapping[str, Any] = self._client.call(
+                "containers.inspect", lambda api: api.inspect_container(container_id)
+            )
+        except Fault as fault:
+            raise stream_error(fault) from fault
+        if not belongs_to(labels_of(data), self._instance_id):
+            raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
+        return data
+
+    def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
+        try:
+            made = self._client.post("exec.create", f"/containers/{container_id}/exec", body)
+        except Fault as fault:
+            raise stream_error(fault) from fault
+        return str(made["Id"])
+
+    def _start(self, operation: str, method: str, path: str, **request: Any) -> Wire:
+        try:
+            wire = self._client.stream(operation, method, path, **request)
+        except Fault as fault:
+            raise stream_error(fault) from fault
+        wire.wait_at_most(None)
+        return wire
+
+
+def _pump(
+    wire: Wire,
+    queue: ByteQueue,
+    *,
+    patience_seconds: float | None,
+    last: Callable[[], Iterable[Chunk]],
+    left: Callable[[], None],
+    chunks: Callable[[Callable[[], bytes]], Iterator[Chunk]] | None = None,
+) -> None:
+    """Start the thread that empties the connection into the queue, and closes both.
+
+    `last` gives the last chunks; `left` is called instead when the reader went before the end.
+    """
+
+    def pass_on() -> None:
+        try:
+            for chunk in (chunks or frames)(wire.read):
+                if not queue.put(chunk, patience_seconds):
+                    queue.end(error=StreamError(f"the output was not read for {patience_seconds} s; ask again"))
+                    break
+        except (StreamError, *FOREIGN):
+            if not queue.ended:  # a connection that was cut may break as well as end
+                raise
+
+    def run() -> None:
+        try:
+            pass_on()
+            if queue.ended:
+                left()
+            else:
+                queue.end(*last())
+        except StreamError as error:
+            queue.end(error=error)
+        except FOREIGN as error:
+            queue.end(error=StreamError(f"the stream broke: {error}"))
+        finally:
+            wire.release()
+
+    threading.Thread(target=run, name="engine-stream", daemon=True).start()
+
+
+def _begun(running: Exec, read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """The frames of a command; an engine that can't start it says why as if the command had, on its stdout."""
+    refused = None
+    for chunk in frames(read):
+        if refused is None:
+            refused = chunk.data.startswith(_NOT_STARTED) and running.never_began()
+        yield Chunk("stderr", chunk.data) if refused else chunk
+
+
+def raw(read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """What a terminal shows: one stream, without frames."""
+    while data := read():
+        yield Chunk("stdout", data)
+
+
+def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
+    """Take the engine's multiplexed stream apart: 8 bytes of header (stream, length), then the data.
+
+    `read` gives what has come, b"" at the end. Data are passed on as they come, a long frame in several chunks.
+    """
+    rest, left, name = b"", 0, ""
+    while piece := read():
+        rest += piece
+        while left or len(rest) >= _HEADER.size:
+            if not left:
+                kind, left = _HEADER.unpack_from(rest)
+                rest = rest[_HEADER.size :]
+                name = _NAMES.get(kind, "error")
+                continue
+            if not rest:
+                break
+            data, rest = rest[:left], rest[left:]
+            left -= len(data)
+            if name == "error":
+                raise StreamError(data.decode(errors="replace"))
+            yield Chunk(name, data)

@@ -1,0 +1,1 @@
+"""File operations in a sandbox, each by a confined worker process."""

@@ -1,0 +1,192 @@
+"""The process that does one file operation in one box: started by files.py, it is bounded, and it ends with the box.
+
+It gets the box's root as an open descriptor, becomes the box's user with no capability left, and only then looks at
+anything of the box's. So whatever the box has prepared, at most what its own user may do can be done. Its input is
+frames (4 bytes of length, then data): first what is asked (marshal, for the daemon is no enemy), then data, then an
+empty one. Data go to stdout, words (JSON, a line each) to stderr. It is run as a script, once for each operation, and
+imports its operations, controller.archive and little else: json, pathlib or dataclasses would double its start.
+"""
+
+import ctypes
+import marshal
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import threading
+from _json import encode_basestring_ascii
+from contextlib import suppress
+from typing import Any
+
+BOX_ENDED = 3
+_LENGTH = struct.Struct(">I")
+_MEMORY_BYTES = 512 << 20
+_NO_NEW_PRIVS = 38
+_CAPABILITY_V3 = 0x20080522
+_FRAME_BYTES = 4 << 20
+_GOING_MILLISECONDS = 1000
+_SECONDS = 60  # for what carries no data, and is not ended by its client's leaving
+_TRANSFERS = ("read", "write", "pack", "unpack")
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))
+from controller.archive.moving import move, write_all  # noqa: E402
+from controller.engine.files.results import CutOff, Words, outcome  # noqa: E402
+
+
+class Frames:
+    """The data of stdin's frames."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._ended = False
+
+    def whole(self) -> bytes:
+        """One frame."""
+        size = self._length()
+        if size > _FRAME_BYTES:
+            raise CutOff("what is asked is too long")
+        return _exactly(size)
+
+    def read(self, count: int) -> bytes:
+        """1 to `count` bytes, b"" at the end. Raises CutOff."""
+        if self._is_over():
+            return b""
+        data = os.read(0, min(count, self._left))
+        self._take(len(data))
+        return data
+
+    def pour(self, fd: int, count: int) -> int:
+        """The same into a file; gives how many. Raises CutOff, OSError."""
+        if self._is_over():
+            return 0
+        moved = move(0, fd, min(count, self._left))
+        self._take(moved)
+        return moved
+
+    def _is_over(self) -> bool:
+        if not self._left and not self._ended:
+            self._left = self._length()
+            self._ended = not self._left
+        return self._ended
+
+    def _take(self, count: int) -> None:
+        if not count:
+            raise CutOff("the transfer broke off")
+        self._left -= count
+
+    @staticmethod
+    def _length() -> int:
+        size: int = _LENGTH.unpack(_exactly(_LENGTH.size))[0]
+        return size
+
+
+def _exactly(count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = os.read(0, count - len(data))
+        if not piece:
+            raise CutOff("the transfer broke off")
+        data += piece
+    return data
+
+
+def become(uid: int, gid: int, groups: list[int]) -> None:
+    """Be the box's user and nobody else, for good. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    header = struct.pack("Ii", _CAPABILITY_V3, 0)
+    if libc.capset(header, bytes(24)) != 0 or libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "rights can't be given up")
+    os.umask(0)
+
+
+def end_with(process: int) -> None:
+    """End when the box does: its file systems must not be held."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        poll.poll()
+        os._exit(BOX_ENDED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def say(words: Words) -> None:
+    """One line of words."""
+    write_all(2, _json_of(words).encode() + b"\n")
+
+
+def _json_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{encode_basestring_ascii(key)}:{_json_of(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json_of, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, (int, float)) else encode_basestring_ascii(str(value))
+
+
+def put(data: bytes) -> None:
+    """Data out."""
+    write_all(1, data)
+
+
+def draw(fd: int, count: int) -> int:
+    """Up to so many bytes of a file out; gives how many. Raises OSError."""
+    return move(fd, 1, count)
+
+
+def main() -> int:
+    """Do what is asked; 0 unless it failed."""
+    from controller.engine.files.operations import OPERATIONS, Job
+
+    root, process = int(sys.argv[1]), int(sys.argv[2])
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # rather this than what runs in the box
+    signal.signal(signal.SIGTERM, _cut_off)
+    signal.signal(signal.SIGALRM, _cut_off)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the daemon's terminal; the daemon says when to end
+
+    def work() -> Words:
+        frames = Frames()
+        ask = marshal.loads(frames.whole())  # noqa: S302
+        become(int(ask["uid"]), int(ask["gid"]), ask["groups"])
+        end_with(process)
+        if ask["op"] not in _TRANSFERS:
+            signal.alarm(_SECONDS)  # a box may add to a folder for as long as we read or empty it
+        job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), frames.pour, draw)
+        return OPERATIONS[ask["op"]](job)
+
+    said = outcome(work)
+    if "error" in said and _has_ended(process, said):
+        return BOX_ENDED
+    with suppress(OSError):  # nobody listens any more
+        say(said)
+    return int("error" in said)
+
+
+def _has_ended(process: int, said: Words) -> bool:
+    """Whether the box has ended: then its mounts are gone, and what is below them answers (it is read-only).
+
+    The kernel takes the mounts away a moment before it says that the process has ended.
+    """
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(_GOING_MILLISECONDS if said["error"] == "ReadOnly" else 0))
+
+
+def _cut_off(number: int, _frame: object) -> None:
+    late = number == signal.SIGALRM
+    raise CutOff(f"it took longer than {_SECONDS} s: part of it may be done" if late else "the transfer was ended")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

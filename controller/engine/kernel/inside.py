@@ -1,0 +1,179 @@
+"""Reads the truth about a box through the host's /proc of its PID 1: no tool of the image is asked, for it might lie.
+
+Everything is read below one open folder, /proc/PID: it stays that process's, and when that has gone, reading fails.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
+from controller.kinds.observed.inside import NAMESPACES, Inside, Mounted
+
+# The runtime's own process still has to put on its last walls before it becomes the box's.
+_RUNTIME = "runc:["
+_RUNTIME_SECONDS = 0.25
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# A network may have these since the host has used a tunnel: without addresses, and nobody in a box can set any.
+_IDLE_TUNNELS = frozenset(
+    ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0", "teql0"]
+)
+
+
+def read_inside(pid: int, container_id: str, proc: Path = PROC) -> Inside:
+    """What is inside the container whose PID 1 is `pid`, now. Never raises: what can't be read says so."""
+    try:
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return Inside(unread=_words(error))
+    try:
+        paths = parse_paths(read_at(folder, "cgroup"))
+        if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
+            return Inside(unread="its processes can't be seen from here: run the daemon on the engine's own host")
+        _await_the_box(folder)
+        return _read(folder, proc)
+    except OSError as error:
+        return Inside(unread=_words(error))
+    except (ValueError, KeyError, IndexError) as error:
+        return Inside(unread=f"this kernel tells it in another way: {error!r}; please report this")
+    finally:
+        os.close(folder)
+
+
+def _await_the_box(folder: int) -> None:
+    """Wait, for a moment, until the runtime's process has become the box's. A box that bears its name waits in vain."""
+    deadline, pause = time.monotonic() + _RUNTIME_SECONDS, 0.0005
+    while read_at(folder, "comm").startswith(_RUNTIME) and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause *= 2
+
+
+def _read(folder: int, proc: Path) -> Inside:
+    found = _facts(folder, proc)
+    _check_alive(folder)
+    return found
+
+
+def _check_alive(folder: int) -> None:
+    """Raise OSError where the process has ended: what was read of it last may be what is left of any then."""
+    try:
+        os.readlink("ns/mnt", dir_fd=folder)
+    except FileNotFoundError as error:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
+
+
+def _facts(folder: int, proc: Path) -> Inside:
+    status = dict(line.split(":", 1) for line in read_at(folder, "status").splitlines())
+    uids, gids = _id_map(read_at(folder, "uid_map")), _id_map(read_at(folder, "gid_map"))
+    sets = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+    return Inside(
+        uid=_inside(int(status["Uid"].split()[1]), uids),
+        gid=_inside(int(status["Gid"].split()[1]), gids),
+        groups=tuple(sorted(_inside(int(each), gids) for each in status["Groups"].split())),
+        capabilities=_or(int(status[each], 16) for each in sets),
+        bounding=int(status["CapBnd"], 16),
+        no_new_privileges=status["NoNewPrivs"].strip() == "1",
+        seccomp=int(status["Seccomp"]),
+        mounts=tuple(parse_mounts(read_at(folder, "mountinfo"))),
+        interfaces=tuple(_interfaces(read_at(folder, "net/dev"))),
+        routes=tuple(sorted({line.split()[0] for line in read_at(folder, "net/route").splitlines()[1:]} - {"lo"})),
+        ipv6=tuple(sorted(_ipv6(folder) - {"lo"})),
+        shared=tuple(_shared(folder, proc)),
+        own_users=not list(_shared(folder, proc, ("user",))),
+        label=_label(folder),
+    )
+
+
+def _label(folder: int) -> str:
+    """What AppArmor or SELinux calls PID 1; "" where the kernel has neither."""
+    try:
+        return read_at(folder, "attr/current").strip("\0\n ")
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return ""
+        raise
+
+
+def _or(masks: Iterator[int]) -> int:
+    found = 0
+    for each in masks:
+        found |= each
+    return found
+
+
+def _id_map(text: str) -> list[tuple[int, int, int]]:
+    """(first inside, first outside, count) of each line of a uid_map or gid_map."""
+    return [(int(a), int(b), int(c)) for a, b, c in (line.split() for line in text.splitlines())]
+
+
+def _inside(outside: int, ranges: list[tuple[int, int, int]]) -> int:
+    """An id as the box has it; -1 for one that it has no name for."""
+    for first, host, count in ranges:
+        if host <= outside < host + count:
+            return first + outside - host
+    return -1
+
+
+def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
+    """The mounts in the text of a mountinfo (see proc_pid_mountinfo(5)); of several at one path the uppermost."""
+    found: dict[str, Mounted] = {}
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        device, root, path, options = left.split(" ")[2:6]
+        kind, _, of_system = right.split(" ")[:3]
+        flags, system = options.split(","), of_system.split(",")
+        plain = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+        found.pop(plain, None)
+        found[plain] = Mounted(
+            path=plain,
+            kind=kind,
+            writable="rw" in flags and "rw" in system,
+            nosuid="nosuid" in flags,
+            nodev="nodev" in flags,
+            noexec="noexec" in flags,
+            size_bytes=_size(dict(each.partition("=")[::2] for each in system)) if kind == "tmpfs" else 0,
+            origin=f"{device} {root}",
+        )
+    yield from found.values()
+
+
+def _size(options: Mapping[str, str]) -> int:
+    """The bytes of a tmpfs: `size=65536k` (or a count of pages); 0 where nothing bounds it."""
+    word = options.get("size", "")
+    if word[-1:] in _UNITS:
+        return int(word[:-1]) * _UNITS[word[-1]]
+    blocks = options.get("nr_blocks", "")
+    return int(word or 0) or int(blocks or 0) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _interfaces(table: str) -> Iterator[str]:
+    for line in table.splitlines()[2:]:
+        name = line.partition(":")[0].strip()
+        if name != "lo" and name not in _IDLE_TUNNELS:
+            yield name
+
+
+def _ipv6(folder: int) -> set[str]:
+    """The interfaces with IPv6 addresses; none where the kernel has no IPv6."""
+    try:
+        return {line.split()[-1] for line in read_at(folder, "net/if_inet6").splitlines()}
+    except FileNotFoundError:
+        return set()
+
+
+def _shared(folder: int, proc: Path, names: tuple[str, ...] = NAMESPACES) -> Iterator[str]:
+    """The namespaces that are the daemon's own, which is the host's."""
+    for name in names:
+        try:
+            if os.readlink(f"ns/{name}", dir_fd=folder) == os.readlink(proc / "self" / "ns" / name):
+                yield name
+        except FileNotFoundError:  # an older kernel, where there is one such namespace for all
+            yield name
+
+
+def _words(error: OSError) -> str:
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return "reading a box's /proc needs root (CAP_SYS_PTRACE): run the daemon as root"
+    return f"its PID 1 can't be read: {(error.strerror or str(error)).lower()}"

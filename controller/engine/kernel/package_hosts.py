@@ -1,0 +1,160 @@
+"""Which hosts this host's own pip, npm and apt are configured to use. Their files are read, nothing is asked of them.
+
+A tool without configuration names no host: its built-in default is not known here, and an operator lists it in the
+settings. Credentials in an address are read past, and never kept.
+"""
+
+import configparser
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from controller.kinds.runtime.package_hosts import PackageHosts, is_host_name
+
+_ROOT = Path("/")
+_WEB_PORTS = {"http": 80, "https": 443}
+_PIP_KEYS = ("index-url", "extra-index-url", "find-links")
+_PIP_SECTIONS = ("global", "install", "download", "wheel")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_MOST_BYTES = 1 << 20
+
+Found = Iterator[tuple[str, str]]  # (address as it is written, where it is written)
+
+
+def read_package_hosts(tools: Iterable[str], root: Path = _ROOT, env: Mapping[str, str] | None = None) -> PackageHosts:
+    """The hosts of these tools (pip, npm, apt). `root` is where the host's files are. What can't be read is none."""
+    readers: Mapping[str, Callable[[Path, Mapping[str, str]], Found]] = {"pip": _pip, "npm": _npm, "apt": _apt}
+    env = os.environ if env is None else env
+    hosts: set[str] = set()
+    left_out: list[str] = []
+    for tool in tools:
+        for address, place in readers[tool](root, env):
+            name, why = _host(address)
+            if name:
+                hosts.add(name)
+            elif why:
+                left_out.append(f"{tool} ({place}): {why}")
+    return PackageHosts(tuple(sorted(hosts)), tuple(dict.fromkeys(left_out)))
+
+
+def _host(address: str) -> tuple[str, str]:
+    """The host of an address, or why a box can't reach it; neither, where it is none of the network."""
+    scheme, _, rest = address.strip().partition("://")
+    scheme = scheme.rpartition("+")[2].lower()
+    if scheme not in _WEB_PORTS or not rest:
+        return "", ""
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return "", "an address that can't be read"
+    if port not in (None, 80, 443):
+        return "", f"{host} is used at port {port}: boxes reach 80 and 443 alone"
+    if is_host_name(host):
+        return host, ""
+    kind = "an address" if _is_address(host) else "no whole name"
+    return "", f"{host or 'nothing'} is {kind}: boxes reach names alone"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _home(root: Path, env: Mapping[str, str]) -> Path:
+    return root / (env.get("HOME") or "/root").lstrip("/")
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _pip(root: Path, env: Mapping[str, str]) -> Found:
+    """A later file's value stands for an earlier one's, and a variable's for all of them, as pip has it."""
+    home, named = _home(root, env), env.get("PIP_CONFIG_FILE", "")
+    files = [root / "etc/xdg/pip/pip.conf", root / "etc/pip.conf"]
+    files += [home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
+    files = [] if named == os.devnull else [*files, *([root / named.lstrip("/")] if named else [])]
+    values: dict[tuple[str, str], tuple[str, str]] = {}
+    for file in files:
+        for (section, key), value in _ini(_text(file)):
+            if section in _PIP_SECTIONS and key in _PIP_KEYS:
+                values[section, key] = (value, str(file))
+    for key in _PIP_KEYS:
+        variable = "PIP_" + key.upper().replace("-", "_")
+        if variable in env:
+            values = {each: found for each, found in values.items() if each[1] != key}
+            values["global", key] = (env[variable], variable)
+    for value, place in values.values():
+        yield from ((each, place) for each in value.split())
+
+
+def _ini(text: str) -> Iterator[tuple[tuple[str, str], str]]:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return
+    for section in parser.sections():
+        for key, value in parser.items(section):
+            yield (section, key.replace("_", "-")), value
+
+
+def _npm(root: Path, env: Mapping[str, str]) -> Found:
+    """`registry`, and those of scopes (`@scope:registry`). The user's value stands for the host's."""
+    files = [root / each for each in ("usr/etc/npmrc", "usr/local/etc/npmrc", "etc/npmrc")]
+    files.append(_home(root, env) / ".npmrc")
+    values: dict[str, tuple[str, str]] = {}
+    for file in files:
+        for line in _text(file).splitlines():
+            key, given, value = (part.strip() for part in line.partition("="))
+            if given and (key == "registry" or (key.startswith("@") and key.endswith(":registry"))):
+                values[key] = (_VARIABLE.sub(lambda found: env.get(found[1], ""), value.strip("\"'")), str(file))
+    for name, value in env.items():
+        if name.lower() == "npm_config_registry":
+            values["registry"] = (value, name)
+    yield from values.values()
+
+
+def _apt(root: Path, _env: Mapping[str, str]) -> Found:
+    """One-line sources, and those in paragraphs (sources.list(5))."""
+    folder = root / "etc/apt"
+    parts = sorted((folder / "sources.list.d").glob("*")) if (folder / "sources.list.d").is_dir() else []
+    for file in (folder / "sources.list", *parts):
+        if file.suffix == ".list":
+            yield from ((each, str(file)) for each in _lines(_text(file)))
+        elif file.suffix == ".sources":
+            yield from ((each, str(file)) for each in _paragraphs(_text(file)))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        words = re.sub(r"\[[^]]*\]", " ", line.partition("#")[0]).split()
+        if len(words) > 1 and words[0] in ("deb", "deb-src"):
+            yield words[1]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for paragraph in re.split(r"\n\s*\n", kept):
+        fields: dict[str, str] = {}
+        key = ""
+        for line in paragraph.splitlines():
+            if line[:1].isspace():
+                fields[key] = fields.get(key, "") + " " + line
+                continue
+            key, _, value = line.partition(":")
+            key = key.strip().lower()
+            fields[key] = value
+        if fields.get("enabled", "yes").strip().lower() not in ("no", "false", "0", "off"):
+            yield from fields.get("uris", "").split()

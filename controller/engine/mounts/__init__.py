@@ -1,0 +1,1 @@
+"""Volumes, workspaces, secrets and host folders, bound into containers."""

@@ -1,0 +1,1 @@
+"""Observing containers: events, list, inspect, probes, canary, doctor's facts."""

@@ -1,0 +1,191 @@
+"""The canary: two small containers, for some seconds, from whose networks is tried what no box may reach.
+
+One is on a sealed bridge, one on a guarded bridge, as boxes are; both run nothing but a shell that waits. What is tried
+is tried from within their networks, by sockets that are made there: listeners of this host on each of its addresses,
+the metadata service, and each other. They are made by the same rules as boxes, and gone when the try is over; what a
+daemon that was killed has left of them goes with the next try.
+
+Their bridges stay as long as anything needs a canary: an engine (20.10) that is stopped in the middle of the removal of
+a network does not start any more, so networks are not made and removed for each try.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.create_config import create_body
+from controller.engine.docker.errors import Fault
+from controller.engine.docker.networks import body
+from controller.engine.docker.seccomp import NoProfile, profile
+from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.kinds.observed.canary import Sighting
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.network import NetworkConfig
+
+LABEL = "paddock.canary"  # not `paddock.instance`: nothing of it is a sandbox's
+METADATA = ("169.254.169.254", 80)
+_SECONDS = 1.0
+_MOST_ADDRESSES, _MOST_SUBNETS = 16, 32
+_LOCAL = Path("/proc/self/net/fib_trie")
+
+
+class DockerCanary:
+    """ports.Canary over one engine. Only one try at a time; thread-safe."""
+
+    def __init__(self, instance_id: str, client: Client) -> None:
+        self._instance_id, self._client = instance_id, client
+        self._lock = threading.Lock()
+        short = instance_id.replace("-", "")[:8]
+        self._open, self._sealed = f"pdp-c-{short}", f"pdx-c-{short}"
+
+    def look(self, config: ContainerConfig, range_: str) -> Sighting:
+        """Try, with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
+        with self._lock:
+            try:
+                self._remove_boxes()
+                return self._tried(config, range_)
+            except Fault as fault:
+                return Sighting(trouble=fault.words)
+            except (NoWayIn, NoProfile, OSError) as error:
+                return Sighting(trouble=str(error))
+            finally:
+                with suppress(Fault):
+                    self._remove_boxes()
+
+    def clean(self) -> None:
+        """Remove all that is left of tries, the bridges too. Never raises."""
+        with self._lock, suppress(Fault):
+            self._remove_boxes()
+            for row in self._networks():
+                self._drop("networks.remove", lambda api, id_=row["Id"]: api.remove_network(id_))
+
+    def _remove_boxes(self) -> None:
+        label = {"label": [f"{LABEL}={self._instance_id}"]}
+        for row in self._client.call("containers.list", lambda api: api.containers(all=True, filters=label)):
+            self._drop("containers.remove", lambda api, id_=row["Id"]: api.remove_container(id_, force=True, v=True))
+
+    def _networks(self) -> list[Any]:
+        label = {"label": [f"{LABEL}={self._instance_id}"]}
+        found: list[Any] = self._client.call("networks.list", lambda api: api.networks(filters=label))
+        return found
+
+    def _drop(self, operation: str, do: Any) -> None:
+        try:
+            self._client.call(operation, do)
+        except Fault as fault:
+            if not fault.gone:
+                raise
+
+    def _tried(self, config: ContainerConfig, range_: str) -> Sighting:
+        labels = {LABEL: self._instance_id}
+        with ExitStack() as held:
+            boxes, there = [], {each["Name"] for each in self._networks()}
+            for name in (self._open, self._sealed):
+                if name not in there:
+                    self._make_network(name, range_, labels, sealed=name == self._sealed)
+                boxes.append(self._start(name, replace(config, network_mode=name), labels))
+            aims = [*_host(held, range_), (*METADATA, "the metadata service")]
+            own = [_listener(held, each) for each in boxes]
+            attempts = []
+            for box, mine in zip(boxes, own, strict=True):
+                siblings = ((*each, "another sandbox's network") for each in own if each != mine)
+                attempts += [(box, address, port, what) for address, port, what in (*aims, *siblings)]
+            controls = [(box, *mine, "") for box, mine in zip(boxes, own, strict=True)]
+            with ThreadPoolExecutor(32, thread_name_prefix="canary") as pool:
+                answered = list(pool.map(lambda each: _answers(*each[:3]), [*attempts, *controls]))
+        if not all(answered[len(attempts) :]):
+            return Sighting(trouble="the canary does not even reach itself: that it reaches nothing else tells nothing")
+        seen = [each for each, open_ in zip(attempts, answered, strict=False) if open_]
+        return Sighting(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
+
+    def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
+        """On the last subnet of the range that is free: sandboxes' own are found from anywhere in it."""
+        fault: Fault | None = None
+        for subnet in _last_subnets(range_):
+            made = body(NetworkConfig(name, subnet, sealed=sealed), labels)
+            try:
+                self._client.call("networks.create", _creating(made))
+            except Fault as refused:
+                if "overlap" not in refused.words.lower():
+                    raise
+                fault = refused
+                continue
+            return
+        raise fault or NoWayIn(f"{range_} has no subnet for a canary; set a larger PADDOCK_NETWORK_RANGE")
+
+    def _start(self, network: str, config: ContainerConfig, labels: Mapping[str, str]) -> "_Box":
+        seccomp = profile(config.seccomp) if config.seccomp else ""
+        # Its shell reads from a stdin that is open, and that nobody writes to.
+        made = {**create_body(config, labels, config.image, seccomp), "OpenStdin": True}
+        name = f"{config.name}-{network}"
+        id_ = self._client.post("containers.create", f"/containers/create?name={name}", made)["Id"]
+        self._client.call("containers.start", lambda api: api.start(id_))
+        found = self._client.call("containers.inspect", lambda api: api.inspect_container(id_))
+        address = found["NetworkSettings"]["Networks"][network]["IPAddress"]
+        return _Box(str(id_), int(found["State"]["Pid"]), network, str(address))
+
+
+class _Box:
+    """A canary that runs."""
+
+    def __init__(self, id_: str, pid: int, network: str, address: str) -> None:
+        self.id, self.pid, self.network, self.address = id_, pid, network, address
+
+    def socket(self) -> socket.socket:
+        """A new one in its network. Raises NoWayIn."""
+        return socket_in(self.pid, self.id)
+
+
+def _creating(made: Mapping[str, Any]) -> Callable[[Any], Any]:
+    return lambda api: api.create_network(**made)
+
+
+def _listener(held: ExitStack, box: _Box) -> tuple[str, int]:
+    """Something in its network that takes connections."""
+    link = held.enter_context(box.socket())
+    link.bind((box.address, 0))
+    link.listen(8)
+    return box.address, link.getsockname()[1]
+
+
+def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
+    """A listener on each of this host's addresses; of very many, on some."""
+    for address in _addresses(_LOCAL.read_text(), range_)[:_MOST_ADDRESSES]:
+        with suppress(OSError):  # it may have gone in this moment
+            link = held.enter_context(socket.socket())
+            link.bind((address, 0))
+            link.listen(8)
+            yield address, link.getsockname()[1], "this host"
+
+
+def _addresses(fib_trie: str, range_: str) -> list[str]:
+    """The host's own addresses but loopback, from the kernel's table of routes; those on sandboxes' bridges last."""
+    found: list[str] = []
+    last = ""
+    for line in fib_trie.splitlines():
+        words = line.split()
+        if "LOCAL" in words and "/32" in words and not last.startswith("127.") and last not in found:
+            found.append(last)
+        if words and words[0] == "|--":
+            last = words[1]
+    return sorted(found, key=lambda each: IPv4Address(each) in IPv4Network(range_))
+
+
+def _last_subnets(range_: str) -> Iterator[str]:
+    whole = IPv4Network(range_)
+    for number in range(1, min(_MOST_SUBNETS, whole.num_addresses // 16) + 1):
+        yield f"{whole.broadcast_address + 1 - 16 * number}/28"
+
+
+def _answers(box: _Box, address: str, port: int) -> bool:
+    """Whether a connection from within its network is taken."""
+    with box.socket() as link:
+        link.settimeout(_SECONDS)
+        return link.connect_ex((address, port)) == 0

@@ -1,0 +1,166 @@
+"""Looks at a host for `paddock doctor`: the engine's answers, the kernel's files. Changes nothing, raises nothing."""
+
+import ctypes
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.errors import Fault
+from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.usage.host import HostGauge
+from controller.kinds.observed.doctor import EngineFacts, KernelFacts, SocketFacts
+from controller.ports import Clock, Firewall, NullMeter
+
+_TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+_TIMEX_BYTES = 512  # more than struct timex has on any machine
+
+
+def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local: bool) -> EngineFacts:
+    """Ask the engine what it is; `local` says whether its folders are this machine's."""
+    try:
+        client = Client(address, meter=NullMeter(), timeout_seconds=timeout_seconds)
+    except ValueError as error:
+        return EngineFacts(address, trouble=f"{address} can't be used as the engine's address: {error}")
+    try:
+        facts = client.probe()
+        info: dict[str, Any] = client.call("info", lambda api: api.info())
+    except Fault as fault:
+        return EngineFacts(address, trouble=fault.words)
+    finally:
+        client.close()
+    file_system, options = mount_of(facts.root_dir) if local else ("", ())
+    return EngineFacts(
+        address,
+        facts=facts,
+        file_system=file_system,
+        mount_options=options,
+        skew_seconds=_skew(str(info.get("SystemTime") or ""), clock.now()),
+    )
+
+
+def look_at_kernel(
+    clock: Clock, *, root_dir: str, state_dir: Path, firewall: Firewall | None = None, root: Path = Path("/")
+) -> KernelFacts:
+    """What this machine is able to, and has left. `root` is where its /proc and /sys are."""
+    gauge = HostGauge(clock, proc=root / "proc")
+    state = gauge.read(str(_existing(state_dir)))
+    net = root / "sys/class/net"
+    return KernelFacts(
+        root=os.geteuid() == 0,
+        controllers=frozenset(_controllers(root)),
+        bridges=tuple(sorted(each.parent.name for each in net.glob("*/bridge"))),
+        forwarding=_flag(root / "proc/sys/net/ipv4/ip_forward"),
+        unguarded=(firewall or NftFirewall()).unguarded(),
+        clock_synchronised=_synchronised(),
+        use=gauge.read(root_dir),
+        state_disk=state.disk,
+        state_inodes=state.inodes,
+    )
+
+
+def look_at_socket(path: str) -> SocketFacts:
+    """Whose a socket's file is, and who may use it."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return SocketFacts(path)
+    except OSError as error:
+        return SocketFacts(path, trouble=error.strerror or str(error))
+    if not stat.S_ISSOCK(found.st_mode):
+        return SocketFacts(path, trouble="it is no socket")
+    return SocketFacts(path, stat.S_IMODE(found.st_mode), _user(found.st_uid), _group(found.st_gid))
+
+
+def group_exists(name: str) -> bool:
+    """Whether the host knows a group of that name."""
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def mount_of(path: str, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, tuple[str, ...]]:
+    """The type of the file system that holds a path, and its options; ("", ()) where that can't be read."""
+    try:
+        lines = mountinfo.read_text().splitlines()
+    except OSError:
+        return "", ()
+    best, found = "", ("", tuple[str, ...]())
+    for line in lines:
+        own, _, rest = line.partition(" - ")
+        fields, more = own.split(), rest.split()
+        if len(fields) < 6 or len(more) < 3:
+            continue
+        point = fields[4]
+        if _holds(point, path) and len(point) >= len(best):  # of two at one place the later one is on top
+            best, found = point, (more[0], tuple(more[2].split(",")))
+    return found
+
+
+def _holds(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _controllers(root: Path) -> Iterator[str]:
+    unified = root / "sys/fs/cgroup/cgroup.controllers"
+    try:
+        if unified.exists():
+            yield from unified.read_text().split()
+            return
+        for line in (root / "proc/cgroups").read_text().splitlines():
+            fields = line.split()
+            if len(fields) == 4 and not line.startswith("#") and fields[3] == "1":
+                yield fields[0]
+    except OSError:
+        return
+
+
+def _flag(path: Path) -> bool | None:
+    try:
+        return path.read_text().strip() != "0"
+    except OSError:
+        return None
+
+
+def _synchronised() -> bool | None:
+    """What the kernel knows from whoever sets its clock (NTP); a question that changes nothing."""
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def _skew(told: str, now: float) -> float | None:
+    try:
+        return datetime.fromisoformat(told).timestamp() - now
+    except ValueError:
+        return None
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    return next((each for each in (path, *path.parents) if each.exists()), path)
+
+
+def owner_of(found: os.stat_result) -> tuple[str, str]:
+    """The names of a file's user and group; their numbers where they have none."""
+    return _user(found.st_uid), _group(found.st_gid)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)

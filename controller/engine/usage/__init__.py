@@ -1,0 +1,1 @@
+"""Resource usage of containers and of the host."""

@@ -1,0 +1,141 @@
+"""The limits in force, read from the cgroup files: what the kernel enforces, not what the engine remembers."""
+
+import math
+from dataclasses import dataclass
+
+from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, read_at
+from controller.kinds.runtime.container import Limits
+
+# cgroup v1 says "no limit" with the largest page-aligned number.
+UNLIMITED_BYTES = 1 << 62
+_DEFAULT_SHARES = 1024
+_PAGE_MASK = ~0xFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The files' own figures; None: no limit. `cpu_weight` is v1's shares or v2's weight, `version` says which.
+
+    `swap_bytes` is -1 for no limit, None where the kernel keeps no account of swap.
+    """
+
+    memory_bytes: int | None
+    pids: int | None
+    cpu_quota_us: int | None
+    cpu_period_us: int
+    cpu_weight: int
+    version: int
+    swap_bytes: int | None = None
+
+
+def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
+    """Read what holds for that container now. Raises Unreadable."""
+    try:
+        paths = read_at(None, f"{cgroups.proc}/{pid}/cgroup")
+        folders = cgroups.folders(paths, container_id)
+        return _reading(folder_of(folders, "cpu"), memory=folder_of(folders, "memory"), pids=folder_of(folders, "pids"))
+    except (OSError, ValueError) as error:
+        cgroups.forget_mounts()
+        raise Unreadable(f"the limits of container {container_id[:12]} can't be read: {error}") from error
+
+
+def _reading(cpu: Folder, *, memory: Folder, pids: Folder) -> Reading:
+    quota, period = _cpu_quota(cpu)
+    memory_bytes = limit_of(_read(memory, "memory.limit_in_bytes" if memory.version == 1 else "memory.max"))
+    return Reading(
+        memory_bytes=memory_bytes,
+        pids=limit_of(_read(pids, "pids.max")),
+        cpu_quota_us=quota,
+        cpu_period_us=period,
+        cpu_weight=int(_read(cpu, "cpu.shares" if cpu.version == 1 else "cpu.weight")),
+        version=cpu.version,
+        swap_bytes=_swap(memory, memory_bytes),
+    )
+
+
+def _swap(memory: Folder, memory_bytes: int | None) -> int | None:
+    """What may be swapped out: v2 says so, v1 limits both together."""
+    name = "memory.memsw.limit_in_bytes" if memory.version == 1 else "memory.swap.max"
+    try:
+        found = limit_of(_read(memory, name))
+    except FileNotFoundError:
+        return None
+    if found is None or memory.version == 2:
+        return -1 if found is None else found
+    return found - (memory_bytes or found)
+
+
+def _cpu_quota(cpu: Folder) -> tuple[int | None, int]:
+    if cpu.version == 2:
+        return parse_cpu_max(_read(cpu, "cpu.max"))
+    quota = int(_read(cpu, "cpu.cfs_quota_us"))
+    return (quota if quota > 0 else None), int(_read(cpu, "cpu.cfs_period_us"))
+
+
+def parse_cpu_max(text: str) -> tuple[int | None, int]:
+    """(quota, period) in microseconds of a v2 cpu.max: `max 100000` or `50000 100000`."""
+    quota, period = text.split()
+    return (None if quota == "max" else int(quota)), int(period)
+
+
+def limit_of(text: str) -> int | None:
+    """A limit file's number; None for `max` and for v1's huge one."""
+    word = text.strip()
+    if word == "max" or int(word) >= UNLIMITED_BYTES:
+        return None
+    return int(word)
+
+
+def _read(folder: Folder, name: str) -> str:
+    return read_at(None, f"{folder.path}/{name}")
+
+
+def in_force(configured: Limits, reading: Reading) -> Limits:
+    """The reading as Limits, 0 where nothing limits.
+
+    The kernel rounds: memory down to whole pages, shares to v2's coarser weights. Where the reading is what the
+    engine's configuration becomes by that rounding, the configured figure is given, so that rounding never looks
+    like drift.
+    """
+    return Limits(
+        cpu_millicores=_millicores(reading),
+        memory_bytes=_memory(configured.memory_bytes, reading.memory_bytes),
+        pids=reading.pids or 0,
+        cpu_shares=_shares(configured.cpu_shares, reading),
+    )
+
+
+def _millicores(reading: Reading) -> int:
+    if reading.cpu_quota_us is None:
+        return 0
+    return round(reading.cpu_quota_us * 1000 / reading.cpu_period_us)
+
+
+def _memory(configured: int, found: int | None) -> int:
+    if found is None:
+        return 0
+    return configured if configured & _PAGE_MASK == found else found
+
+
+def _shares(configured: int, reading: Reading) -> int:
+    expected = configured or _DEFAULT_SHARES
+    if reading.cpu_weight in ({expected} if reading.version == 1 else weights_of_shares(expected)):
+        return configured
+    return reading.cpu_weight if reading.version == 1 else shares_of_weight(reading.cpu_weight)
+
+
+def weights_of_shares(shares: int) -> frozenset[int]:
+    """The v2 weights that runtimes make of v1 shares (2..262144 -> 1..10000).
+
+    Older runc draws a straight line, runc 1.3.2 a curve that sends 1024 to the kernel's own default of 100; a
+    runtime that is told nothing leaves that default.
+    """
+    power = math.log2(max(shares, 2))
+    straight = 1 + (max(shares, 2) - 2) * 9999 // 262142
+    curved = math.ceil(10 ** ((power**2 + 125 * power) / 612 - 7 / 34))
+    return frozenset({straight, curved, *({100} if shares == _DEFAULT_SHARES else ())})
+
+
+def shares_of_weight(weight: int) -> int:
+    """A v1 figure for a v2 weight (the linear conversion turned round)."""
+    return 2 + (weight - 1) * 262142 // 9999

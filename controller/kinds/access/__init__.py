@@ -1,0 +1,1 @@
+"""Roles, grants, requests for access, and audit entries."""

@@ -1,0 +1,1 @@
+"""Data that several kinds share: names, labels, quantities, owner references."""

@@ -1,0 +1,1 @@
+"""Observed state: what the engine, the kernel and the host report."""

@@ -1,0 +1,83 @@
+"""One sample of what a container uses, as read from its cgroup and its network namespace."""
+
+from dataclasses import dataclass
+
+from controller.kinds.observed.observed import Container
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUsage:
+    """Counters summed over the container's own interfaces (lo left out), since its namespace was made."""
+
+    receive_bytes: int
+    transmit_bytes: int
+    receive_packets: int
+    transmit_packets: int
+    receive_errors: int
+    transmit_errors: int
+    receive_dropped: int
+    transmit_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Figures of one running container at one instant. None: this host does not tell (or no limit is set).
+
+    Counters start at the container's last start. Sources for cgroup v1 and v2 are named in engine/usage/cgroup.py.
+    """
+
+    source: str  # cgroup1 | cgroup2 | docker_api
+    cpu_usage_seconds: float
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    memory_usage_bytes: int
+    memory_working_set_bytes: int
+    memory_rss_bytes: int
+    memory_cache_bytes: int
+    pids: int
+    cpu_periods: int | None = None
+    cpu_throttled_periods: int | None = None
+    cpu_throttled_seconds: float | None = None
+    memory_kernel_bytes: int | None = None
+    memory_swap_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    memory_major_faults: int | None = None
+    memory_limit_hits: int | None = None
+    oom_kills: int | None = None
+    pids_peak: int | None = None
+    pids_limit: int | None = None
+    pids_limit_hits: int | None = None
+    memory_limit_bytes: int | None = None
+    memory_swap_limit_bytes: int | None = None
+    cpu_limit_cores: float | None = None
+    fs_read_bytes: int | None = None
+    fs_write_bytes: int | None = None
+    fs_reads: int | None = None
+    fs_writes: int | None = None
+    log_bytes: int | None = None
+    network: NetworkUsage | None = None
+    cpu_waiting_seconds: float | None = None
+    cpu_stalled_seconds: float | None = None
+    memory_waiting_seconds: float | None = None
+    memory_stalled_seconds: float | None = None
+    io_waiting_seconds: float | None = None
+    io_stalled_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a container's own, writable layer took of the disk at `at` (Unix seconds)."""
+
+    used_bytes: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What one run of a container used at `at` (Unix seconds), and of CPU in the `window_seconds` before."""
+
+    container: Container
+    usage: Usage
+    at: float
+    cpu_cores: float
+    window_seconds: float

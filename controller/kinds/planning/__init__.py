@@ -1,0 +1,1 @@
+"""Input and output of the planner: snapshot, instance records, actions, plan, outcomes."""

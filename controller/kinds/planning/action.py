@@ -1,0 +1,193 @@
+"""The verbs of a plan. One action is one engine call, idempotent, with the reason it is made.
+
+`container_id` empty means "the container of that name that the same group has just created".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class PullImage:
+    image: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"pull {self.image}"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateContainer:
+    """Create `config.name` with `labels`, from `image_id` where it is pinned already, else from `config.image`."""
+
+    uid: str
+    config: ContainerConfig
+    labels: Mapping[str, str]
+    why: str
+    image_id: str = ""
+
+    def __str__(self) -> str:
+        return f"create {self.config.name} from {self.image_id or self.config.image}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartContainer:
+    uid: str
+    name: str
+    why: str
+    container_id: str = ""
+
+    def __str__(self) -> str:
+        return f"start {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalContainer:
+    """Send a signal to PID 1. Never waits: the planner counts the grace period and sends KILL itself."""
+
+    uid: str
+    name: str
+    container_id: str
+    signal: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"signal {self.signal} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PauseContainer:
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"pause {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnpauseContainer:
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"unpause {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateLimits:
+    uid: str
+    name: str
+    container_id: str
+    limits: Limits
+    why: str
+
+    def __str__(self) -> str:
+        held = self.limits
+        shares = f" shares={held.cpu_shares}" if held.cpu_shares else ""
+        cpu, memory = format_cpu(held.cpu_millicores), format_bytes(held.memory_bytes)
+        return f"update {self.name} cpu={cpu} memory={memory} pids={held.pids}{shares}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameContainer:
+    uid: str
+    name: str
+    container_id: str
+    was: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"rename {self.was} to {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DisconnectNetwork:
+    """Take a container off a network that nobody asked for."""
+
+    uid: str
+    name: str
+    container_id: str
+    network: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"disconnect {self.name} from {self.network}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectNetwork:
+    """Put a container on a network, with that `address` where one is given, else with any of the network's.
+
+    `aliases` are names that others there know it by.
+    """
+
+    uid: str
+    name: str
+    container_id: str
+    network: str
+    why: str
+    address: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"connect {self.name} to {self.network}" + (f" as {self.address}" if self.address else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTail:
+    """Read the last words of a container that has ended at `finished_at`, as evidence; never fails for their sake.
+
+    `since` is where this run's part of the log begins (Unix seconds; 0: at its beginning).
+    """
+
+    uid: str
+    name: str
+    container_id: str
+    finished_at: float
+    why: str
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        return f"read the log of {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveContainer:
+    """Remove by id, running or not, with its anonymous volumes. Gone already is success."""
+
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"remove {self.name}"
+
+
+Action = (
+    PullImage
+    | CreateContainer
+    | StartContainer
+    | SignalContainer
+    | PauseContainer
+    | UnpauseContainer
+    | UpdateLimits
+    | RenameContainer
+    | DisconnectNetwork
+    | ConnectNetwork
+    | ReadTail
+    | RemoveContainer
+    | EnsureNetwork
+    | RemoveNetwork
+    | BindMounts
+    | RemoveVolumes
+)

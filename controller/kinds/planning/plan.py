@@ -1,0 +1,169 @@
+"""A plan is a value that prints itself; the print is the test language.
+
+One line an action, grouped by object, each with its reason; then what waits and until when; then the next wake.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed.activity import Run
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.quota import Ceiling
+from controller.kinds.runtime.probe import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Actions of one object, carried out in order; the first that fails ends the group.
+
+    `urgent`: few and quick, and somebody waits for them; they do not queue up behind starts.
+    """
+
+    ref: ObjectRef
+    generation: int
+    deleting: bool
+    actions: tuple[Action, ...]
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """An object that is left for later. `until` is Unix seconds, None: something else has to happen first."""
+
+    ref: ObjectRef
+    reason: str
+    message: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """The probes to be asked of one object from now on; those of objects that a plan does not name stay as they are."""
+
+    ref: ObjectRef
+    watches: tuple[Watch, ...]
+
+    def __str__(self) -> str:
+        return f"{self.ref} probes {', '.join(str(each) for each in self.watches) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    ref: ObjectRef
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A request for deletion, at `at` (Unix seconds); void when the spec has another generation by then."""
+
+    ref: ObjectRef
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short."""
+
+    uid: str
+    scope: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A pool's member that may be claimed now; `created_at` is Unix seconds."""
+
+    uid: str
+    pool: ObjectRef
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """A pool's member that goes unused: for its `age`, being `outdated` or `unhealthy`, `scale_down`, or `room`."""
+
+    uid: str
+    pool: ObjectRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """CPU time to be read of a container; the first reading after `since` (Unix seconds) is kept as the mark."""
+
+    uid: str
+    container: Container
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What the store must hold before any action starts; one transaction.
+
+    `instances` are compare-and-set on `version` (0: must be new). `finalized` are objects all of whose belongings
+    are gone: the named finalizer is taken off, and with the last one the object and its instance go. `retired` are
+    members of a pool whose containers are gone: their rows are taken out. `ceilings` are what the instances may come
+    to hold with this, by which room was given; more is a conflict. `audit` is what may only happen once it is logged.
+    """
+
+    statuses: tuple[StatusWrite, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    events: tuple[Event, ...] = ()
+    finalized: tuple[tuple[ObjectRef, str], ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+    retired: tuple[Instance, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
+
+    def __bool__(self) -> bool:
+        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions, self.audit)
+        return any(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now. `next_wake` is when to look again if nothing else happens (Unix seconds, None: never).
+
+    `holds` are runs, by uid, that idleness ends: nobody may begin to use them any more. `reaped` are reasons to count.
+    """
+
+    now: float
+    groups: tuple[Group, ...] = ()
+    deferrals: tuple[Deferral, ...] = ()
+    writes: Writes = Writes()
+    next_wake: float | None = None
+    probes: tuple[Probing, ...] = ()
+    # The fields found to differ, of each object that was decided in this pass.
+    drift: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    orphans: int | None = None  # containers without an object; None: not known
+    orphans_removed: int = 0  # reported back as gone since the last pass
+    samples: tuple[Sample, ...] = ()
+    holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    reaped: tuple[str, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
+    warm: tuple[Warm, ...] = ()
+    retirements: tuple[Retirement, ...] = ()
+
+    def __str__(self) -> str:
+        lines = []
+        for group in sorted(self.groups, key=lambda each: str(each.ref)):
+            lines.append(f"{group.ref}")
+            lines += [f"  {action}  # {action.why}" for action in group.actions]
+        for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
+            when = "" if each.until is None else f" until +{each.until - self.now:g}s"
+            lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
+        lines += sorted(str(each) for each in self.probes)
+        lines += [f"{ref} is to be deleted" for ref in sorted(str(each.ref) for each in self.writes.deletions)]
+        lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
+        lines += [f"instance {each.name} is gone" for each in self.writes.retired]
+        if self.next_wake is not None:
+            lines.append(f"next wake +{self.next_wake - self.now:g}s")
+        return "\n".join(lines) or "nothing to do"

@@ -1,0 +1,94 @@
+"""The container Paddock wants: one frozen value from which the engine's create call is made, and its hash.
+
+A field marked `mutable` is compared directly and changed in a running container; every other field is part of
+the hash, and a difference there needs a new container.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from controller.kinds.runtime.mount import Mount, Slot
+
+# Moves when the meaning of a hashed field changes, so that old hashes are never compared with new ones.
+HASH_SCHEMA = 1
+_MUTABLE = {"mutable": True}
+# Fields that came later: at their default they are no part of the hash, so that it stays what it was.
+_ADDED = {"added": True}
+_NEVER = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container may use. Zero means "not set" for `cpu_shares`; cpu, memory and pids always hold.
+
+    `disk_bytes` and `gpus` are reserved for it; the engine is given them by fields of their own.
+    """
+
+    cpu_millicores: int
+    memory_bytes: int
+    pids: int
+    cpu_shares: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """An in-memory folder; its pages count as memory of the container."""
+
+    path: str
+    size_bytes: int
+    noexec: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerConfig:
+    """All that decides how a sandbox's container is made. Rendered by policy/, carried out by engine/."""
+
+    image: str
+    name: str = field(metadata=_MUTABLE)
+    limits: Limits = field(metadata=_MUTABLE)
+    hostname: str
+    command: tuple[str, ...] | None = None
+    user: str = ""
+    working_dir: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    tmpfs: tuple[Tmpfs, ...] = ()
+    shm_bytes: int = 16 << 20
+    network_mode: str = "none"
+    dns: tuple[str, ...] = ("127.0.0.1",)
+    read_only_root: bool = True
+    capabilities: tuple[str, ...] = ()
+    security_options: tuple[str, ...] = ("no-new-privileges:true",)
+    nofile: int = 16384  # within what a host without CAP_SYS_RESOURCE may still give (the usual hard limit is 20000 up)
+    oom_score_adjust: int = 500
+    log_max_bytes: int = 10 << 20
+    log_files: int = 2
+    runtime: str = ""
+    gpus: int = field(default=0, metadata=_ADDED)
+    gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)  # chosen when it is made; none: the engine chooses
+    dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
+    seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
+    sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
+    slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
+    mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
+    joins_peers: bool = field(default=False, metadata=_MUTABLE)  # on its namespace's shared bridge, too
+    storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
+
+    def hash(self) -> str:
+        """Hex digest over the immutable part."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata.get("mutable")}
+        added = {each.name: each.default for each in fields(self) if each.metadata.get("added")}
+        return stable_hash({name: value for name, value in kept.items() if added.get(name, _NEVER) != value})
+
+
+def stable_hash(value: Any) -> str:
+    """16 hex digits over any JSON-like value (dataclasses too), equal for equal values on every machine."""
+    text = json.dumps([HASH_SCHEMA, value], sort_keys=True, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    return {each.name: getattr(value, each.name) for each in fields(value)}

@@ -1,0 +1,207 @@
+"""One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
+
+import structlog
+
+from controller.kinds.common.labels import egress_uid
+from controller.kinds.observed.canary import UNWATCHED
+from controller.kinds.observed.usage import Layer
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.registry import discover
+from controller.loop.activity import ActivityLog
+from controller.loop.desired import Desired
+from controller.loop.tasks.canary import CanaryWatch
+from controller.loop.tasks.cpu_sampling import sample
+from controller.loop.tasks.garbage import Garbage
+from controller.loop.tasks.pass_metrics import Figures
+from controller.loop.tasks.pressure import PressureWatch
+from controller.loop.tasks.prober import Prober
+from controller.loop.workers import Workers
+from controller.plan.host import Memo, plan
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, UsageReader
+
+_log = structlog.get_logger("paddock.loop")
+
+
+class Turn:
+    """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        workers: Workers,
+        prober: Prober,
+        clock: Clock,
+        meter: Meter,
+        policy: Policy,
+        sweep: Callable[[], SweepRules] = SweepRules,
+        may_act: Callable[[], bool] = lambda: True,
+        activity: ActivityLog | None = None,
+        usage: UsageReader | None = None,
+        leapt: Callable[[], bool] = lambda: False,
+        pressure: PressureWatch | None = None,
+        canary: CanaryWatch | None = None,
+        layers: Callable[[], Mapping[str, Layer]] = dict,
+    ) -> None:
+        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
+
+        `leapt` says whether the clock was set since it was asked last. Without `pressure`
+        the host is never short of anything; without `canary` nobody tries whether the guard holds. `layers` is what
+        boxes were measured to have written to disk.
+        """
+        self._prober = prober
+        self._store, self._engine, self._workers = store, engine, workers
+        self._clock, self._meter, self._policy = clock, meter, policy
+        self._activity, self._usage = activity or ActivityLog(clock), usage
+        self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
+        self._garbage = Garbage(store, discover())
+        self._desired = Desired(store, self._garbage)
+        self._layers = layers
+        self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
+        self._figures = Figures(meter)
+        self._instances: dict[str, Instance] | None = None
+        self._memo = Memo()
+        self._fitted: object = None  # the host's facts and the profiles that the policy was made for
+        self._version = ""
+        self._drifted: Mapping[str, int] = {}
+        self.last: Snapshot | None = None
+
+    def run(self) -> Plan:
+        """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        if not self._may_act():
+            raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
+        begun = time.perf_counter()
+        snapshot, decided = self._decide()
+        self._prober.want(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
+        self._remember(decided, snapshot)
+        for group in decided.groups:
+            self._workers.start(group)
+        sample(decided.samples, self._usage, self._clock, self._activity)
+        self._drifted = _still_drifted(self._drifted, decided, snapshot)
+        self.last = replace(snapshot, instances=dict(self._instances or {}), drifted=self._drifted)
+        self._tell(decided, time.perf_counter() - begun)
+        self._figures.tell(decided, snapshot)
+        if self._canary:
+            self._canary.heed(decided.deferrals)
+        self._activity.turned()
+        return decided
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
+        while True:
+            snapshot = self._look()
+            policy, version = self._fitting_policy(snapshot)
+            decided = plan(snapshot, policy, version, self._memo)
+            if self._activity.hold(decided.holds, snapshot.activity):
+                return snapshot, decided
+
+    def _look(self) -> Snapshot:
+        """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
+        in_flight, results = self._workers.view()
+        sandboxes = self._wanted()
+        instances = self._instances = self._recorded(sandboxes)
+        now = self._clock.now()
+        if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
+            self._activity.all_used(sandboxes)
+        observed = self._engine.observe()
+        if not observed.facts.cpus and not observed.blind:
+            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
+        return Snapshot(
+            now=now,
+            instance_id=self._store.instance_id,
+            sandboxes=sandboxes,
+            pools=self._desired.pools(),
+            observed=observed,
+            instances=instances,
+            in_flight=in_flight,
+            results=results,
+            quotas=self._desired.quotas.now,  # as of the refresh above
+            profiles=self._desired.profiles.now,
+            probes=self._prober.view(),
+            sweep=self._sweep(),
+            activity=self._activity.view(sandboxes),
+            pressure=self._pressure.look(observed.facts.root_dir),
+            guarded=self._canary.see(observed) if self._canary else UNWATCHED,
+            layers=self._layers(),
+        )
+
+    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> dict[str, Instance]:
+        """The records of containers. Those of others are kept as they are: what has not moved is not decided anew."""
+        known = self._instances
+        if known is None:
+            return {each.uid: each for each in self._store.instances()}
+        claimed = {uid for uid, each in known.items() if each.member_uid and uid in sandboxes}  # sandboxes' own now
+        if not claimed:
+            return known
+        others = {uid: each for uid, each in known.items() if uid not in claimed}
+        return {**others, **{each.uid: each for each in self._store.instances(claimed)}}
+
+    def _wanted(self) -> Mapping[str, Sandbox]:
+        """The sandboxes, once all is asked for that follows from an owner being gone."""
+        wanted = self._desired.refresh()
+        while self._garbage.collect(self._clock.now()):  # each round takes one link of a chain of owners
+            wanted = self._desired.refresh()
+        return wanted
+
+    def _fitting_policy(self, snapshot: Snapshot) -> tuple[Policy, str]:
+        """The policy on this host, and its version."""
+        key = (snapshot.observed.facts, snapshot.profiles)
+        if self._fitted != key:
+            self._fitted, self._policy = key, as_seen(self._policy, snapshot)
+            self._version = self._policy.version()
+        return self._policy, self._version
+
+    def _remember(self, decided: Plan, snapshot: Snapshot) -> None:
+        """Write before acting: a container's record is there before the container is."""
+        try:
+            stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
+        except StoreError as error:
+            self._activity.release(decided.holds)
+            if isinstance(error, Conflict):
+                self._instances = None  # somebody else moved an instance on: read them again, decide again
+            raise
+        known = dict(self._instances or {})
+        known.update(stored)
+        for ref, finalizer in decided.writes.finalized:
+            found = snapshot.sandboxes.get(ref.uid)
+            if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
+                known.pop(ref.uid, None)
+                known.pop(egress_uid(ref.uid), None)
+        for each in decided.writes.retired:
+            known.pop(each.uid, None)
+        self._instances = known
+        self._workers.settle(snapshot.results)
+
+    def _tell(self, decided: Plan, seconds: float) -> None:
+        result = "requeue_after" if decided.next_wake is not None else "success"
+        self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
+        self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
+        for field in chain.from_iterable(decided.drift.values()):
+            self._meter.count("paddock_reconcile_drift_detected_total", field=field)
+        if decided.orphans is not None:
+            self._meter.gauge("paddock_orphan_containers", decided.orphans)
+        if decided.orphans_removed:
+            self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
+        for reason in decided.reaped:
+            self._meter.count("paddock_reaped_total", reason=reason)
+        if decided.groups:
+            _log.debug("plan", plan=str(decided))
+
+
+def _still_drifted(before: Mapping[str, int], decided: Plan, snapshot: Snapshot) -> Mapping[str, int]:
+    """What differs after this pass: of an object that was not decided in it, what did before."""
+    if not decided.drift and before.keys() <= snapshot.sandboxes.keys():
+        return before
+    kept = {uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in decided.drift}
+    found = {uid: len(set(fields)) for uid, fields in decided.drift.items() if fields and uid in snapshot.sandboxes}
+    return {**kept, **found}

@@ -1,0 +1,28 @@
+"""Reads the CPU time of boxes that may be idle, for the next pass: a few cgroup files each, when the planner asks."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from controller.kinds.observed.activity import CpuSample
+from controller.kinds.planning.plan import Sample
+from controller.loop.activity import ActivityLog
+from controller.ports import Clock, UsageReader
+
+_log = structlog.get_logger("paddock.loop")
+_AT_ONCE = 100  # the planner asks again for the rest: a turn stays short
+
+
+def sample(wanted: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
+    """Take the samples. One that can't be read says so: what is not known counts as use."""
+    some = wanted[:_AT_ONCE]
+    found = usage.read([each.container for each in some]) if usage is not None and some else {}
+    if usage is not None and some:
+        usage.read(())  # it keeps the files of what it read last open: the next time is far off
+    for each in some:
+        read = found.get(each.container.id)
+        if read is None:
+            _log.info("no CPU figures: counts as used", container=each.container.name)
+        run = (each.container.id, each.container.started_at)
+        seconds = None if read is None else read.cpu_usage_seconds
+        activity.sampled(each.uid, CpuSample(run, clock.now(), seconds), each.since)

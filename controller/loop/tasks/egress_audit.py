@@ -1,0 +1,126 @@
+"""Brings what proxies let through and refused into the audit log: one entry a sandbox and a while, with sums by host.
+
+The proxies' own logs are read anew from where the last entry ended: now and then, and once more before a proxy is
+removed with its log. Names in them were written by boxes: they are cut, and of very many only some are told by name.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+
+import structlog
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.planning.action import Action, RemoveContainer
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.egress_log import Access, parsed
+from controller.ports import Audit, Clock, StoreError, StreamError, Streams
+
+EGRESS_SECONDS = 30.0
+VERB = "egress"
+_MOST_HOSTS, _LONGEST_HOST = 32, 253
+_MOST_LINES = 100_000
+_KNOWN_ENTRIES = 5000  # how many of the newest are looked through for where each sandbox's ended
+_SKEW_SECONDS = 5.0  # between the proxy's time of a line and the engine's
+_log = structlog.get_logger("paddock.egress")
+
+
+class EgressAudit:
+    """Thread-safe; nothing of it raises. `look` is called every EGRESS_SECONDS. `snapshot` is the loop's last."""
+
+    def __init__(
+        self, *, snapshot: Callable[[], Snapshot | None], streams: Streams, audit: Audit, clock: Clock
+    ) -> None:
+        self._snapshot, self._streams, self._audit, self._clock = snapshot, streams, audit, clock
+        self._until: dict[str, float] | None = None
+        self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Read what is new, and write it down. What can't be written is read again the next time."""
+        snapshot = self._snapshot()
+        if snapshot is None or snapshot.observed.blind:
+            return
+        proxies = [
+            (each, containers[0].id)
+            for each in snapshot.instances.values()
+            if each.role == "egress" and (containers := snapshot.observed.containers.get(each.uid, ()))
+        ]
+        if proxies:
+            self._bring(proxies)
+        with self._lock:
+            there = {each.parent_uid for each, _ in proxies}
+            known = self._until or {}
+            for uid in known.keys() - there:
+                del known[uid]
+
+    def before(self, action: Action) -> None:
+        """Of a proxy that is to be removed, all that is new: it has been killed by then, and says no more."""
+        snapshot = self._snapshot()
+        if not isinstance(action, RemoveContainer) or snapshot is None:
+            return
+        proxy = snapshot.instances.get(action.uid)
+        if proxy is not None and proxy.role == "egress":
+            self._bring([(proxy, action.container_id)])
+
+    def _bring(self, proxies: list[tuple[Instance, str]]) -> None:
+        with self._lock:
+            try:
+                known = self._known()
+                found = [(each, self._new(each, id_, known)) for each, id_ in proxies]
+                entries = [self._entry(each, new) for each, new in found if new]
+                if entries:
+                    self._audit.append(entries)
+            except StoreError as error:
+                _log.warning("what proxies let through is not in the audit log yet", reason=str(error))
+                return
+            self._until = known | {each.parent_uid: new[-1].at for each, new in found if new}
+
+    def _known(self) -> dict[str, float]:
+        """Until when each sandbox's accesses are in the log, by uid. Raises StoreError."""
+        if self._until is not None:
+            return dict(self._until)
+        entries = self._audit.entries(limit=_KNOWN_ENTRIES)
+        return {each.uid: float(each.detail["until"]) for each in entries if each.verb == VERB}
+
+    def _new(self, instance: Instance, id_: str, known: dict[str, float]) -> list[Access]:
+        until = known.get(instance.parent_uid, 0.0)
+        try:
+            return sorted(self._read(id_, until), key=lambda each: each.at)
+        except StreamError:
+            return []  # it has just gone
+
+    def _read(self, id_: str, until: float) -> Iterator[Access]:
+        since = until - _SKEW_SECONDS if until else None
+        rest, count = b"", 0
+        with closing(self._streams.logs(id_, since=since)) as chunks:
+            for chunk in chunks:
+                if chunk.stream != "stdout":
+                    continue
+                *lines, rest = (rest + chunk.data).split(b"\n")
+                for access in filter(None, (parsed(line.decode(errors="replace")) for line in lines)):
+                    if access.at > until and count < _MOST_LINES:
+                        count += 1
+                        yield access
+
+    def _entry(self, instance: Instance, found: list[Access]) -> AuditEntry:
+        detail: dict[str, object] = {"until": found[-1].at}
+        for verdict in ("allowed", "refused", "asked"):
+            sums = Counter(each.host[:_LONGEST_HOST] for each in found if each.verdict == verdict)
+            if sums:
+                told = dict(islice(sums.most_common(), _MOST_HOSTS))
+                others = sum(sums.values()) - sum(told.values())
+                detail[verdict] = told | ({"(others)": others} if others else {})
+        return AuditEntry(
+            at=self._clock.now(),
+            actor="paddock",
+            source="",
+            verb=VERB,
+            kind=instance.parent_kind,
+            namespace=instance.namespace,
+            name=instance.parent_name,
+            uid=instance.parent_uid,
+            detail=detail,
+        )

@@ -1,0 +1,120 @@
+"""Deletes what lost every owner, and lets owners go that waited for their dependents. Level-triggered.
+
+A deletion through the API takes dependents along in its own transaction; this is for what is left: owners that wait in
+the foreground, and objects whose owner went in any other way. What it acts on is looked up again in the transaction
+that writes, so an owner that is there, or is of a kind that this version does not know, is never taken for gone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, owner_key, owner_uids
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Registry
+from controller.ports import Change, Store, Transaction
+
+_log = structlog.get_logger("paddock.garbage")
+
+
+class Garbage:
+    """Keeps, from the store's changes, which objects are owned and which owners wait. Any of it can be read anew."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store, self._registry = store, registry
+        self._owned: dict[str, StoredObject] = {}
+        self._dependents: dict[str, set[str]] = {}  # uids by their owner's uid
+        self._waiting: dict[str, StoredObject] = {}
+        self._suspects: set[str] = set()
+
+    def relist(self) -> None:
+        """Read everything anew; whatever is owned is looked at once."""
+        self._owned, self._dependents, self._waiting, self._suspects = {}, {}, {}, set()
+        for kind in self._registry:
+            for obj in self._store.list(kind.name)[0]:
+                self._note(obj)
+
+    def take_in(self, changes: Iterable[Change]) -> None:
+        """Take in what changed; taking it in again does no harm."""
+        for each in changes:
+            if each.type == "DELETED":
+                self._forget(each.obj.uid)
+                self._suspects |= self._dependents.get(each.obj.uid, set())
+            else:
+                self._note(each.obj)
+
+    def collect(self, now: float) -> bool:
+        """Write what follows; whether anything was written. `now` is Unix seconds. Raises StoreError."""
+        done = [obj for uid, obj in self._waiting.items() if not self._dependents.get(uid)]
+        suspects = [self._owned[uid] for uid in sorted(self._suspects) if uid in self._owned]
+        if not done and not suspects:
+            self._suspects = set()
+            return False
+        with self._store.transaction() as transaction:
+            wrote = [self._judge(transaction, each, now) for each in suspects]
+            wrote += [self._let_go(transaction, each) for each in done]
+        self._suspects = set()
+        return any(wrote)
+
+    def _forget(self, uid: str) -> None:
+        known = self._owned.pop(uid, None)
+        for owner in owner_uids(known) if known else ():
+            self._dependents[owner].discard(uid)
+            if not self._dependents[owner]:
+                del self._dependents[owner]
+        self._waiting.pop(uid, None)
+
+    def _note(self, obj: StoredObject) -> None:
+        known = self._owned.get(obj.uid)
+        self._forget(obj.uid)
+        if obj.owner_references:
+            self._owned[obj.uid] = obj
+            for owner in owner_uids(obj):
+                self._dependents.setdefault(owner, set()).add(obj.uid)
+            if known is None or known.owner_references != obj.owner_references:
+                self._suspects.add(obj.uid)
+        if obj.deleted_at is not None and FOREGROUND_FINALIZER in obj.finalizers:
+            self._waiting[obj.uid] = obj
+
+    def _judge(self, transaction: Transaction, suspect: StoredObject, now: float) -> bool:
+        """Ask for the deletion of an object without owners; take off owners that are gone beside others."""
+        found = _again(transaction, suspect)
+        if found is None or found.deleted_at is not None:
+            return False
+        left = tuple(each for each in found.owner_references if not self._is_gone(transaction, found, each))
+        if len(left) == len(found.owner_references):
+            return False
+        if left:
+            transaction.put(replace(found, owner_references=left))
+            return True
+        _log.info("deletion asked for: all its owners are gone", object=str(found.ref))
+        if found.finalizers:
+            transaction.put(replace(found, deleted_at=now))
+        else:
+            transaction.remove(found)
+        return True
+
+    def _is_gone(self, transaction: Transaction, obj: StoredObject, reference: Mapping[str, Any]) -> bool:
+        key = owner_key(reference, obj.namespace, self._registry)
+        owner = transaction.get(*key) if key else None
+        return key is not None and (owner is None or owner.uid != reference.get("uid"))
+
+    def _let_go(self, transaction: Transaction, owner: StoredObject) -> bool:
+        """Take the finalizer off an owner that has no dependents any more; with the last one the owner goes."""
+        found = _again(transaction, owner)
+        if found is None or any(owner.uid in owner_uids(each) for each in transaction.owned()):
+            return False
+        left = tuple(each for each in found.finalizers if each != FOREGROUND_FINALIZER)
+        if left:
+            transaction.put(replace(found, finalizers=left))
+        else:
+            transaction.remove(found)
+        return True
+
+
+def _again(transaction: Transaction, seen: StoredObject) -> StoredObject | None:
+    """The object as it is now; None when it is gone, also where another one has its name."""
+    found = transaction.get(seen.kind, seen.namespace, seen.name)
+    return found if found is not None and found.uid == seen.uid else None

@@ -1,0 +1,121 @@
+"""Tells as an event when a sandbox, or the engine's disk, comes near a limit, and when it is well again."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed.usage import Layer, Sampled
+from controller.kinds.planning.plan import Writes
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.sandbox.disk import limit_of
+from controller.policy.host.health import WELL, Crossing, Health, judge, thresholds
+from controller.ports import Clock, Store, StoreError
+
+_log = structlog.get_logger("paddock.health")
+HEALTH_SECONDS = 15.0
+# A look takes at most this share of a processor: with hundreds of sandboxes it is taken less often.
+_SHARE = 0.002
+_WORDS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk", "layer": "disk"}
+_NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk", "layer": "Disk"}
+
+
+class HealthWatch:
+    """`look` is called every HEALTH_SECONDS; what was near a limit is kept in memory, and told anew after a restart.
+
+    `disk` gives the share of the engine's disk that is taken (None: it can't be seen), `host` what that is told of;
+    `layers` what boxes have written, by container id. `spent` is the processor time of this thread, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot | None],
+        samples: Callable[[], Mapping[str, Sampled]],
+        store: Store,
+        clock: Clock,
+        host: ObjectRef,
+        disk: Callable[[], float | None],
+        layers: Callable[[], Mapping[str, Layer]] = dict,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._snapshot, self._samples, self._store = snapshot, samples, store
+        self._clock, self._host, self._disk, self._layers = clock, host, disk, layers
+        self._spent, self._looked, self._due = spent, 0.0, 0.0
+        self._known: Mapping[tuple[str, object], Health] = {}
+
+    def look(self) -> None:
+        """Judge the newest samples, and write what changed. A store that can't be written is told the next time."""
+        now, began = self._clock.now(), self._spent()
+        if self._looked <= now < self._due:
+            return
+        self._look()
+        self._looked, self._due = now, now + (self._spent() - began) / _SHARE
+
+    def _look(self) -> None:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        known: dict[tuple[str, object], Health] = {}
+        events: list[Event] = []
+        for key, ref, shares, limits in self._measured(snapshot):
+            known[key], crossed = judge(self._known.get(key, WELL), shares)
+            events += [_event(ref, each, limits, self._clock.now()) for each in crossed]
+        try:
+            if events:
+                self._store.record(Writes(events=tuple(events)))
+        except StoreError as error:
+            _log.warning("crossings of thresholds are not stored yet", reason=str(error))
+            return
+        self._known = known
+
+    def _measured(
+        self, snapshot: Snapshot
+    ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
+        """(what is remembered, what it is about, use by limit, the limits in words) of each sandbox and the host."""
+        layers = self._layers()
+        for uid, sample in self._samples().items():
+            sandbox = snapshot.sandboxes.get(uid)
+            if sandbox is not None:  # a pool's member is nobody's yet
+                run = (sample.container.id, sample.container.started_at)
+                written = layers.get(sample.container.id)
+                most = limit_of(snapshot, uid)  # where it is not enforced, it may be exceeded
+                shares = {**shares_of(sample), "layer": _share(written.used_bytes, most) if written else None}
+                limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
+                yield (uid, run), sandbox.obj.ref, shares, limits
+        yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
+
+
+def shares_of(sample: Sampled) -> Mapping[str, float | None]:
+    """Use by limit, where there is a limit."""
+    usage = sample.usage
+    return {
+        "memory": _share(usage.memory_working_set_bytes, usage.memory_limit_bytes),
+        "cpu": _share(sample.cpu_cores, usage.cpu_limit_cores),
+        "pids": _share(usage.pids, usage.pids_limit),
+    }
+
+
+def _share(used: float, limit: float | None) -> float | None:
+    return used / limit if limit else None
+
+
+def _limits(sample: Sampled) -> Mapping[str, str]:
+    usage = sample.usage
+    return {
+        "memory": f"its limit of {format_bytes(usage.memory_limit_bytes or 0)}",
+        "cpu": f"its limit of {format_cpu(round((usage.cpu_limit_cores or 0) * 1000))}",
+        "pids": f"its limit of {usage.pids_limit}",
+    }
+
+
+def _event(ref: ObjectRef, crossed: Crossing, limits: Mapping[str, str], now: float) -> Event:
+    word, of = _WORDS[crossed.resource], limits.get(crossed.resource, "its limit")
+    near, clear = thresholds(crossed.resource)
+    if crossed.near:
+        message = f"{word}: over {near:.0%} of {of} is in use"
+        return Event(ref, "Warning", f"{_NAMES[crossed.resource]}NearLimit", message, at=now)
+    message = f"{word}: less than {clear:.0%} of {of} is in use again"
+    return Event(ref, "Normal", f"{_NAMES[crossed.resource]}BelowLimit", message, at=now)

@@ -1,0 +1,134 @@
+"""What each turn tells those who count: how long objects took, who waits for room, what became of warm members.
+
+Kept in memory from turn to turn, and never decides anything. What was accepted before this daemon began is not timed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.plan import Plan
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.quota import RESOURCES
+from controller.ports import Meter
+
+_SCOPES = ("namespace", "pool", "host")
+
+
+class Figures:
+    """`tell` is called once a turn, when its writes are stored."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._begun: float | None = None
+        self._in_force: dict[str, int] = {}  # by uid: the generation that was seen in force
+        self._warm: set[str] = set()
+        self._failed: dict[str, int] = {}  # by a pool's member: how often it has failed to start
+        self._short: set[tuple[str, str, str]] = set()
+
+    def tell(self, decided: Plan, snapshot: Snapshot) -> None:
+        """Publish what this turn has shown."""
+        if self._begun is None:
+            self._begun = snapshot.now
+            self._warm = {each.uid for each in decided.warm}
+            self._failed = _failures(snapshot)
+        self._converged(snapshot)
+        self._deleted(decided, snapshot)
+        self._pools(decided, snapshot)
+        self._shortages(decided, snapshot)
+
+    def _converged(self, snapshot: Snapshot) -> None:
+        known = self._in_force
+        for uid, sandbox in snapshot.sandboxes.items():
+            obj = sandbox.obj
+            if known.get(uid) == obj.generation or not is_in_force(obj):
+                continue
+            known[uid] = obj.generation
+            instance = snapshot.instances.get(uid)
+            since = accepted_at(obj, instance)
+            if since is not None and self._begun is not None and since >= self._begun:
+                self._took(snapshot, obj, instance, snapshot.now - since)
+        if len(known) > len(snapshot.sandboxes):
+            for gone in known.keys() - snapshot.sandboxes.keys():
+                del known[gone]
+
+    def _took(self, snapshot: Snapshot, obj: StoredObject, instance: Instance | None, seconds: float) -> None:
+        operation = "create" if obj.generation == 1 else "update"
+        self._meter.observe("paddock_convergence_duration_seconds", seconds, operation=operation)
+        pool = snapshot.pool_of(obj.uid)
+        if operation == "create" and pool and instance is not None and instance.memory.launch == "Warm":
+            self._meter.observe("paddock_pool_claim_duration_seconds", seconds, namespace=obj.namespace, pool=pool)
+
+    def _deleted(self, decided: Plan, snapshot: Snapshot) -> None:
+        for ref, _ in decided.writes.finalized:
+            found = snapshot.sandboxes.get(ref.uid)
+            if found is not None and found.obj.deleted_at is not None:
+                seconds = max(0.0, snapshot.now - found.obj.deleted_at)
+                self._meter.observe("paddock_convergence_duration_seconds", seconds, operation="delete")
+
+    def _pools(self, decided: Plan, snapshot: Snapshot) -> None:
+        for each in decided.warm:
+            if each.uid not in self._warm:
+                self._warm.add(each.uid)
+                seconds = max(0.0, snapshot.now - each.created_at)
+                labels = {"namespace": each.pool.namespace, "pool": each.pool.name}
+                self._meter.observe("paddock_pool_startup_duration_seconds", seconds, **labels)
+        for retired in decided.retirements:
+            labels = {"namespace": retired.pool.namespace, "pool": retired.pool.name}
+            self._meter.count("paddock_pool_members_retired_total", reason=retired.reason, **labels)
+        self._warm &= snapshot.instances.keys()
+        failed = _failures(snapshot)
+        for uid in (uid for uid, count in failed.items() if count > self._failed.get(uid, 0)):
+            self._failed_to_start(snapshot, snapshot.instances[uid])
+        self._failed = failed
+
+    def _failed_to_start(self, snapshot: Snapshot, member: Instance) -> None:
+        pool, failure = snapshot.pools[member.parent_uid].obj, member.memory.failure
+        if failure is not None:
+            labels = {"namespace": pool.namespace, "pool": pool.name, "reason": failure.reason}
+            self._meter.count("paddock_pool_startup_failures_total", **labels)
+
+    def _shortages(self, decided: Plan, snapshot: Snapshot) -> None:
+        """Who waits for room now: decided anew in every pass, but for those that are in flight."""
+        short = {(each.uid, each.scope, each.resource) for each in decided.shortages}
+        short |= {each for each in self._short if each[0] in snapshot.in_flight}
+        waiting = Counter((scope, resource) for _, scope, resource in short)
+        for scope, resource in _quota_labels():
+            self._meter.gauge(
+                "paddock_quota_waiting_sandboxes", waiting[scope, resource], scope=scope, resource=resource
+            )
+        for _, scope, resource in short - self._short:
+            self._meter.count("paddock_quota_rejections_total", scope=scope, resource=resource)
+        self._short = short
+
+
+def _failures(snapshot: Snapshot) -> dict[str, int]:
+    """How often each pool's member has failed in a row."""
+    return {
+        uid: each.memory.failure.count
+        for uid, each in snapshot.instances.items()
+        if each.member_uid and each.parent_uid in snapshot.pools and each.memory.failure is not None
+    }
+
+
+def _quota_labels() -> Iterator[tuple[str, str]]:
+    return ((scope, each.name) for scope in _SCOPES for each in RESOURCES)
+
+
+def is_in_force(obj: StoredObject) -> bool:
+    """Whether this generation of the spec is what runs, as far as its status tells."""
+    if obj.deleted_at is not None or obj.status.get("observedGeneration") != obj.generation:
+        return False
+    found = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
+    if found.get("Suspended") == "True" or found.get("Finished") == "True":
+        return True
+    return found.get("Ready") == "True" and found.get("Provisioned") == "True" and found.get("Resized") == "True"
+
+
+def accepted_at(obj: StoredObject, instance: Instance | None) -> float | None:
+    """When this generation was accepted, as far as it is known: Unix seconds."""
+    if obj.generation == 1:
+        return obj.created_at
+    generation, at = instance.memory.changed if instance else (0, 0.0)
+    return at if generation == obj.generation and at else None

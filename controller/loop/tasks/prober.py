@@ -1,0 +1,180 @@
+"""Asks probes when they are due, and keeps their tallies. What they mean is plan/sandbox/probes.py's to say.
+
+The planner says which probes to ask; each is asked on until the planner says otherwise. Results are part of the next
+snapshot, and wake the loop only when they change something: a box that answers as before costs its probe and no more.
+Without probes there is no thread.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import structlog
+
+from controller.kinds.planning.plan import Probing
+from controller.kinds.runtime.probe import Probed, ProbeResult, Watch
+from controller.plan.sandbox.probes import tallied
+from controller.ports import Clock, Probes, Wake
+
+_log = structlog.get_logger("paddock.prober")
+_AT_A_TIME = 8
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """One probe that is asked again and again, until it is called off."""
+
+    uid: str
+    watch: Watch
+    on: bool = True
+
+
+class Prober:
+    """Thread-safe. At most `at_a_time` probes run at once, each in a thread of its own; the others wait their turn.
+
+    `ticks` counts the seconds between two probes of a kind, whatever happens to the wall clock.
+    """
+
+    def __init__(
+        self,
+        probes: Probes,
+        *,
+        clock: Clock,
+        wake: Wake,
+        ticks: Callable[[], float] = time.monotonic,
+        at_a_time: int = _AT_A_TIME,
+        threads: bool = True,
+    ) -> None:
+        """Without `threads` probes are asked by `run_due` alone, in the caller's own thread."""
+        self._probes, self._clock, self._wake, self._ticks = probes, clock, wake, ticks
+        self._at_a_time, self._threads = at_a_time, threads
+        self._changed = threading.Condition()
+        self._probed: dict[str, Probed] = {}
+        self._entries: dict[str, list[_Entry]] = {}
+        self._due: list[tuple[float, int, _Entry]] = []
+        self._numbers = itertools.count()
+        self._running = 0
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def want(self, probing: Iterable[Probing], known: Set[str]) -> None:
+        """From now on ask these probes of these objects, and nothing of objects that are not `known` (uids)."""
+        with self._changed:
+            for each in probing:
+                self._set(each.ref.uid, each.watches)
+            for uid in self._entries.keys() - known:
+                self._set(uid, ())
+            if self._due and self._threads and self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def view(self) -> Mapping[str, Probed]:
+        """What probes came to so far, by the object's uid."""
+        with self._changed:
+            return MappingProxyType(dict(self._probed))
+
+    def next_due(self) -> float | None:
+        """When the next probe is due, by `ticks`; None while none is asked."""
+        with self._changed:
+            return self._due[0][0] if self._due else None
+
+    def run_due(self) -> None:
+        """Ask what is due, one after another, in this thread."""
+        while (entry := self._take()) is not None:
+            self._ask(entry)
+
+    def stop(self) -> None:
+        """Ask nothing more. A probe that is being asked ends by itself, within its timeout; nobody hears of it."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _set(self, uid: str, watches: tuple[Watch, ...]) -> None:
+        """Replace an object's probes. One that is asked already as wanted goes on, with its tally."""
+        before = self._entries.pop(uid, [])
+        kept = [each for each in before if each.watch in watches]
+        for each in before:
+            each.on = each in kept
+        tallies = self._probed.pop(uid).tallies if uid in self._probed else {}
+        # What was called off may be due far in the future: it is not waited for.
+        if len(kept) < len(before):
+            self._due = [each for each in self._due if each[2].on]
+            heapq.heapify(self._due)
+        if not watches:
+            return
+        asked = {each.watch for each in kept}
+        fresh = [_Entry(uid, each) for each in watches if each not in asked]
+        for each in fresh:
+            self._push(each, self._ticks() + self._delay(each.watch))
+        self._entries[uid] = kept + fresh
+        names = {each.watch.name for each in kept}
+        held = {name: tally for name, tally in tallies.items() if name in names}
+        self._probed[uid] = Probed(watches[0].run, watches, MappingProxyType(held))
+
+    def _delay(self, watch: Watch) -> float:
+        return min(max(0.0, watch.due - self._clock.now()), watch.probe.initial_delay_seconds)
+
+    def _push(self, entry: _Entry, at: float) -> None:
+        heapq.heappush(self._due, (at, next(self._numbers), entry))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._can_take():
+                    self._changed.wait(self._patience())
+                if self._stopping:
+                    return
+            entry = self._take()
+            if entry is not None:
+                threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
+
+    def _can_take(self) -> bool:
+        free = self._running < self._at_a_time
+        return self._stopping or (free and bool(self._due) and self._due[0][0] <= self._ticks())
+
+    def _patience(self) -> float | None:
+        """Seconds until something is due; None: until told."""
+        if not self._due or self._running >= self._at_a_time:
+            return None
+        return max(0.0, self._due[0][0] - self._ticks())
+
+    def _take(self) -> _Entry | None:
+        with self._changed:
+            if self._stopping or not self._due or self._due[0][0] > self._ticks():
+                return None
+            self._running += 1
+            return heapq.heappop(self._due)[2]
+
+    def _ask(self, entry: _Entry) -> None:
+        begun = self._ticks()
+        try:
+            result = self._probes.probe(entry.watch)
+        except Exception as error:  # a bug in a driver must not end the probing of a box, nor count against it
+            _log.exception("probe raised", uid=entry.uid, probe=entry.watch.name)
+            result = ProbeResult("unknown", f"{type(error).__name__}: {error}; please report this")
+        if self._record(entry, result, begun):
+            self._wake()
+
+    def _record(self, entry: _Entry, result: ProbeResult, begun: float) -> bool:
+        """Count a result and plan the next time. True when it changed something."""
+        watch = entry.watch
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+            if not entry.on or self._stopping:
+                return False
+            self._push(entry, max(self._ticks(), begun + watch.probe.period_seconds))
+            probed = self._probed[entry.uid]
+            before = probed.tallies.get(watch.name)
+            after = tallied(before, result, watch.probe)
+            if after is before:
+                return False
+            self._probed[entry.uid] = replace(probed, tallies=MappingProxyType({**probed.tallies, watch.name: after}))
+            return True

@@ -1,0 +1,47 @@
+"""What each running container used lately: read when somebody asks, at most once a second, and kept for the next time.
+
+A processor's use is told by two readings; the first one of a run is told by the time since it started.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import Sampled, Usage
+from controller.kinds.planning.snapshot import Snapshot
+from controller.ports import Clock, UsageReader
+
+_LEAST_SECONDS = 1.0
+
+
+class Samples:
+    """Reads files, never Docker; thread-safe, one reading at a time."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, clock: Clock) -> None:
+        self._snapshot, self._usage, self._clock = snapshot, usage, clock
+        self._lock = threading.Lock()
+        self._at = 0.0
+        self._kept: Mapping[str, Sampled] = {}
+
+    def now(self) -> Mapping[str, Sampled]:
+        """The sample of each container that runs and can be read, by the uid of its object; a second old at most."""
+        with self._lock:
+            snapshot, now = self._snapshot(), self._clock.now()
+            if snapshot is not None and not self._at <= now < self._at + _LEAST_SECONDS:
+                alive = snapshot.alive()
+                read = self._usage.read(alive)
+                self._kept = {each.uid: self._sample(each, read[each.id], now) for each in alive if each.id in read}
+                self._at = now
+            return self._kept
+
+    def _sample(self, container: Container, usage: Usage, now: float) -> Sampled:
+        last = self._kept.get(container.uid)
+        used, since = usage.cpu_usage_seconds, container.started_at or now
+        if last is not None and _run(last.container) == _run(container) and last.at < now:
+            used, since = used - last.usage.cpu_usage_seconds, last.at
+        window = max(now - since, 0.0)
+        return Sampled(container, usage, now, max(0.0, used) / window if window else 0.0, window)
+
+
+def _run(container: Container) -> tuple[str, float]:
+    return container.id, container.started_at

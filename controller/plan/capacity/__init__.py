@@ -1,0 +1,1 @@
+"""Sharing what the host has: quota, pressure, eviction, images."""

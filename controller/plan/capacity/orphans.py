@@ -1,0 +1,143 @@
+"""Containers of ours that nothing stored speaks of: removed late, a few at a time, and only with proof.
+
+An orphan bears our instance id, but no object or instance is stored with its uid: somebody took the row away, or an
+older database was put in place of this one. What bears our labels is not always ours: `docker commit` hands them on
+to an image, and to all that runs from it. Proof that Paddock made a container is its name: the one that follows from
+its own labels, which nobody gets by accident. Without that it is counted, and left alone for good.
+
+A new store finds no orphans, for it has a new instance id. Removal is by force: whose grace period would it be?
+Networks are plan/network/stray_networks.py's; volumes are somebody's data, and never swept.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from controller.kinds.common.labels import is_container_name
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import RemoveContainer
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.plan import Deferral, Group
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.common.backoff import waits
+
+_UNREADABLE = (State.UNKNOWN, State.REMOVING)
+_NO_OBJECT = "no object is stored for it"
+_EMPTY = "the store holds no sandbox at all: if that is right, remove it by hand (`docker rm -f`)"
+
+
+@dataclass(slots=True)
+class Sightings:
+    """What must be remembered from pass to pass. Lost with the daemon, which only begins every grace anew.
+
+    `since` is when each container was first seen as an orphan, without a break; `swept_at` when some were last
+    removed; `removing` are those whose removal has not been reported back, by uid.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)
+    swept_at: float = 0.0
+    removing: dict[str, ObjectRef] = field(default_factory=dict)
+
+    def note(self, orphans: list[Container], now: float) -> None:
+        """These are orphans now, and no others. A time to come tells that the clock was set back: count from now."""
+        self.since = {each.id: min(self.since.get(each.id, now), now) for each in orphans}
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What one pass does about orphans. `seen` counts them, with or without proof; None: the host can't be seen."""
+
+    seen: int | None = None
+    removed: int = 0
+    groups: list[Group] = field(default_factory=list)
+    deferrals: list[Deferral] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
+    """Decide about every container without an object. A blind view says nothing, and ends every grace."""
+    made = Sweep()
+    _take_in_results(made, snapshot, sightings)
+    if snapshot.observed.blind:
+        sightings.since = {}
+        return made
+    strays = list(_strays(snapshot))
+    orphans = [each for each in strays if is_proven(each) and each.state not in _UNREADABLE]
+    made.seen = len(strays)
+    sightings.note(orphans, snapshot.now)
+    waiting = [each for each in orphans if each.uid not in snapshot.in_flight]
+    if waiting:
+        _decide(made, snapshot, sightings, waiting)
+    return made
+
+
+def is_proven(container: Container) -> bool:
+    """Whether Paddock itself made it: its name is the one that its uid leads to (a claimed one was renamed since)."""
+    return bool(container.uid and container.object_name) and is_container_name(container.name, container.uid)
+
+
+def _strays(snapshot: Snapshot) -> Iterator[Container]:
+    observed, instances = snapshot.observed.containers, snapshot.instances
+    unknown = observed.keys() - snapshot.sandboxes.keys() - instances.keys()
+    if not unknown:
+        return
+    recorded = {each.name for each in instances.values()}
+    for uid in sorted(unknown):
+        yield from (each for each in observed[uid] if each.name not in recorded)
+
+
+def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list[Container]) -> None:
+    now, rules = snapshot.now, snapshot.sweep
+    withheld = rules.withheld or ("" if snapshot.sandboxes else _EMPTY)
+    room, next_sweep = _room(snapshot), sightings.swept_at + rules.grace_seconds
+    resting = waits(now, next_sweep, rules.grace_seconds)
+    for each in sorted(orphans, key=lambda each: (sightings.since[each.id], each.id)):
+        grace_ends = sightings.since[each.id] + rules.grace_seconds
+        if withheld:
+            _wait(made, each, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)
+        elif now < grace_ends:
+            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; removed if that is still so by then", grace_ends)
+        elif resting:
+            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; the last sweep was a moment ago", next_sweep)
+        elif len(made.groups) >= room:
+            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; {room} at most go at a time", now + rules.grace_seconds)
+        else:
+            sightings.swept_at = now
+            _remove(made, snapshot, sightings, each)
+
+
+def _room(snapshot: Snapshot) -> int:
+    """How many containers one sweep may take."""
+    ours = sum(len(each) for each in snapshot.observed.containers.values())
+    return max(1, int(ours * snapshot.sweep.share))
+
+
+def _wait(made: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
+    made.deferrals.append(Deferral(_ref(container), reason, message, until))
+
+
+def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container) -> None:
+    """The event goes into the store with this plan, before the container goes: a sweep leaves a trace in any case."""
+    ref, why = _ref(container), f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
+    action = RemoveContainer(container.uid, container.name, container.id, why)
+    made.groups.append(Group(ref, container.generation, True, (action,)))
+    made.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
+    sightings.removing[container.uid] = ref
+
+
+def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
+    """What came of removals; a result stays in the snapshot until a turn that has told of it was stored."""
+    pending = snapshot.results.keys() | snapshot.in_flight
+    sightings.removing = {uid: ref for uid, ref in sightings.removing.items() if uid in pending}
+    for uid, ref in sightings.removing.items():
+        result = snapshot.results.get(uid)
+        for action, outcome in result.done if result is not None else ():
+            if isinstance(outcome, Ok):
+                made.removed += 1
+            else:
+                words = f"{action}: {outcome.message}"
+                made.events.append(Event(ref, "Warning", outcome.reason, words, snapshot.now))
+
+
+def _ref(container: Container) -> ObjectRef:
+    return ObjectRef("Sandbox", container.namespace, container.object_name, container.uid)

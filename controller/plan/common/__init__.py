@@ -1,0 +1,1 @@
+"""What the deciders share: context, plan builder, back-off, events."""

@@ -1,0 +1,32 @@
+"""Starts that have to be in the audit log before they happen: they are written with the plan, in one transaction.
+
+A store that can't be written refuses the whole of it, and nothing is started.
+"""
+
+from collections.abc import Iterator
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.planning.action import StartContainer
+from controller.plan.common.reconcile_context import Case, Decision
+
+_ACTOR = "paddock"
+
+
+def starts(case: Case, decision: Decision) -> Iterator[AuditEntry]:
+    """An entry for each start of the sandbox's own container, where its level asks for one."""
+    if case.rendered is None or not case.rendered.audited:
+        return
+    obj = case.obj
+    for each in decision.actions:
+        if isinstance(each, StartContainer) and each.uid == obj.uid:
+            yield AuditEntry(
+                at=case.now,
+                actor=_ACTOR,
+                source="",
+                verb="start",
+                kind=obj.kind,
+                namespace=obj.namespace,
+                name=obj.name,
+                uid=obj.uid,
+                detail={"generation": obj.generation, "container": each.name},
+            )

@@ -1,0 +1,100 @@
+"""From a snapshot to one object's case: its containers, its rendered spec, what is remembered of it."""
+
+from controller.kinds.common.labels import container_name
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.sandbox import SandboxSpec
+from controller.plan.common.plan_builder import Memo as Memo
+from controller.plan.common.reconcile_context import Case
+from controller.plan.network.surroundings import around
+from controller.plan.sandbox import gpus, mounts
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import Rendered, admit_with, render
+
+_RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
+
+
+def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
+    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+    instance = snapshot.instances.get(sandbox.obj.uid)
+    return case_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+
+
+def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
+    """The case of one object, with `memory` in the place of the stored one; `memo` keeps what was rendered."""
+    uid = sandbox.obj.uid
+    rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
+    wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
+    own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
+    ranked = sorted(own, key=lambda each: _rank(each, wanted))
+    return Case(
+        now=snapshot.now,
+        obj=sandbox.obj,
+        spec=sandbox.spec,
+        rendered=rendered,
+        refusals=refusals,
+        container=ranked[0] if ranked else None,
+        extra=tuple(ranked[1:]),
+        memory=memory,
+        instance_id=snapshot.instance_id,
+        blind=snapshot.observed.blind,
+        probed=snapshot.probes.get(uid),
+        lost=snapshot.observed.lost,
+        ends=snapshot.observed.ends,
+        activity=snapshot.activity.get(uid),
+        short_of=snapshot.pressure.critical,
+        written_bytes=_written(snapshot, ranked),
+        stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
+        volumes=mounts.passing(snapshot, sandbox),
+        around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
+    )
+
+
+def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
+    measured = snapshot.layers.get(ranked[0].id) if ranked else None
+    return measured.used_bytes if measured else 0
+
+
+def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
+    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
+    return container.name == wanted_name or container.id in (memory.container, memory.run[0])
+
+
+def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
+    """Which of several containers of one object counts: what runs, then what bears the right name."""
+    return _RANK.get(container.state, 9), container.name != wanted_name, container.id
+
+
+def rendered_with(
+    sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
+) -> tuple[Rendered | None, tuple[Refusal, ...]]:
+    """The sandbox's whole configuration, or why it gets none."""
+    obj = sandbox.obj
+    known = memo.rendered.get(obj.uid)
+    spec, template = sandbox.spec, sandbox.template
+    if (
+        known is not None
+        and known[0][0] is spec
+        and known[0][1] is template
+        and known[0][2] == (obj.name, hostname, sandbox.broken)
+    ):
+        return known[1], known[2]
+    made: Rendered | None = None
+    if sandbox.spec is None:
+        refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
+    elif sandbox.template is None:
+        refusals = (_no_template(sandbox.spec, obj.namespace),)
+    else:
+        refusals = admit_with(sandbox.spec, sandbox.template, policy)
+        if not refusals:
+            made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
+    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
+    return made, refusals
+
+
+def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
+    name = spec.template_ref.name if spec.template_ref else ""
+    words = f"there is no SandboxTemplate `{name}` in namespace `{namespace}` (or it can't be read); apply it"
+    return Refusal("spec.templateRef.name", words)

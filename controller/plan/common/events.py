@@ -1,0 +1,54 @@
+"""Events from what came back: one for each engine call that changed something, and one for the call that failed."""
+
+from collections.abc import Iterator
+
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.action import (
+    Action,
+    ConnectNetwork,
+    CreateContainer,
+    DisconnectNetwork,
+    PauseContainer,
+    PullImage,
+    ReadTail,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.snapshot import Result
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+
+REASONS: dict[type[Action], str] = {
+    PullImage: "Pulled",
+    CreateContainer: "Created",
+    StartContainer: "Started",
+    SignalContainer: "Stopping",
+    PauseContainer: "Paused",
+    UnpauseContainer: "Unpaused",
+    UpdateLimits: "Resized",
+    RenameContainer: "Renamed",
+    DisconnectNetwork: "Disconnected",
+    ConnectNetwork: "Connected",
+    RemoveContainer: "Removed",
+    EnsureNetwork: "NetworkMade",
+    RemoveNetwork: "NetworkRemoved",
+    BindMounts: "Bound",
+    RemoveVolumes: "VolumesRemoved",
+}
+
+
+def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
+    """The events of one group that came back."""
+    for action, outcome in result.done:
+        if isinstance(outcome, Ok) and isinstance(action, ReadTail):
+            continue  # nothing was changed
+        if isinstance(outcome, Ok):
+            yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({action.why})", now)
+            yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
+        else:
+            yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)

@@ -1,0 +1,94 @@
+"""One object's share of a snapshot, and what was decided for it: what the deciders hand each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.observed import Container, End
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.runtime.probe import Probed
+from controller.kinds.sandbox import SandboxSpec
+from controller.plan.network.surroundings import NOTHING, Surroundings
+from controller.policy.admission import Refusal
+from controller.policy.sandbox import Rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
+
+    `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
+    could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
+    observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
+    lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
+    have written to disk (0: not measured). `stale_gpus`: the devices that its container was made with are not its own.
+    `volumes` are those that go with it.
+    """
+
+    now: float
+    obj: StoredObject
+    spec: SandboxSpec | None
+    rendered: Rendered | None
+    refusals: tuple[Refusal, ...]
+    container: Container | None
+    extra: tuple[Container, ...]
+    memory: Memory
+    instance_id: str
+    blind: str = ""
+    probed: Probed | None = None
+    lost: tuple[float, float] = (0.0, 0.0)
+    ends: Mapping[str, End] = field(default_factory=dict)
+    activity: Activity | None = None
+    short_of: tuple[str, ...] = ()
+    around: Surroundings = NOTHING
+    written_bytes: int = 0
+    stale_gpus: bool = False
+    volumes: tuple[str, ...] = ()
+
+    @property
+    def deleting(self) -> bool:
+        return self.obj.deleted_at is not None
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+        """An event about this object, now."""
+        return Event(self.obj.ref, "Warning" if warning else "Normal", reason, message, self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do for one object, and how it stands.
+
+    `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
+    (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
+    `scheduled` is whether it has its room (None: it has), `deferred` why it has to do with less than it asks for.
+    `timer` is when something is due though nothing is the matter, `delete`: the object is to be deleted, `sample`:
+    its CPU is to be sampled for the time since then, `hold`: the run that nobody may begin to use any more, `reaped`:
+    what it is counted as.
+    """
+
+    memory: Memory
+    reason: str = ""
+    message: str = ""
+    actions: tuple[Action, ...] = ()
+    until: float | None = None
+    events: tuple[Event, ...] = ()
+    finalize: bool = False
+    finished: bool = False
+    drift: tuple[str, ...] = ()
+    timer: float | None = None
+    delete: bool = False
+    sample: float | None = None
+    hold: Run | None = None
+    reaped: str = ""
+    scheduled: Condition | None = None
+    deferred: str = ""
+
+    def wake_at(self, due: float) -> "Decision":
+        """The same, and a timer that is due then."""
+        return replace(self, timer=due if self.timer is None else min(self.timer, due))
+
+    def telling(self, event: Event) -> "Decision":
+        """The same, with an event before its own."""
+        return replace(self, events=(event, *self.events))

@@ -1,0 +1,1 @@
+"""Explaining decisions, and previewing a plan."""

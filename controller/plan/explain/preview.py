@@ -1,0 +1,241 @@
+"""What will be done, step by step, were the host left to itself: the planner over an engine that is imagined.
+
+Plan, carry the actions out in memory as an engine would that does all it is asked to, plan again, until nothing is
+left to do or something has to be waited for. Nothing is decided here: every step is plan/host.py's own.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from controller.kinds.common import labels as own
+from controller.kinds.meta import ObjectRef
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import (
+    Action,
+    ConnectNetwork,
+    CreateContainer,
+    DisconnectNetwork,
+    PauseContainer,
+    PullImage,
+    ReadTail,
+    RemoveContainer,
+    RenameContainer,
+    SignalContainer,
+    StartContainer,
+    UnpauseContainer,
+    UpdateLimits,
+)
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.plan import Deferral, Plan
+from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
+from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.mount import BindMounts, Bound, Mount
+from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
+from controller.plan.common.plan_builder import Fetch, Memo
+from controller.plan.host import plan
+from controller.policy.levels.levels import Policy
+
+_ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
+# A pool's members are replaced one after another: a start, a look, a removal, a look.
+_ROUNDS_A_MEMBER, _MOST_ROUNDS = 4, 1000
+_TICK_SECONDS = 0.001
+_SIGNALLED = {"TERM": 143, "KILL": 137}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The engine calls to come for one object, in order, and how it stands after them.
+
+    `reason` and `message` are those it waits for or rests with ("" when it is as asked), `wait_seconds` how long
+    it waits at most, None where no time is known. `gone`: nothing is left of it.
+    """
+
+    ref: ObjectRef
+    actions: tuple[Action, ...] = ()
+    reason: str = ""
+    message: str = ""
+    wait_seconds: float | None = None
+    gone: bool = False
+
+
+def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
+    """What comes for these objects of the snapshot, by uid. Calls that are in flight for them are told again."""
+    return foresee(snapshot, uids, policy)[0]
+
+
+def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
+    """The same, and the snapshot after it all."""
+    asked = {uid: each for uid, each in snapshot.pools.items() if uid in uids}
+    members = {uid for uid, each in snapshot.instances.items() if each.parent_uid in asked}
+    world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
+    objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **asked}
+    found = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
+    # Whether a pool's image is on this host, nobody knows here: that it may be fetched is not foretold.
+    memo = Memo(fetches={uid: Fetch(each.template, "", here=True) for uid, each in world.pools.items()})
+    version, ids = policy.version(), itertools.count(1)
+    rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(each) for each in asked.values()))
+    for _ in range(min(rounds, _MOST_ROUNDS)):
+        decided = plan(world, policy, version, memo)
+        whose = _whose(world, decided, found)
+        _note(found, decided, whose)
+        world = _after(world, decided, ids)
+        moving = any(each.ref.uid in whose for each in decided.groups)
+        written = (*decided.writes.instances, *decided.writes.retired)
+        if not moving and not any(each.parent_uid in asked for each in written):
+            break
+    return found, world
+
+
+def _warm(pool: Pool) -> int:
+    return pool.spec.warm_replicas if pool.spec else 0
+
+
+def _whose(world: Snapshot, decided: Plan, found: Mapping[str, Forecast]) -> Mapping[str, str]:
+    """Whose forecast what is told of a uid belongs to: the object's own, and for a pool's member the pool's."""
+    rows = (*world.instances.values(), *decided.writes.instances)
+    members = {each.uid: each.parent_uid for each in rows if each.parent_uid in found}
+    return {**{uid: uid for uid in found}, **members}
+
+
+def _note(found: dict[str, Forecast], decided: Plan, whose: Mapping[str, str]) -> None:
+    for group in decided.groups:
+        if (known := found.get(whose.get(group.ref.uid, ""))) is not None:
+            changing = [each for each in group.actions if not isinstance(each, ReadTail)]
+            found[known.ref.uid] = Forecast(known.ref, (*known.actions, *changing))
+    for each in decided.deferrals:
+        if (known := found.get(whose.get(each.ref.uid, ""))) is not None:
+            found[known.ref.uid] = _resting(known, each, decided.now)
+    for ref, _ in decided.writes.finalized:
+        if (known := found.get(ref.uid)) is not None:
+            found[ref.uid] = replace(known, gone=True)
+
+
+def _resting(known: Forecast, each: Deferral, now: float) -> Forecast:
+    wait = None if each.until is None else max(0.0, each.until - now)
+    return replace(known, reason=each.reason, message=each.message, wait_seconds=wait)
+
+
+def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
+    """The snapshot of the next pass, were everything done that was decided."""
+    now = world.now + _TICK_SECONDS
+    containers, results = dict(world.observed.containers), {}
+    networks = dict(world.observed.networks)
+    for group in decided.groups:
+        uid, done = group.ref.uid, []
+        for action in group.actions:
+            if isinstance(action, EnsureNetwork):
+                networks[action.name] = _network(action)
+            elif isinstance(action, RemoveNetwork):
+                networks.pop(action.name, None)
+            of = getattr(action, "uid", uid) or uid
+            containers[of] = _imagine(containers.get(of, ()), action, now, ids)
+            made = containers[of][-1].id if isinstance(action, CreateContainer) else ""
+            done.append((action, Ok(made)))
+        results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
+    gone = {ref.uid for ref, _ in decided.writes.finalized}
+    instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
+    gone |= {each.uid for each in decided.writes.retired}
+    instances = {uid: each for uid, each in instances.items() if uid not in gone}
+    return replace(
+        world,
+        now=now,
+        sandboxes={uid: each for uid, each in world.sandboxes.items() if uid not in gone},
+        pools={uid: each for uid, each in world.pools.items() if uid not in gone},
+        observed=replace(
+            world.observed, revision=world.observed.revision + 1, containers=containers, networks=networks
+        ),
+        instances=instances,
+        results=results,
+    )
+
+
+def _network(action: EnsureNetwork) -> Network:
+    labels = action.labels
+    return Network(
+        id=f"imagined-{action.name}",
+        name=action.name,
+        uid=action.uid,
+        role=labels[own.ROLE],
+        config_hash=labels[own.CONFIG_HASH],
+        subnet=action.config.subnet,
+        namespace=labels[own.NAMESPACE],
+    )
+
+
+def _imagine(
+    containers: tuple[Container, ...], action: Action, now: float, ids: Iterator[int]
+) -> tuple[Container, ...]:
+    """One object's containers after an action that worked. A process that is sent TERM ends by it."""
+    match action:
+        case PullImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
+            return containers
+        case CreateContainer():
+            return (*containers, _created(action, f"imagined-{next(ids)}", now))
+        case RemoveContainer():
+            return tuple(each for each in containers if each.id != action.container_id)
+    return tuple(_changed(each, action, now) if _is_meant(each, action) else each for each in containers)
+
+
+def _is_meant(container: Container, action: Action) -> bool:
+    wanted = getattr(action, "container_id", "")
+    return bool(container.id == wanted) if wanted else container.name == getattr(action, "name", "")
+
+
+def _changed(container: Container, action: Action, now: float) -> Container:
+    match action:
+        case StartContainer():
+            return replace(container, state=State.RUNNING, started_at=now, finished_at=0.0, exit_code=0)
+        case SignalContainer():
+            code = _SIGNALLED.get(action.signal, 143)
+            return replace(container, state=State.EXITED, finished_at=now, exit_code=code)
+        case PauseContainer():
+            return replace(container, state=State.PAUSED)
+        case UnpauseContainer():
+            return replace(container, state=State.RUNNING)
+        case RenameContainer():
+            return replace(container, name=action.name)
+        case ConnectNetwork():
+            return replace(container, networks=tuple(sorted({*container.networks, action.network})))
+        case DisconnectNetwork():
+            return replace(container, networks=tuple(each for each in container.networks if each != action.network))
+        case UpdateLimits():
+            by_hand = replace(container.by_hand, swap_bytes=0, restart_policy="no")
+            return replace(container, limits=_in_force(action.limits, container.limits), by_hand=by_hand)
+        case BindMounts():
+            others = [each for each in container.bound if each.path not in {new.path for new in action.mounts}]
+            return replace(container, bound=(*others, *_bound(action.mounts)))
+    return container
+
+
+def _bound(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
+    sizes = {each.path: each.size_bytes for each in mounts if each.kind == "volume"}
+    return tuple(
+        Bound(each.path, str(each), "imagined", each.read_only, size_bytes=sizes.get(each.path, 0)) for each in mounts
+    )
+
+
+def _in_force(asked: Limits, before: Limits | None) -> Limits:
+    """Zero shares mean "leave them"."""
+    return replace(asked, cpu_shares=asked.cpu_shares or (before.cpu_shares if before else 0))
+
+
+def _created(action: CreateContainer, id_: str, now: float) -> Container:
+    labels = action.labels
+    return Container(
+        id=id_,
+        name=action.config.name,
+        uid=action.uid,
+        state=State.CREATED,
+        role=labels[own.ROLE],
+        generation=int(labels[own.GENERATION]),
+        config_hash=labels[own.CONFIG_HASH],
+        template_hash=labels[own.TEMPLATE_HASH],
+        image=action.config.image,
+        image_id=action.image_id,
+        limits=action.config.limits,
+        networks=(action.config.network_mode,),
+        created_at=now,
+        bound=_bound(action.config.mounts),
+    )

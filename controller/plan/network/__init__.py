@@ -1,0 +1,1 @@
+"""The networks of a sandbox: sealed and guarded bridges, egress proxy, peers."""

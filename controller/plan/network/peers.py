@@ -1,0 +1,120 @@
+"""The bridge that a namespace's sandboxes share: joined before the start, or while it runs; left when not asked for.
+
+Called by plan/host.py with what was decided for the sandbox itself; its own network is seen to first. The bridge is
+nobody's own: it is made by whoever needs it first, and taken away once nobody asks for it (stray_networks.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controller.kinds.common.labels import container_labels, peers_name
+from controller.kinds.meta import Condition
+from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.network import EnsureNetwork, Network
+from controller.plan.common.altered import altered
+from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.network import bridge, egress
+from controller.policy.network import peers as policy
+from controller.policy.sandbox import Rendered
+
+
+def asked(case: Case) -> bool:
+    """Whether it is to be joined with its peers."""
+    return case.rendered is not None and case.rendered.config.joins_peers
+
+
+def networks(case: Case, rendered: Rendered) -> tuple[str, ...]:
+    """The networks that its container is to be on, its own first."""
+    shared = (peers_name(case.obj.namespace),) if rendered.config.joins_peers else ()
+    return (rendered.config.network_mode, *shared)
+
+
+def joining(case: Case, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
+    """What puts its container on the shared bridge."""
+    for each in networks(case, rendered)[1:]:
+        known_as = policy.names(case.obj.name)
+        yield ConnectNetwork(case.obj.uid, rendered.config.name, container_id, each, why, aliases=known_as)
+
+
+def attend(case: Case, decision: Decision) -> Decision:
+    """The decision, with all that has to be done about its networks; the shared one is made where it is needed."""
+    decision = bridge.attend(case, egress.attend(case, decision))
+    if case.blind or case.rendered is None or decision.reason == "Unreadable":
+        return decision
+    decision = altered(decision, memory=_remembered(case, decision))
+    shared = peers_name(case.obj.namespace)
+    joins = [each for each in decision.actions if isinstance(each, ConnectNetwork) and each.network == shared]
+    if not joins:
+        return decision
+    lacks = _lacking(case)
+    if lacks is not None and any(isinstance(each, CreateContainer) for each in decision.actions):
+        return Decision(case.memory, *lacks)
+    if lacks is not None:
+        return replace(decision, actions=tuple(each for each in decision.actions if each not in joins))
+    if not _differs(case):
+        return decision
+    at = next(n for n, each in enumerate(decision.actions) if each in joins or isinstance(each, CreateContainer))
+    return replace(decision, actions=(*decision.actions[:at], _ensure(case), *decision.actions[at:]))
+
+
+def unplugged(case: Case) -> bool:
+    """Whether a stopped container can't be started because the shared bridge is not the one that it was put on."""
+    box = case.container
+    return asked(case) and box is not None and peers_name(case.obj.namespace) in box.networks and _differs(case)
+
+
+def ready(case: Case, found: Condition) -> Condition:
+    """The condition of its own network, with what there is to say of its peers."""
+    if found.status != "True" or not asked(case):
+        return found
+    if case.container is None or peers_name(case.obj.namespace) not in case.container.networks:
+        lacks = _lacking(case) or ("NotJoined", "it is not joined with its peers yet")
+        return Condition(found.type, "False", *lacks)
+    words = f"{found.message}; joined with the others of namespace {case.obj.namespace} that ask for it"
+    return replace(found, message=words)
+
+
+def deserted(snapshot: Snapshot) -> list[Network]:
+    """The shared bridges that no sandbox asks for, and nothing is on."""
+    found = [each for each in snapshot.observed.networks.values() if each.role == policy.ROLE and not each.uid]
+    if not found:
+        return []
+    boxes = snapshot.sandboxes.values()
+    wanted = {each.obj.namespace for each in boxes if each.spec and each.spec.network.peers == "Allowed"}
+    used = {name for own in snapshot.observed.containers.values() for each in own for name in each.networks}
+    return [each for each in found if each.namespace not in wanted and each.name not in used]
+
+
+def _lacking(case: Case) -> tuple[str, str] | None:
+    """Why nothing may be put on the shared bridge: reason and words."""
+    lacks = egress.lacking(case)
+    if lacks is None and not case.around.peers_subnet:
+        words = f"no /{policy.PREFIX} of {case.around.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
+        return egress.NO_SUBNET, words
+    return lacks
+
+
+def _remembered(case: Case, decision: Decision) -> Memory:
+    return altered(decision.memory, peers=case.around.peers_subnet if asked(case) else "")
+
+
+def _differs(case: Case) -> bool:
+    found, subnet = case.around.peers, case.around.peers_subnet
+    return found is None or not subnet or found.config_hash != policy.bridge(case.obj.namespace, subnet).hash()
+
+
+def _ensure(case: Case) -> EnsureNetwork:
+    config = policy.bridge(case.obj.namespace, case.around.peers_subnet)
+    labels = container_labels(
+        instance=case.instance_id,
+        uid="",
+        namespace=case.obj.namespace,
+        name="",
+        role=policy.ROLE,
+        generation=0,
+        config_hash=config.hash(),
+        template_hash="",
+    )
+    return EnsureNetwork("", config, labels, f"no bridge for the peers of namespace {case.obj.namespace} yet")

@@ -1,0 +1,41 @@
+"""Sealed networks of ours that nothing stored speaks of: removed as late, and as carefully, as containers are.
+
+A network bears our instance id, so Paddock made it; it leads nowhere, and none that anything runs on can be removed.
+"""
+
+from controller.kinds.meta import Event, ObjectRef
+from controller.kinds.planning.plan import Group
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.network import Network, RemoveNetwork
+from controller.plan.common.plan_builder import Draft, Memo
+from controller.plan.network import peers
+
+
+def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
+    """Note the removal of those that are strays for the grace of orphans. A blind view ends every grace."""
+    if snapshot.observed.blind:
+        memo.stray_networks = {}
+        return
+    known = snapshot.sandboxes.keys() | snapshot.instances.keys() | snapshot.observed.containers.keys()
+    strays = [each for each in snapshot.observed.networks.values() if each.uid and each.uid not in known]
+    strays += peers.deserted(snapshot)
+    if not strays and not memo.stray_networks:
+        return
+    now, grace = snapshot.now, snapshot.sweep.grace_seconds
+    memo.stray_networks = {each.id: min(memo.stray_networks.get(each.id, now), now) for each in strays}
+    if snapshot.sweep.withheld:
+        return
+    for each in strays:
+        due = memo.stray_networks[each.id] + grace
+        if now < due:
+            draft.wakes.append(due)
+        elif (each.uid or each.name) not in snapshot.in_flight:
+            _remove(draft, each, now, grace)
+
+
+def _remove(draft: Draft, network: Network, now: float, grace: float) -> None:
+    ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid or network.name)
+    action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
+    draft.groups.append(Group(ref, 0, True, (action,)))
+    if network.uid:  # a shared one was no single sandbox's, and it is no wonder that nobody needs it any more
+        draft.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

@@ -1,0 +1,132 @@
+"""What is around one object's container: its sealed network and its egress container, as recorded and as seen."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.kinds.common.labels import egress_uid, local_name, peers_name, public_name, sealed_name
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.network import Network
+from controller.policy.levels.levels import Policy
+from controller.policy.network import egress, peers
+from controller.policy.sandbox import Rendered
+
+SUBNET_TAKEN = "SubnetTaken"
+Subnets = Callable[[Snapshot], set[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`subnet` is what its network is or will be on ("": none is left, or none is needed).
+
+    `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
+    there. `bridges` are those of its own that lead to the Internet, `peers` is what it shares with others of its
+    namespace, and `peers_subnet` what that is or will be on. `unguarded` is why nothing new may be put on a
+    network ("" when it may), and `untried` why it is not known yet whether it may. `range` is what subnets are of.
+    """
+
+    record: Instance | None = None
+    containers: tuple[Container, ...] = ()
+    network: Network | None = None
+    uplink: bool = False
+    subnet: str = ""
+    unguarded: str = ""
+    range: str = ""
+    bridges: tuple[Network, ...] = ()
+    untried: str = ""
+    peers: Network | None = None
+    peers_subnet: str = ""
+
+
+NOTHING = Surroundings()
+
+
+def around(
+    snapshot: Snapshot, obj: StoredObject, rendered: Rendered | None, memory: Memory, policy: Policy, subnets: Subnets
+) -> Surroundings:
+    """The surroundings of one object. `subnets` gives those that are given away; one found for it is added to them."""
+    uid, observed = egress_uid(obj.uid), snapshot.observed
+    record, containers = snapshot.instances.get(uid), observed.containers.get(uid, ())
+    network = observed.networks.get(sealed_name(obj.uid))
+    if network is not None and network.uid != obj.uid:
+        network = None
+    bridges = _bridges(snapshot, obj)
+    if rendered is not None and rendered.open is not None:
+        subnets_of = {each.name: each.subnet for each in bridges}
+        recorded = "" if memory.subnet in subnets_of.values() else memory.subnet
+        wanted, known = True, subnets_of.get(rendered.open.network) or recorded
+    else:
+        wanted = rendered is not None and rendered.sealed is not None
+        known = record.memory.subnet if record else network.subnet if network else ""
+    if not wanted and record is None and not containers and network is None and not bridges:
+        return NOTHING
+    subnet = known
+    if wanted and _is_lost(subnet, memory):
+        subnet = ""
+    if wanted and not subnet:
+        taken = subnets(snapshot)
+        subnet = egress.subnet_for(obj.uid, policy.network_range, taken)
+        taken.add(subnet)
+    shared = _peers(snapshot, obj)
+    joins = rendered is not None and rendered.config.joins_peers
+    return Surroundings(
+        record=record,
+        containers=containers,
+        network=network,
+        uplink=egress.UPLINK in observed.networks,
+        subnet=subnet,
+        unguarded=observed.unguarded or snapshot.guarded.broken,
+        untried="" if snapshot.guarded.broken else snapshot.guarded.words,
+        range=policy.network_range,
+        bridges=bridges,
+        peers=shared,
+        peers_subnet=_peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else "",
+    )
+
+
+def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
+    found = snapshot.observed.networks.get(peers_name(obj.namespace))
+    return found if found is not None and found.role == peers.ROLE and not found.uid else None
+
+
+def _peers_subnet(
+    snapshot: Snapshot, obj: StoredObject, memory: Memory, found: Network | None, policy: Policy, subnets: Subnets
+) -> str:
+    """What the shared bridge is on; else what it, or another of its namespace, was to be on; else a free one."""
+    if found is not None:
+        return found.subnet
+    others = (each.memory.peers for each in snapshot.instances.values() if each.namespace == obj.namespace)
+    recorded = next((each for each in (memory.peers, *others) if each and not _is_lost(each, memory)), "")
+    if recorded:
+        return recorded
+    taken = subnets(snapshot)
+    lost = {part for each in (memory.peers,) if each for part in egress.parts(each)}
+    digits = hashlib.sha256(obj.namespace.encode()).hexdigest()
+    chosen = egress.subnet_for(digits, policy.network_range, taken | lost, peers.PREFIX)
+    taken.update(egress.parts(chosen) if chosen else ())
+    return chosen
+
+
+def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
+    networks = snapshot.observed.networks
+    found = (networks.get(name) for name in (public_name(obj.uid), local_name(obj.uid))) if networks else ()
+    return tuple(each for each in found if each is not None and each.uid == obj.uid)
+
+
+def taken_subnets(snapshot: Snapshot) -> set[str]:
+    """All subnets that are given away, seen or recorded."""
+    recorded = {each.memory.subnet for each in snapshot.instances.values() if each.memory.subnet}
+    shared = {each.memory.peers for each in snapshot.instances.values() if each.memory.peers}
+    shared |= {each.subnet for each in snapshot.observed.networks.values() if each.role == peers.ROLE}
+    seen = {each.subnet for each in snapshot.observed.networks.values()}
+    return recorded | seen | {part for each in shared for part in egress.parts(each)}
+
+
+def _is_lost(subnet: str, memory: Memory) -> bool:
+    """Whether somebody else on this host has that subnet: the engine said so when the network was to be made."""
+    failure = memory.failure
+    told = failure is not None and failure.reason == SUBNET_TAKEN and failure.message.startswith(f"{subnet} ")
+    return bool(subnet) and told

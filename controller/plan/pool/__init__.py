@@ -1,0 +1,1 @@
+"""Deciding for pools of warm sandboxes."""

@@ -1,0 +1,287 @@
+"""SandboxPool: how many members to add, which to retire, and what to say of it. Who may claim one is in warm.py.
+
+A member is planned as a sandbox of its own that nobody has asked for yet: `as_sandbox` makes it look like one to the
+planner. A claim makes that true: the new Sandbox takes over the member's uid, and with it container, record and name.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.kinds.common.labels import container_name
+from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.runtime.container import Limits
+from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
+from controller.plan.common.backoff import waits
+from controller.plan.sandbox import probes
+from controller.plan.sandbox.status import dated
+from controller.policy.sandbox import Rendered
+
+WARM, RETIRED = "warm", "retired"
+_NO_LIMITS = Limits(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A warm member as it stands. `stale`: too old, or not what the template says now. `trouble`: why it fails."""
+
+    instance: Instance
+    ready: bool
+    stale: bool
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turnover:
+    """What a pool needs: members to be written (new), members to go, its status, and when the next one is too old."""
+
+    new: tuple[Instance, ...]
+    retired: tuple[Instance, ...]
+    status: Mapping[str, Any]
+    until: float | None
+
+
+def member_spec(pool: Pool) -> SandboxSpec | None:
+    """What a member is asked to be: a sandbox of the template that says nothing of its own. None: unreadable."""
+    if pool.spec is None:
+        return None
+    lifecycle = Lifecycle(
+        shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
+        startup_deadline_seconds=pool.spec.startup_deadline_seconds,
+    )
+    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=pool.spec.priority)
+
+
+def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
+    """A member as the planner plans it. One that is to go looks like a sandbox that is being deleted."""
+    obj = StoredObject(
+        kind="SandboxPool",
+        namespace=instance.namespace,
+        name=instance.memory.hostname,
+        uid=instance.uid,
+        spec={},
+        finalizers=(FINALIZER,),
+        created_at=instance.created_at,
+        deleted_at=instance.created_at if instance.role == RETIRED else None,
+    )
+    return Sandbox(obj, member_spec(pool), pool.template, pool.broken)
+
+
+def without_used(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with those members on their way out whose container has what only a claim gives: a name, a folder.
+
+    A store that was put back from a backup does not know of the claim, and must never hand the box out again.
+    """
+    if not snapshot.pools:
+        return snapshot
+    used = {
+        uid: replace(each, role=RETIRED)
+        for uid, each in snapshot.instances.items()
+        if each.role == WARM and is_used(each, snapshot.observed.containers.get(uid, ()))
+    }
+    return replace(snapshot, instances={**snapshot.instances, **used}) if used else snapshot
+
+
+def is_used(member: Instance, containers: Iterable[Container]) -> bool:
+    """Whether one of these is the member's, under a name that the member does not have, or with something bound."""
+    return any(each.id == member.memory.container and (each.name != member.name or each.bound) for each in containers)
+
+
+def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
+    """Whether a member may be claimed, as far as it alone tells."""
+    return (
+        instance.role == WARM
+        and instance.memory.failure is None
+        and not instance.memory.insecure[2]
+        and container is not None
+        and wanted is not None
+        and container.state is State.RUNNING
+        and container.limits is not None
+        and probes.passed(wanted.probes, instance.memory)
+    )
+
+
+def member_of(
+    pool: Pool, instance: Instance, container: Container | None, wanted: Rendered | None, now: float
+) -> Member:
+    """What there is to know of a member. `wanted` is its container as the template has it now."""
+    aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
+    other = container is not None and wanted is not None and container.config_hash != wanted.config_hash
+    failure, end = instance.memory.failure, instance.memory.last_end
+    insecure = instance.memory.insecure[2]
+    trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
+    if not trouble and instance.memory.crashes and end is not None:
+        trouble = f"{end.reason}: exit code {end.exit_code}"
+    return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
+
+
+def turn_over(
+    pool: Pool,
+    members: Sequence[Member],
+    going: int,
+    claimed: int,
+    awaited: int,
+    taken: Collection[str],
+    now: float,
+    lacks: str = "",
+    image: str = "",
+) -> Turnover:
+    """Decide for one pool. `going` members are on their way out, `claimed` sandboxes came of it.
+
+    `awaited` are these and the ones that are to come of it now or wait for a place: the warm ones give way to them.
+
+    `taken` are the uids that a new member may not have. `lacks` is of what the host is short, in words: then none is
+    wanted; `image` says why the pool's image is not on it.
+    """
+    wanted = 0 if lacks else _wanted(pool, awaited)
+    out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
+    new = _to_add(pool, members, wanted, going, awaited)
+    if pool.template is None or pool.obj.deleted_at is not None:
+        new = 0
+    if pool.obj.deleted_at is not None:
+        out = list(members)
+    fresh = tuple(_new_member(pool, uid, now) for uid in _uids(pool, now, taken, new))
+    retired = tuple(replace(each.instance, role=RETIRED) for each in out)
+    left = [each for each in members if each not in out]
+    births = [each.instance.created_at for each in left]
+    until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
+    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks, image), until)
+
+
+def _wanted(pool: Pool, claimed: int) -> int:
+    if pool.spec is None:
+        return 0
+    room = pool.spec.warm_replicas if pool.spec.max_replicas is None else pool.spec.max_replicas - claimed
+    return max(0, min(pool.spec.warm_replicas, room))
+
+
+def _surge(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+    """One member more than wanted while stale ones are replaced, where the pool's maximum leaves room for it."""
+    if pool.spec is None or not any(each.stale for each in members):
+        return 0
+    most = pool.spec.max_replicas
+    return 1 if most is None or wanted + claimed + going < most else 0
+
+
+def _to_add(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+    if pool.spec is None:
+        return 0
+    current = sum(not each.stale for each in members)
+    most = wanted + _surge(pool, members, wanted, going, claimed)
+    if pool.spec.max_replicas is not None:
+        most = min(most, pool.spec.max_replicas - claimed - going)
+    return max(0, min(wanted - current, most - len(members)))
+
+
+def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Member]:
+    """What is over: first what cannot be claimed. A stale member stays until a current one is ready in its place."""
+    stale = [each for each in members if each.stale]
+    current = [each for each in members if not each.stale]
+    ready = sum(each.ready for each in current)
+    spare = max(0, ready + len(stale) - wanted)
+    if stale and not surge and len(current) < wanted and not any(not each.ready for each in current):
+        spare = max(1, spare)  # no room to start another one first
+    out = sorted(stale, key=lambda each: each.instance.created_at)[:spare]
+    excess = max(0, len(current) - wanted)
+    order = sorted(current, key=lambda each: (each.ready, not each.trouble, -each.instance.created_at))
+    return out + order[:excess]
+
+
+def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterator[str]:
+    """So many uids that no member has: made from the pool's and the time, for nothing here may be left to chance."""
+    serial, made = 0, 0
+    while made < count:
+        digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
+        uid = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
+        serial += 1
+        if uid not in taken:
+            made += 1
+            yield uid
+
+
+def _new_member(pool: Pool, uid: str, now: float) -> Instance:
+    name = f"{pool.obj.name}-{uid[:5]}"
+    return Instance(
+        name=container_name(name, uid),
+        parent_uid=pool.obj.uid,
+        parent_kind=pool.obj.kind,
+        namespace=pool.obj.namespace,
+        parent_name=pool.obj.name,
+        role=WARM,
+        reserves=_NO_LIMITS,
+        created_at=now,
+        memory=Memory(pool=pool.obj.uid, hostname=name),
+        member_uid=uid,
+    )
+
+
+def _status(
+    pool: Pool, members: Sequence[Member], coming: int, claimed: int, wanted: int, now: float, lacks: str, image: str
+) -> Mapping[str, Any]:
+    ready = sum(each.ready for each in members)
+    prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
+    generation = pool.obj.generation
+    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "", image)
+    return {
+        "observedGeneration": generation,
+        "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
+        "replicas": len(members) + coming,
+        "readyReplicas": ready,
+        "outdatedReplicas": sum(each.stale for each in members),
+        "claimedReplicas": claimed,
+    }
+
+
+def _conditions(
+    pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str, image: str
+) -> Iterator[Condition]:
+    trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
+    if pool.broken or pool.template is None:
+        name = pool.spec.template_ref.name if pool.spec else ""
+        words = pool.broken or f"there is no SandboxTemplate `{name}` in namespace `{pool.obj.namespace}`; apply it"
+        yield Condition("Ready", "False", "Refused", words)
+        yield Condition("Accepted", "False", "Refused", words)
+        yield Condition("Degraded", "True", "Refused", words)
+        return
+    if lacks:
+        yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
+    elif ready >= wanted:
+        yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
+    else:
+        words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        yield Condition("Ready", "False", "Filling", words)
+    yield Condition("Accepted", "True", "Admitted")
+    if trouble:
+        yield Condition("Degraded", "True", "MembersFail", trouble)
+    elif image:
+        yield Condition("Degraded", "True", "ImagePullFailed", image)
+    else:
+        yield Condition("Degraded", "False", "AsExpected")
+
+
+def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:
+    """Of which pool a sandbox that requires one may be started now, or "" and why not; and the pool it waits for.
+
+    `granted` are the places that this pass has given away already, by pool. Gives (pool's uid, ""), or (the uid of the
+    pool it waits for or "", why).
+    """
+    spec = sandbox.spec
+    if spec is None or spec.template_ref is None:
+        return "", "poolPolicy is Require, and it names no SandboxTemplate"
+    full = ""
+    for uid, pool in sorted(snapshot.pools.items()):
+        same = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
+        if pool.spec is None or not same or pool.spec.template_ref != spec.template_ref:
+            continue
+        used = sum(each.memory.pool == uid for each in snapshot.instances.values()) + granted.get(uid, 0)
+        if pool.spec.max_replicas is None or used < pool.spec.max_replicas:
+            return uid, ""
+        full = full or uid
+    if full:
+        name, most = snapshot.pools[full].obj.name, snapshot.pools[full].spec
+        return full, f"pool `{name}` is at its maxReplicas of {most.max_replicas if most else 0}"
+    return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"

@@ -1,0 +1,127 @@
+"""Which warm boxes a new sandbox may claim, who goes first, and why it got none.
+
+A box fits when its container is just what the sandbox would get, but for what is changed in place (limits, the name).
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.quota import amount_of, of_pool
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.sandbox import SandboxSpec
+from controller.plan.common.reconcile_context import Decision
+from controller.plan.pool.sandboxpool import WARM, is_ready, is_used, member_spec
+from controller.policy.levels.levels import Policy
+from controller.policy.quota_ledger import never_fits, of_pools
+from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
+
+_PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
+
+
+def claimed_memory(memory: Memory) -> Memory:
+    """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
+    return replace(memory, launch="Warm", claiming=True, restarts=0, crashes=0, last_end=None)
+
+
+def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
+    """The pools of the sandbox's template, those of the highest priority first, then by name."""
+    if spec.template_ref is None or spec.pool_policy == "Never":
+        return []
+    found = [
+        each
+        for each in snapshot.pools.values()
+        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
+    ]
+    return sorted(found, key=lambda each: (-each.spec.priority if each.spec else 0, each.obj.name))
+
+
+def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
+    """The members that it may take over if they fit, oldest first, each with its pool."""
+    if spec.run_state != "Running" or snapshot.observed.blind:
+        return []
+    pools = {each.obj.uid: each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None}
+    members = [
+        each
+        for each in snapshot.instances.values()
+        if each.role == WARM and each.parent_uid in pools and each.uid not in snapshot.in_flight
+    ]
+    members.sort(key=lambda each: (each.created_at, each.uid))
+    return [(pools[each.parent_uid], each) for each in members]
+
+
+def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
+    """Whether the sandbox may have this member: it is ready, and what the sandbox asks for."""
+    seen = snapshot.observed.containers.get(member.uid, ())
+    own = [each for each in seen if each.id == member.memory.container]
+    if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
+        return False
+    wanted = render(spec, pool.template, name=member.memory.hostname, uid=member.uid, policy=policy)
+    same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
+    return same and is_ready(member, own[0], wanted)
+
+
+def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy) -> Decision:
+    """The decision to make a container, with why it is no warm one; told in an event where a pool could have served."""
+    launch = f"Cold: {cold(snapshot, sandbox, policy)}"
+    decision = replace(decision, memory=replace(decision.memory, launch=launch))
+    if before.launch or sandbox.spec is None or not pools_for(snapshot, sandbox.obj, sandbox.spec):
+        return decision
+    event = Event(sandbox.obj.ref, "Normal", "ColdStart", launch.removeprefix("Cold: "), snapshot.now)
+    return decision.telling(event)
+
+
+def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
+    """Why a sandbox was started without a pool, for its status."""
+    spec = sandbox.spec
+    if spec is None or spec.template_ref is None:
+        return "its template is its own; pools have boxes of a SandboxTemplate"
+    if spec.pool_policy == "Never":
+        return "poolPolicy is Never"
+    found = pools_for(snapshot, sandbox.obj, spec)
+    if not found:
+        return f"there is no SandboxPool of template `{spec.template_ref.name}`"
+    words = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
+    return "; ".join(words)
+
+
+def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
+    differing = list(differences(pool, sandbox, policy))
+    if differing:
+        return f"has other boxes: {', '.join(differing)}"
+    if sandbox.spec is not None and pool.template is not None:
+        asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
+        for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
+            return words.replace("can never fit", "has a quota: it can never fit")
+    return "had no member ready of its template as it is now"
+
+
+def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
+    """Field by field, what of the sandbox's container is not as in the pool's boxes, and not changed in place."""
+    spec, template, member = sandbox.spec, pool.template, member_spec(pool)
+    if spec is None or template is None or member is None:
+        return
+    if admit_with(spec, template, policy) or admit_with(member, template, policy):
+        return
+    ours, theirs = (render(each, template, name="box", uid="", policy=policy).config for each in (spec, member))
+    for each in fields(ContainerConfig):
+        if each.metadata.get("mutable") or each.name in _PRIVATE:
+            continue
+        wanted, found = getattr(ours, each.name), getattr(theirs, each.name)
+        if wanted != found:
+            yield f"{_camel(each.name)} {_short(found)}, wanted {_short(wanted)}"
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+def _short(value: Any) -> str:
+    """A value in a few words; an environment by its names alone: what is in it may be private."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(str(each[0]) if isinstance(each, tuple) else str(each) for each in value) + "]"
+    return str(value) or "none"

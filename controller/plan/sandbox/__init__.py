@@ -1,0 +1,1 @@
+"""Deciding for one sandbox."""

@@ -1,0 +1,154 @@
+"""A container's end: which reason it had, whether it is started again, and when. By restartPolicy and back-off."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller.kinds.common.log_tail import GONE
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container, End, State
+from controller.kinds.planning.instance_record import Memory, Termination
+from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
+
+ENDED = (State.EXITED, State.DEAD)
+# Ends that Paddock itself brought about: the box is started again as soon as it is wanted.
+_OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
+# Between a process's start and the engine's note of it, at most.
+_NOTED_SECONDS = 60.0
+
+
+def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
+    """How the last run of an ended container came to its end. `lost` is when the engine itself was away."""
+    known = memory.last_end
+    same = known is not None and known.container_id == container.id
+    return Termination(
+        container_id=container.id,
+        exit_code=container.exit_code,
+        reason=_reason(container, memory, lost),
+        started_at=container.started_at,
+        finished_at=container.finished_at,
+        limits=container.limits,
+        generation=memory.changed[0],
+        changed_at=memory.changed[1],
+        restarts=memory.restarts,
+        log_since=known.finished_at if known is not None and same else 0.0,
+    )
+
+
+def _reason(container: Container, memory: Memory, lost: tuple[float, float]) -> str:
+    if by_probes := memory.ended_by_probes((container.id, container.started_at)):
+        return by_probes
+    if was_asked_to_stop(container, memory):
+        return memory.stop_reason
+    if container.oom_killed and container.exit_code != 0:
+        return "OOMKilled"
+    return "EngineLost" if _went_with_engine(container, memory, lost) else _by_exit_code(container.exit_code)
+
+
+def _by_exit_code(exit_code: int) -> str:
+    if exit_code == 0:
+        return "Completed"
+    return "Killed" if exit_code in (137, 143) else "Error"
+
+
+def _went_with_engine(container: Container, memory: Memory, lost: tuple[float, float]) -> bool:
+    """Whether the engine took the container down with itself, or was down itself when the container ended."""
+    return _unseen(container, memory) or lost[0] <= container.finished_at <= lost[1]
+
+
+def _unseen(container: Container, memory: Memory) -> bool:
+    """Whether the engine did not see the end, as the host went down under it: it has that of an earlier run, or none.
+
+    An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
+    when it was: one that ends at once has ended some milliseconds before it began (seen: 27 of 60 on a busy host).
+    """
+    known = memory.last_end
+    if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
+        return known.started_at != container.started_at
+    return container.started_at - container.finished_at > _NOTED_SECONDS
+
+
+def was_asked_to_stop(container: Container, memory: Memory) -> bool:
+    """Whether Paddock itself told this run of the container to stop (not an earlier run of the same container)."""
+    return memory.asked_to_stop == (container.id, container.started_at)
+
+
+def is_ours(end: Termination) -> bool:
+    """Whether Paddock itself brought this end about."""
+    return end.reason in _OURS
+
+
+def notice_change(obj: StoredObject, memory: Memory, now: float) -> Memory:
+    """The memory with the spec's present generation in it, and when it was seen first (0: before anyone noted it)."""
+    if memory.changed[0] == obj.generation:
+        return memory
+    if obj.generation == 1:
+        return replace(memory, changed=(1, obj.created_at))
+    return replace(memory, changed=(obj.generation, now if memory.changed[0] else 0.0))
+
+
+def notice_run(container: Container, memory: Memory) -> Memory:
+    """The memory with this run in it; one that follows an end nobody asked for, or a removal by hand, is a restart."""
+    run = (container.id, container.started_at)
+    if not container.started_at or run == memory.run:
+        return memory
+    stopped = memory.asked_to_stop == memory.run and not memory.ended_by_probes(memory.run)
+    ours = not memory.run[0] or stopped
+    return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
+
+
+def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
+    """The memory with this end in it, counted once however often it is looked at."""
+    known = memory.last_end
+    if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
+        return _seen_again(container, known, memory, lost)
+    end = end_of(container, memory, lost)
+    if is_ours(end):
+        return replace(memory, last_end=end)
+    healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
+    if end.reason == "EngineLost":  # no fault of the box: it is no crash, and forgives none
+        return replace(memory, last_end=end, crashes=0 if healthy else memory.crashes)
+    return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
+
+
+def _seen_again(container: Container, known: Termination, memory: Memory, lost: tuple[float, float]) -> Memory:
+    """An engine that is being stopped shows ends before anyone can know that it goes: then the crash is taken back."""
+    by_itself = known.reason == _by_exit_code(known.exit_code)
+    if not by_itself or not _went_with_engine(container, memory, lost):
+        return memory
+    return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
+
+
+def notice_removed(ends: Mapping[str, End], memory: Memory) -> Memory:
+    """The memory with the end of a run whose container is gone, where the engine told of it. It counts as no crash."""
+    container_id, started_at = memory.run
+    found, known = ends.get(container_id), memory.last_end
+    if found is None or (known is not None and (known.container_id, known.started_at) == memory.run):
+        return memory
+    asked = memory.asked_to_stop == memory.run
+    end = Termination(
+        container_id=container_id,
+        exit_code=found.exit_code,
+        reason=memory.stop_reason if asked else _by_exit_code(found.exit_code),
+        started_at=started_at,
+        finished_at=found.finished_at,
+        generation=memory.changed[0],
+        changed_at=memory.changed[1],
+        restarts=memory.restarts,
+        tail=GONE,
+    )
+    return replace(memory, last_end=end)
+
+
+def starts_again(end: Termination, restart_policy: str) -> bool:
+    """Whether a sandbox that should run is started after this end. What Paddock itself stopped always is."""
+    if is_ours(end) or restart_policy == "Always":
+        return True
+    # What was stopped because of its probes has failed, however well it took the TERM.
+    failed = end.exit_code != 0 or end.reason in ("Killed", "StartFailed", "EngineLost")
+    return restart_policy == "OnFailure" and failed
+
+
+def start_due(end: Termination, crashes: int) -> float:
+    """Unix seconds at which the next start is due."""
+    at_once = is_ours(end) or end.reason == "EngineLost"
+    return end.finished_at if at_once else end.finished_at + crash_delay_seconds(crashes)

@@ -1,0 +1,65 @@
+"""What differs between a container and what is wanted of it: one function a question, in words for events."""
+
+from collections.abc import Iterator
+
+from pydantic.alias_generators import to_camel
+
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.observed.observed import Container
+from controller.kinds.runtime.container import Limits
+from controller.plan.common.reconcile_context import Case
+from controller.plan.sandbox import out_of_band
+from controller.policy.sandbox import Rendered
+
+# The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
+_PAGE_BYTES = 64 << 10
+
+
+def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str, str]]:
+    """(field, found, wanted) for each limit that is not in force."""
+    if wanted.cpu_millicores != found.cpu_millicores:
+        yield "cpu", format_cpu(found.cpu_millicores), format_cpu(wanted.cpu_millicores)
+    if not 0 <= wanted.memory_bytes - found.memory_bytes < _PAGE_BYTES:
+        yield "memory", format_bytes(found.memory_bytes), format_bytes(wanted.memory_bytes)
+    if wanted.pids != found.pids:
+        yield "pids", str(found.pids), str(wanted.pids)
+    if out_of_band.shares_differ(wanted, found):
+        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or out_of_band.DEFAULT_SHARES)
+
+
+def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
+    """(field, found, wanted) for all that an update in place brings back."""
+    if container.limits is not None:
+        yield from limit_differences(wanted, container.limits)
+    yield from out_of_band.differences(container)
+
+
+def network_differences(wanted: tuple[str, ...], found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The networks to be taken off, and those to be put back on. A container in two worlds is taken off first."""
+    return tuple(each for each in found if each not in wanted), tuple(each for each in wanted if each not in found)
+
+
+def needs_new_container(case: Case, container: Container, rendered: Rendered) -> str:
+    """Why this container has to be replaced now, "" when it has not. Only a new spec generation does that."""
+    if container.template_hash == rendered.template_hash or container.generation == case.obj.generation:
+        return ""
+    before, after = case.memory.made_from, rendered.template_fields
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if not before or not changed:
+        return "spec.template changed"
+    if changed == ["image"]:
+        return f"spec.template.image changed from {container.image} to {rendered.config.image}"
+    own = case.spec is not None and case.spec.security_level is not None
+    return ", ".join(_field(name, own) for name in changed) + " changed"
+
+
+def _field(name: str, own: bool) -> str:
+    """Where a part of what makes a container stands in the spec; `own`: the level is the sandbox's own word."""
+    if own and name == "security_level":
+        return "spec.securityLevel"
+    return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
+
+
+def outdated(container: Container, rendered: Rendered) -> bool:
+    """Whether a container still runs as an older Paddock, policy or default had it rendered."""
+    return container.config_hash != rendered.config_hash

@@ -1,0 +1,70 @@
+"""Which of the host's GPUs a sandbox gets, where the operator has listed them: no device is two sandboxes'.
+
+How many there are is a matter of the quotas (the list bounds what all may hold); here the particular ones are chosen
+and written down before the container is made. What is stopped gives its room back, and with it its devices: if they
+are somebody else's when it is started again, it is made anew with others. Without a list the engine chooses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller.kinds.planning.action import Action, CreateContainer, StartContainer
+from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.common.plan_builder import Draft
+from controller.plan.common.reconcile_context import Case, Decision
+from controller.policy.sandbox import Rendered
+
+REASON = "GpusInUse"
+_AGAIN_SECONDS = 30.0
+
+
+def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memory) -> bool:
+    """Whether a container of that object that is stopped has devices that it may not be started with."""
+    listed = snapshot.observed.facts.gpus
+    if not listed or rendered is None or not rendered.config.gpus:
+        return False
+    return not memory.gpus or not set(memory.gpus) <= set(listed) - _others(snapshot.instances, uid)
+
+
+def assign(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision) -> Decision:
+    """The decision with devices for the container that it makes; or to wait, while there are too few."""
+    listed, uid = snapshot.observed.facts.gpus, case.obj.uid
+    made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
+    if made is not None and not made.config.gpus and decision.memory.gpus:
+        return replace(decision, memory=replace(decision.memory, gpus=()))
+    if not listed or case.rendered is None or not case.rendered.config.gpus:
+        return decision
+    taken = _others(snapshot.instances, uid) | draft.gpus
+    if made is None:
+        starts = any(isinstance(each, StartContainer) and each.uid == uid for each in decision.actions)
+        clash = starts and not taken.isdisjoint(decision.memory.gpus)
+        return _wait(case, "its GPUs were just given to another sandbox", case.now) if clash else decision
+    free = [each for each in listed if each not in taken]
+    own = [each for each in free if each in case.memory.gpus]
+    chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
+    if len(chosen) < made.config.gpus:
+        words = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
+        return _wait(case, words, case.now + _AGAIN_SECONDS)
+    draft.gpus |= set(chosen)
+    actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
+    return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
+
+
+def _with(action: Action, chosen: tuple[str, ...]) -> Action:
+    assert isinstance(action, CreateContainer)
+    return replace(action, config=replace(action.config, gpu_ids=tuple(sorted(chosen))))
+
+
+def _wait(case: Case, words: str, until: float) -> Decision:
+    return Decision(case.memory, REASON, words, until=until)
+
+
+def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:
+    """The devices of all others that hold any now."""
+    return {
+        device
+        for other, each in instances.items()
+        if other != uid and each.reserves.gpus
+        for device in each.memory.gpus
+    }

@@ -1,0 +1,126 @@
+"""Idleness: when a box was last used, and whether it is time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
+
+Used is a box while a stream is open (exec, followed log), at each change of its spec, at its start, and when its
+processor time since then averages above a floor. That is sampled twice a timeout, when the clock starts and when it
+runs out, and never polled; what can not be read counts as use.
+"""
+
+from dataclasses import dataclass, replace
+
+from controller.kinds.observed.activity import Activity, CpuSample, Use
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import Memory
+from controller.plan.capacity import eviction
+from controller.plan.common.reconcile_context import Case
+from controller.plan.sandbox.deaths import was_asked_to_stop
+
+REASON = "IdleReaped"
+REASONS = (REASON, eviction.REASON)
+# The store hears of use at most this often for one object: so much of it a crash of the daemon may forget.
+NOTE_SECONDS = 30.0
+CPU_FLOOR_CORES = 0.01
+# Samples nearer to each other than this (or the timeout, if that is shorter) say nothing.
+_LEAST_WINDOW_SECONDS = 60.0
+_UNSEEN = Activity()
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    """`timer` is when to look again, `sample`: its CPU is to be sampled now, for the time since then.
+
+    `due`: it is time to stop it; `woken`: it was asleep, and is asked for now.
+    """
+
+    memory: Memory
+    timer: float | None = None
+    sample: float | None = None
+    due: bool = False
+    woken: bool = False
+
+
+def asleep(case: Case) -> bool:
+    """Whether it was stopped for idleness, and nobody has asked for it since."""
+    return case.memory.idled_generation == case.obj.generation
+
+
+def told(case: Case) -> tuple[str, str]:
+    """(reason, words) for which it is, or was, stopped."""
+    timeout = case.spec.lifecycle.idle_timeout_seconds if case.spec else 0
+    if not case.memory.evicted:
+        return REASON, f"not used for {timeout} s"
+    return eviction.REASON, f"the host was short of {' and '.join(case.memory.evicted)}, and it was not used"
+
+
+def look(case: Case) -> Idleness:
+    """How idle it is, with the memory brought up to date."""
+    memory, seen = case.memory, case.activity or _UNSEEN
+    if memory.idled_generation:
+        if asleep(case) and not seen.asking:
+            return Idleness(memory)
+        return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(seen.asking))
+    timeout = eviction.timeout_seconds(case.spec, case.short_of)
+    if timeout is None or case.spec is None or case.spec.run_state != "Running":
+        return Idleness(memory)
+    use, noting = _noted(case)
+    memory = replace(memory, use=use)
+    container = case.container
+    if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, memory):
+        return Idleness(memory, noting)
+    if seen.open:
+        return Idleness(memory, noting)
+    since = max(use.at, seen.last_at, container.started_at)
+    if since > case.now:  # the clock was set back, or the engine's is ahead
+        return Idleness(memory, _earlier(noting, min(since, case.now + timeout)))
+    return _judged(case, memory, container, since, timeout, noting)
+
+
+def _judged(
+    case: Case, memory: Memory, container: Container, since: float, timeout: int, noting: float | None
+) -> Idleness:
+    mark, newest = _samples(case.activity or _UNSEEN, container, since)
+    if mark is None or newest is None:
+        return Idleness(memory, noting, sample=since)
+    due = max(since + timeout, mark.at + min(timeout, _LEAST_WINDOW_SECONDS))
+    if case.now < due:
+        return Idleness(memory, _earlier(noting, due))
+    if newest.at < due:
+        return Idleness(memory, noting, sample=since)
+    if _busy(mark, newest):
+        used = Use(newest.at, False, case.now, case.obj.generation)
+        return Idleness(replace(memory, use=used), timer=newest.at + timeout)
+    return Idleness(memory, due=True)
+
+
+def _noted(case: Case) -> tuple[Use, float | None]:
+    """The use that the store is to keep, and when it is to be told the rest."""
+    kept, seen, now, generation = case.memory.use, case.activity, case.now, case.obj.generation
+    is_open = seen is not None and seen.open > 0
+    if kept is None or kept.generation != generation:
+        return Use(now, is_open, now, generation), None
+    if seen is None:
+        # A daemon that is no more had streams open: they ended with it, or their commands still run. Count anew.
+        return (Use(now, False, now, generation), None) if kept.open else (kept, None)
+    if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
+        return kept, None
+    may = kept.noted_at + NOTE_SECONDS
+    if kept.noted_at <= now < may:
+        return kept, may
+    return Use(now if is_open else max(kept.at, seen.last_at), is_open, now, generation), None
+
+
+def _samples(seen: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
+    """The first and the newest sample of this run since then."""
+    run = (container.id, container.started_at)
+    found = [each for each in (seen.mark, seen.cpu) if each is not None and each.run == run and each.at >= since]
+    return (found[0], found[-1]) if found else (None, None)
+
+
+def _busy(mark: CpuSample, newest: CpuSample) -> bool:
+    """Whether it has used more of a processor than the floor; what is not known counts as use."""
+    if mark.seconds is None or newest.seconds is None:
+        return True
+    return newest.seconds - mark.seconds > CPU_FLOOR_CORES * (newest.at - mark.at)
+
+
+def _earlier(one: float | None, other: float) -> float:
+    return other if one is None else min(one, other)

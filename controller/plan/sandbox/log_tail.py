@@ -1,0 +1,39 @@
+"""The last words of what has ended: read once for each end, before the container is started again or removed."""
+
+from dataclasses import replace
+
+from controller.kinds.common.log_tail import GONE, Tail
+from controller.kinds.planning.action import ReadTail, RemoveContainer
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.snapshot import Result
+from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.sandbox.deaths import ENDED
+
+
+def read_first(case: Case, decision: Decision) -> Decision:
+    """The decision with the reading of the log in front of it, where an end's last words are not known yet."""
+    container, end = case.container, decision.memory.last_end
+    if container is None or container.state not in ENDED or end is None or end.tail is not None:
+        return decision
+    if (end.container_id, end.finished_at) != (container.id, container.finished_at):
+        return decision
+    why = f"{end.reason}: its last words, for the record"
+    read = ReadTail(case.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
+    return replace(decision, actions=(read, *decision.actions))
+
+
+def remember(memory: Memory, result: Result) -> Memory:
+    """The memory with what was read in it; of a container that is removed, nothing can be read any more."""
+    for action, outcome in result.done:
+        end = memory.last_end
+        if end is None or not isinstance(outcome, Ok):
+            continue
+        if isinstance(action, ReadTail) and (action.container_id, action.finished_at) == (
+            end.container_id,
+            end.finished_at,
+        ):
+            memory = replace(memory, last_end=replace(end, tail=outcome.tail or Tail()))
+        elif isinstance(action, RemoveContainer) and action.container_id == end.container_id and end.tail is None:
+            memory = replace(memory, last_end=replace(end, tail=GONE))
+    return memory

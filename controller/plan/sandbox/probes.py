@@ -1,0 +1,186 @@
+"""What probes mean: which are asked of a box now, whether it is Ready by them, and when it is stopped for them.
+
+The startup probe holds up the other two; readiness ends once it has passed; liveness goes on. A result counts for the
+run (container and time of start) it came from, and a probe that could not be run counts for nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import SignalContainer
+from controller.kinds.planning.instance_record import Memory
+from controller.kinds.runtime.probe import NO_PROBES, Checked, Probe, ProbeResult, ProbeSet, Run, Tally, Watch
+from controller.plan.common.backoff import waits
+from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.sandbox.stopping import asked_to_stop, stop
+
+
+def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
+    """The tally with one more result. The same object when that changes nothing."""
+    known = before or Tally(result)
+    if result.outcome == "success":
+        after = Tally(result, successes=min(known.successes + 1, probe.success_threshold))
+    elif result.outcome == "failure":
+        after = Tally(result, failures=min(known.failures + 1, probe.failure_threshold))
+    else:
+        after = replace(known, last=result)
+    return before if before is not None and after == before else after
+
+
+def asked(case: Case) -> ProbeSet:
+    """The probes that the sandbox's template asks for."""
+    return case.rendered.probes if case.rendered else NO_PROBES
+
+
+def notice(case: Case, container: Container, memory: Memory) -> Memory:
+    """The memory with what this run's probes have shown; as it was when none is asked."""
+    wanted = asked(case)
+    if not wanted or container.state not in (State.RUNNING, State.PAUSED):
+        return memory
+    run = (container.id, container.started_at)
+    known = memory.checked if memory.checked is not None and memory.checked.run == run else Checked(run)
+    tallies = _tallies(case, run)
+    known = replace(
+        known,
+        started=known.started or _passed(tallies.get("startup"), wanted.startup),
+        ready=known.ready or _passed(tallies.get("readiness"), wanted.readiness),
+    )
+    waiting = bool(_pending(wanted, known)) and container.state is State.RUNNING
+    return replace(memory, checked=replace(known, since=(known.since or case.now) if waiting else 0.0))
+
+
+def watches(case: Case, memory: Memory) -> tuple[Watch, ...]:
+    """The probes to be asked from now on: none of a box that is not meant to run, or is on its way out."""
+    container, checked = case.container, memory.checked
+    if container is None or checked is None or not _is_up(case, container) or case.deleting or checked.ended:
+        return ()
+    return tuple(
+        Watch(name, probe, checked.run, container.pid, container.started_at + probe.initial_delay_seconds)
+        for name, probe in _due(asked(case), checked)
+    )
+
+
+def unready(case: Case, memory: Memory) -> tuple[str, str]:
+    """(reason, message) of a running box that its probes do not call ready yet; empty ones when they do."""
+    wanted, checked, container = asked(case), memory.checked, case.container
+    ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
+    if ended:
+        return _shown(ended), "its probes failed: it is being stopped"
+    if not wanted or checked is None:
+        return "", ""
+    name = _pending(wanted, checked)
+    if not name:
+        return "", ""
+    tally = _tallies(case, checked.run).get(name)
+    return "StartupProbe" if name == "startup" else "NotReady", _words(name, tally)
+
+
+def passed(wanted: ProbeSet, memory: Memory) -> bool:
+    """Whether all that has to pass before a box is ready has passed in the run that was seen last."""
+    checked = memory.checked
+    if not wanted:
+        return True
+    return checked is not None and checked.run == memory.run and not checked.ended and not _pending(wanted, checked)
+
+
+def decide(case: Case, container: Container) -> Decision:
+    """What a container that runs as asked needs by its probes: nothing, a wait, or to be stopped."""
+    memory, checked = case.memory, case.memory.checked
+    # Once begun a stop is gone through with, though the probe may be another one by now, or none.
+    if ended := memory.ended_by_probes((container.id, container.started_at)):
+        return _end(case, container, ended, "its probes failed")
+    if not asked(case) or checked is None:
+        return Decision(memory)
+    deadline = case.spec.lifecycle.startup_deadline_seconds if case.spec else None
+    reason, words = _broken(case, checked, deadline)
+    if reason:
+        ending = replace(case, memory=replace(memory, checked=replace(checked, ended=reason)))
+        event = case.event("Unhealthy", words, warning=True)
+        return replace(_end(ending, container, reason, words), events=(event,))
+    shown, message = unready(case, memory)
+    until = checked.since + deadline if deadline and checked.since else None
+    return Decision(memory, shown, message, until=until if until and until > case.now else None)
+
+
+def _is_up(case: Case, container: Container) -> bool:
+    """Whether it runs and is meant to. A paused box is not probed: it could not answer."""
+    asked_to_run = case.spec is not None and case.spec.run_state == "Running"
+    return asked_to_run and container.state is State.RUNNING and not case.blind
+
+
+def _tallies(case: Case, run: Run) -> Mapping[str, Tally]:
+    """What the probes came to that are asked now: another run, or a probe that was changed since, does not count."""
+    probed = case.probed
+    if probed is None or probed.run != run:
+        return {}
+    wanted = dict(asked(case).named())
+    current = {each.name for each in probed.watches if wanted.get(each.name) == each.probe}
+    return {name: tally for name, tally in probed.tallies.items() if name in current}
+
+
+def _passed(tally: Tally | None, probe: Probe | None) -> bool:
+    return tally is not None and probe is not None and tally.successes >= probe.success_threshold
+
+
+def _failed(tally: Tally | None, probe: Probe | None) -> bool:
+    return tally is not None and probe is not None and tally.failures >= probe.failure_threshold
+
+
+def _pending(wanted: ProbeSet, checked: Checked) -> str:
+    """The probe that has to pass next for the box to be ready, "" when it is."""
+    if wanted.startup is not None and not checked.started:
+        return "startup"
+    return "readiness" if wanted.readiness is not None and not checked.ready else ""
+
+
+def _due(wanted: ProbeSet, checked: Checked) -> Iterator[tuple[str, Probe]]:
+    pending = _pending(wanted, checked)
+    for name, probe in wanted.named():
+        if name == pending or (name == "liveness" and pending != "startup"):
+            yield name, probe
+
+
+def _broken(case: Case, checked: Checked, deadline: int | None) -> tuple[str, str]:
+    """(reason, words) for which the run has to be stopped; empty ones when it has not."""
+    wanted, tallies = asked(case), _tallies(case, checked.run)
+    pending = _pending(wanted, checked)
+    held_up = pending == "startup"
+    if held_up and _failed(tallies.get("startup"), wanted.startup):
+        return "StartFailed", f"{_in_a_row('startup', tallies['startup'])}; it is stopped"
+    if not held_up and _failed(tallies.get("liveness"), wanted.liveness):
+        return "Killed", f"{_in_a_row('liveness', tallies['liveness'])}; it is stopped"
+    last = tallies.get(pending)
+    late = deadline and checked.since and not waits(case.now, checked.since + deadline, deadline)
+    if late and last is not None and last.last.outcome == "failure":
+        return "StartFailed", f"{_words(pending, last)}, {deadline} s after its start; it is stopped"
+    return "", ""
+
+
+def _end(case: Case, container: Container, reason: str, words: str) -> Decision:
+    """Stop it in its own time, then by force; that it ended is seen at the next look, and is no stop of ours."""
+    shown = _shown(reason)
+    waiting = stop(case, container, words, shown)
+    if waiting is not None:
+        return waiting
+    kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", words)
+    return Decision(asked_to_stop(case.memory, container, case.now), shown, words, (kill,))
+
+
+def _shown(reason: str) -> str:
+    """The reason of a death as the reason of a condition, while it is not dead yet."""
+    return "Unhealthy" if reason == "Killed" else reason
+
+
+def _words(name: str, tally: Tally | None) -> str:
+    if tally is None:
+        return f"the {name} probe has not answered yet"
+    if tally.last.outcome == "unknown":
+        return f"the {name} probe could not be run: {tally.last.message}"
+    if tally.last.outcome == "success":
+        return f"the {name} probe passed {tally.successes} times in a row, which is not enough yet"
+    return f"the {name} probe failed: {tally.last.message}"
+
+
+def _in_a_row(name: str, tally: Tally) -> str:
+    return f"the {name} probe failed {tally.failures} times in a row: {tally.last.message}"

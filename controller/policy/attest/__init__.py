@@ -1,0 +1,1 @@
+"""Attestation: a container's real state compared with its rendered config."""

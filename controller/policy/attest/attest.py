@@ -1,0 +1,177 @@
+"""Whether what is true inside a container is what it was rendered to be: field by field, with both sides in words.
+
+Found to be narrower is fine; only what allows more than was rendered differs. Limits and attached networks are not
+judged here: they are changed in place, and put back by the planner when somebody else changes them.
+"""
+
+from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.observed.inside import SECCOMP_FILTER, Inside, Mounted
+from controller.kinds.runtime.container import ContainerConfig, Tmpfs
+from controller.kinds.runtime.mount import Bound
+from controller.policy.attest import mounted
+from controller.policy.attest.facts import Fact as Fact
+from controller.policy.levels.confinement import label_wanted
+from controller.policy.levels.levels import LOWEST_FREE_ID
+
+# In the order of the kernel's numbers (capabilities(7)).
+_CAPABILITIES = """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
+    NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE
+    SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL
+    SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"""
+CAPABILITIES = tuple(_CAPABILITIES.split())
+# What every container may write: the engine's own mounts, and the kernel's, which have their own guards.
+_DEVICES = "/dev"
+_PROC = "/proc"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the box
+_KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/sys")
+_ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
+# Runtimes whose processes are not the box's: the host's /proc shows the runtime itself.
+_HIDING = ("runsc", "kata")
+# What was compared is kept as long as what was found inside is: boxes come and go, and each takes 12 KiB here.
+_Asked = tuple[ContainerConfig, bool, tuple[Bound, ...]]
+_COMPARED: WeakKeyDictionary[Inside, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
+_QUESTIONS = 4  # of one box: another spec, its networks changing
+
+
+def hides(runtime: str) -> bool:
+    """Whether the host's /proc tells nothing of a box of that runtime."""
+    return any(each in runtime for each in _HIDING)
+
+
+def facts(
+    config: ContainerConfig, inside: Inside, *, networks: bool = True, bound: Iterable[Bound] = ()
+) -> tuple[Fact, ...]:
+    """All that is compared. Without `networks` nothing is said of them: somebody is just changing them.
+
+    `bound` is what this host bound into the box.
+    """
+    known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound))
+    found = known.get(asked)
+    if found is None:
+        if len(known) >= _QUESTIONS:
+            known.clear()
+        found = known[asked] = (*_facts(config, inside, networks), *mounted.facts(config, inside, asked[2]))
+    return found
+
+
+def differing(compared: Iterable[Fact]) -> str:
+    """What does not hold, in words; "" when all does."""
+    return "; ".join(f"{each.name}: found {each.found}, wanted {each.wanted}" for each in compared if not each.holds)
+
+
+def _facts(config: ContainerConfig, inside: Inside, networks: bool) -> Iterator[Fact]:
+    yield from _user(config, inside)
+    wanted, found = mask_of(config.capabilities), inside.bounding
+    yield Fact("capabilities that programs may get", names_of(found), names_of(wanted), not found & ~wanted)
+    held = wanted if inside.uid == 0 else 0
+    holds = not inside.capabilities & ~held
+    yield Fact("capabilities held", names_of(inside.capabilities), names_of(held), holds)
+    asked = any(each.startswith("no-new-privileges") for each in config.security_options)
+    yield Fact("no new privileges", _yes(inside.no_new_privileges), _yes(asked), inside.no_new_privileges or not asked)
+    modes = {0: "none", 1: "strict", SECCOMP_FILTER: "filter"}
+    filtered = modes.get(inside.seccomp, str(inside.seccomp))
+    yield Fact("seccomp", filtered, "filter", inside.seccomp == SECCOMP_FILTER)
+    labels = label_wanted(config)
+    if labels:
+        found_label = inside.label or "none"
+        yield Fact("mandatory access", found_label, " ".join(labels), all(each in found_label for each in labels))
+    yield from _mounts(config, inside)
+    shared = ", ".join(inside.shared) or "none"
+    yield Fact("namespaces shared with the host", shared, "none", not inside.shared)
+    if networks and config.network_mode == "none":
+        reach = sorted({*inside.interfaces, *inside.routes, *inside.ipv6})
+        yield Fact("network interfaces", ", ".join(reach) or "none", "none", not reach)
+    elif networks:
+        yield Fact("IPv6 addresses", ", ".join(inside.ipv6) or "none", "none", not inside.ipv6)
+
+
+def _user(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
+    """Ids, where the config names them; a name is known to the image alone."""
+    uid, _, gid = config.user.partition(":")
+    if not uid.isdigit():
+        return
+    wanted = (int(uid), int(gid) if gid.isdigit() else 0)
+    found = (inside.uid, inside.gid)
+    yield Fact("user", f"{found[0]}:{found[1]}", f"{wanted[0]}:{wanted[1]}", found == wanted)
+    if min(wanted) >= LOWEST_FREE_ID:
+        low = [each for each in inside.groups if each < LOWEST_FREE_ID]
+        yield Fact("groups of the host's users", ", ".join(map(str, low)) or "none", "none", not low)
+
+
+def _mounts(config: ContainerConfig, inside: Inside) -> Iterator[Fact]:
+    mounts = {each.path: each for each in inside.mounts}
+    root = mounts.get("/")
+    read_only = root is not None and not root.writable
+    asked = config.read_only_root
+    yield Fact("read-only root", _yes(read_only), _yes(asked), read_only or not asked)
+    for each in config.tmpfs:
+        yield _tmpfs(each, mounts.get(each.path))
+    shm = mounts.get(_SHARED_MEMORY)
+    if shm is not None:
+        holds = 0 < shm.size_bytes <= config.shm_bytes
+        yield Fact(_SHARED_MEMORY, _size(shm.size_bytes), format_bytes(config.shm_bytes), holds)
+    kernel = [each.path for each in inside.mounts if each.writable and _is_kernels(each)]
+    exposed = kernel or [path for path in ("/proc/sys", "/sys") if path not in mounts]
+    yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
+    others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))
+    yield Fact("other writable mounts", ", ".join(others) or "none", "none", not others)
+
+
+def _tmpfs(wanted: Tmpfs, found: Mounted | None) -> Fact:
+    asked = f"tmpfs {_size(wanted.size_bytes)} nosuid nodev{' noexec' if wanted.noexec else ''}"
+    if found is None:
+        return Fact(wanted.path, "no mount", asked, holds=False)
+    flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(found, name))
+    sized = 0 < found.size_bytes <= _pages(wanted.size_bytes)
+    holds = found.kind == "tmpfs" and sized and found.nosuid and found.nodev and (found.noexec or not wanted.noexec)
+    return Fact(wanted.path, f"{found.kind} {_size(found.size_bytes)}{flags}", asked, holds)
+
+
+def _expected(mount: Mounted, config: ContainerConfig) -> bool:
+    """Whether a writable mount is one that a container of this config has."""
+    path = mount.path
+    if path == "/" or _below(path, _KERNEL_SETTINGS):
+        return True  # told apart
+    if path in {*(each.path for each in config.tmpfs), *(each.path for each in config.slots)} or path == _PROC:
+        return True
+    masked = path.startswith(f"{_PROC}/") and mount.kind in ("tmpfs", "devtmpfs")
+    return masked or _below(path, (_DEVICES,)) or (path in _ENGINES_FILES and not config.read_only_root)
+
+
+def _is_kernels(mount: Mounted) -> bool:
+    """Whether writing there changes the host's kernel. The folder that holds v1's cgroups is only a folder."""
+    return _below(mount.path, _KERNEL_SETTINGS) and (mount.path, mount.kind) != ("/sys/fs/cgroup", "tmpfs")
+
+
+def _below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)
+
+
+def _pages(size_bytes: int) -> int:
+    """The kernel rounds up to whole pages; 64 KiB is the largest page of a supported architecture."""
+    return -(-size_bytes // (64 << 10)) * (64 << 10)
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """Capabilities as the kernel's bit mask. ValueError for a name it does not have."""
+    return sum(1 << CAPABILITIES.index(each) for each in set(names))
+
+
+def names_of(mask: int) -> str:
+    """A bit mask as people read it."""
+    known = [name for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
+    if len(known) == len(CAPABILITIES):
+        return "all"
+    newer = [str(number) for number in range(len(CAPABILITIES), mask.bit_length()) if mask >> number & 1]
+    return ", ".join((*known, *newer)) or "none"
+
+
+def _size(size_bytes: int) -> str:
+    return format_bytes(size_bytes) if size_bytes else "without a size"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,67 @@
+"""Whether what is bound into a box is what it was to be given: as the kernel shows it from inside.
+
+A place in which nothing is bound yet is empty and can't be written: narrower than anything that is to be there.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from controller.kinds.observed.inside import Inside, Mounted
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.mount import EMPTY_BYTES, Bound, Mount
+from controller.policy.attest.facts import Fact
+
+
+def facts(config: ContainerConfig, inside: Inside, bound: Iterable[Bound]) -> Iterator[Fact]:
+    """One of each place."""
+    known, found = {each.path: each for each in bound}, {each.path: each for each in inside.mounts}
+    for slot in config.slots:
+        yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
+
+
+def _fact(path: str, bound: Bound | None, found: Mounted | None) -> Fact:
+    asked = bound.mount.removeprefix(f"{path} from ") if bound else "nothing"
+    if found is None:
+        return Fact(path, "no mount", asked, holds=False)
+    if is_empty(found):
+        return Fact(path, "nothing yet", asked, holds=True)
+    holds = (
+        bound is not None
+        and found.origin == (bound.origin or found.origin)
+        and found.nosuid
+        and found.nodev
+        and (not found.writable or not bound.read_only)
+    )
+    return Fact(path, asked if holds else _words(found), f"{asked} nosuid nodev", holds=holds)
+
+
+def _words(found: Mounted) -> str:
+    flags = "".join(f" {name}" for name in ("nosuid", "nodev") if getattr(found, name))
+    return f"{found.kind} {found.origin} {'read-write' if found.writable else 'read-only'}{flags}"
+
+
+def is_empty(found: Mounted) -> bool:
+    """Whether nothing is bound at a place: what a container is made with."""
+    return found.kind == "tmpfs" and not found.writable and found.size_bytes == EMPTY_BYTES
+
+
+def resized(bound: Bound, mount: Mount) -> bool:
+    """Whether a mount differs from what is bound in the size of the volume alone: that is changed where it stands."""
+    if mount.kind != "volume" or not bound.size_bytes or bound.size_bytes == mount.size_bytes:
+        return False
+    return bound.mount == str(replace(mount, size_bytes=bound.size_bytes))
+
+
+def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Bound]) -> tuple[Mount, ...]:
+    """What of these is not there: never bound, or gone from inside again."""
+    known = {each.path: each.mount for each in bound if each.origin}  # else it was only begun
+    found = {each.path: each for each in inside.mounts} if inside is not None and not inside.unread else None
+    return tuple(
+        each
+        for each in mounts
+        if known.get(each.path) != str(each) or (found is not None and _gone(found.get(each.path)))
+    )
+
+
+def _gone(found: Mounted | None) -> bool:
+    return found is not None and is_empty(found)

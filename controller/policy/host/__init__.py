@@ -1,0 +1,1 @@
+"""The host: its abilities, pressure, and the findings of `paddock doctor`."""

@@ -1,0 +1,316 @@
+"""What the facts about a host mean for its sandboxes, and what to do about each: the judgement of `paddock doctor`."""
+
+from collections.abc import Callable, Iterator
+
+from controller.kinds.observed.doctor import DoctorFacts, Finding, Grade, SocketFacts
+from controller.kinds.observed.pressure import Supply
+from controller.policy.host.doctor_folders import folders
+from controller.policy.host.pressure import BANDS
+from controller.policy.levels.abilities import has_option
+
+_NEEDED = ("cpu", "memory", "pids")
+_DRIVERS = frozenset({"overlay2", "overlayfs", "btrfs", "zfs"})
+_SKEW_SECONDS = 5.0
+_OTHERS = 0o007
+_GIB = 1 << 30
+_KERNEL = "enable it in the kernel, and restart the engine"
+
+Findings = Iterator[Finding]
+
+
+def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
+    """Every finding, in the order in which to read them. What can't be known without the engine is left out."""
+    checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
+    if not facts.engine.trouble:
+        checks += [
+            _cgroups,
+            _swap,
+            _storage,
+            _disk_quota,
+            _seccomp,
+            _mandatory,
+            _runtimes,
+            _gpus,
+            _user_namespaces,
+            _live_restore,
+        ]
+    checks += [_guard, _bridges] if facts.local else [_elsewhere]
+    checks += [folders, _clock, _memory, _room, _store, _engine_socket, _daemon_socket]
+    return tuple(finding for check in checks for finding in check(facts))
+
+
+def _ok(check: str, found: str) -> Finding:
+    return Finding(check, Grade.OK, found)
+
+
+def _warning(check: str, found: str, meaning: str, action: str) -> Finding:
+    return Finding(check, Grade.WARNING, found, meaning, action)
+
+
+def _problem(check: str, found: str, meaning: str, action: str) -> Finding:
+    return Finding(check, Grade.PROBLEM, found, meaning, action)
+
+
+def _daemon(facts: DoctorFacts) -> Findings:
+    daemon = facts.daemon
+    if daemon.ready:
+        yield _ok("daemon", daemon.words)
+    elif daemon.answers:
+        meaning = "sandboxes run on, but are not kept as their specs say"
+        yield _problem("daemon", daemon.words, meaning, "see its log, and the other findings here")
+    else:
+        meaning = "sandboxes run on, but nothing is started, restarted or reaped"
+        yield _warning("daemon", daemon.words, meaning, "start it: `systemctl start paddock`, or `paddock serve`")
+
+
+def _root(facts: DoctorFacts) -> Findings:
+    if facts.kernel.root:
+        yield _ok("root", "this check runs as root, as the daemon should")
+        return
+    meaning = "not everything can be looked at from here; a daemon without root can't attest or probe its sandboxes"
+    yield _warning("root", "this check does not run as root", meaning, "run `paddock doctor` and the daemon as root")
+
+
+def _engine(facts: DoctorFacts) -> Findings:
+    if facts.engine.trouble:
+        yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "repair that, then run this again")
+        return
+    told = facts.engine.facts
+    yield _ok("engine", f"Docker Engine {told.engine_version} at {facts.engine.address}, API {told.api_version}")
+
+
+def _cgroups(facts: DoctorFacts) -> Findings:
+    told, controllers = facts.engine.facts, facts.kernel.controllers
+    found = f"version {told.cgroup_version or 'unknown'}, driver {told.cgroup_driver or 'unknown'}"
+    if not facts.local:
+        yield _ok("cgroups", found)
+    elif not controllers:
+        meaning = "limits can't be read back, so nobody knows whether they hold"
+        yield _warning("cgroups", f"{found}; their controllers can't be read", meaning, "mount /sys and /proc here")
+    elif missing := [each for each in _NEEDED if each not in controllers]:
+        action = "boot with them enabled (on Debian for arm64: cgroup_enable=memory on the kernel's command line)"
+        words = f"{found}; without {', '.join(missing)}"
+        yield _problem("cgroups", words, "the limits of sandboxes can't be enforced", action)
+    else:
+        yield _ok("cgroups", f"{found}; {', '.join(sorted(controllers))}")
+
+
+def _swap(facts: DoctorFacts) -> Findings:
+    if facts.engine.facts.swap_limit:
+        yield _ok("swap", "swap can be limited")
+        return
+    meaning = "a sandbox may use swap beyond its limit of memory"
+    action = "boot with swapaccount=1 on the kernel's command line, or use no swap"
+    yield _warning("swap", "the kernel does not limit swap", meaning, action)
+
+
+def _storage(facts: DoctorFacts) -> Findings:
+    driver = facts.engine.facts.storage_driver
+    found = f"{driver} on {facts.engine.file_system}" if facts.engine.file_system else driver
+    if driver in _DRIVERS:
+        yield _ok("storage", found)
+        return
+    meaning = "each sandbox may copy its whole image: starts are slow and take much disk"
+    yield _warning(
+        "storage", found or "unknown", meaning, 'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json'
+    )
+
+
+def _disk_quota(facts: DoctorFacts) -> Findings:
+    engine = facts.engine
+    driver = engine.facts.storage_driver
+    by_project = engine.file_system == "xfs" and not {"prjquota", "pquota"}.isdisjoint(engine.mount_options)
+    if driver in ("btrfs", "zfs") or (driver == "overlay2" and by_project):
+        yield _ok(
+            "disk-quota",
+            f"{driver} can hold a writable layer to limits.disk; the daemon tries it (DiskQuotaEnforceable)",
+        )
+        return
+    found = "the engine can't limit a container's writable layer"
+    meaning = "limits.disk is soft: what is written is measured, and a sandbox stopped beyond it; Required is refused"
+    action = "put the engine's data on xfs, mounted with the option pquota"
+    if not facts.local:
+        found, action = "whether a writable layer can be limited is not to be seen from here", "run this on its host"
+    yield _warning("disk-quota", found, meaning, action)
+
+
+def _seccomp(facts: DoctorFacts) -> Findings:
+    if has_option(facts.engine.facts, "seccomp"):
+        # runc before 1.2 starts no container whose profile asks for a log (SECCOMP_FILTER_FLAG_LOG).
+        yield _ok("seccomp", "the engine filters system calls; which ones it refuses is not logged, at any level")
+        return
+    meaning = "sandboxes can't have the filter that their level wants; they are stopped when that is seen"
+    yield _problem("seccomp", "the engine has no seccomp", meaning, f"CONFIG_SECCOMP_FILTER: {_KERNEL}")
+
+
+def _mandatory(facts: DoctorFacts) -> Findings:
+    active = [each for each in ("apparmor", "selinux") if has_option(facts.engine.facts, each)]
+    if active:
+        yield _ok("mandatory-access", f"{' and '.join(active)} confine containers")
+        return
+    meaning = "one line of defence less around a sandbox; capabilities, seccomp and its user remain"
+    action = "install apparmor (Debian, Ubuntu) or selinux-enabled (Fedora), boot with it, and restart the engine"
+    yield _warning("mandatory-access", "neither AppArmor nor SELinux confine containers", meaning, action)
+
+
+def _runtimes(facts: DoctorFacts) -> Findings:
+    told, allowed = facts.engine.facts, facts.allowed_runtimes
+    missing = sorted(set(allowed) - set(told.runtimes))
+    found = f"{told.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
+    if not missing:
+        yield _ok("runtimes", found)
+        return
+    meaning = f"what asks for {', '.join(missing)} is refused: this engine lacks it"
+    yield _warning(
+        "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or take the setting back"
+    )
+
+
+def _gpus(facts: DoctorFacts) -> Findings:
+    if facts.gpu_devices:
+        yield _ok("gpus", f"sandboxes have their own of {', '.join(facts.gpu_devices)}")
+    elif "nvidia" in facts.engine.facts.runtimes:
+        meaning = "the engine chooses the GPUs of each sandbox: two may get the same"
+        yield _warning("gpus", "none are listed", meaning, "list them in the setting gpu_devices (`nvidia-smi -L`)")
+
+
+def _user_namespaces(facts: DoctorFacts) -> Findings:
+    if has_option(facts.engine.facts, "rootless"):
+        meaning = "limits may not reach the kernel, and sandboxes can't be looked at from outside"
+        action = "use an engine that runs as root"
+        yield _warning("user-namespaces", "the engine runs without root", meaning, action)
+    elif has_option(facts.engine.facts, "userns"):
+        meaning = "ids in a sandbox are others on the host: attestation and shared folders were not tried with it"
+        action = "leave `userns-remap` out of /etc/docker/daemon.json: sandboxes have ids of their own already"
+        yield _warning("user-namespaces", "the engine maps users (userns-remap)", meaning, action)
+    else:
+        yield _ok("user-namespaces", "not used; sandboxes run as an id that no user of the host has")
+
+
+def _live_restore(facts: DoctorFacts) -> Findings:
+    if facts.engine.facts.live_restore:
+        yield _ok("live-restore", "sandboxes outlive a restart of the engine")
+        return
+    meaning = "a restart or an upgrade of the engine ends all processes in all sandboxes; they are started again"
+    action = 'set `"live-restore": true` in /etc/docker/daemon.json, then `systemctl reload docker`'
+    yield _warning("live-restore", "off", meaning, action)
+
+
+def _guard(facts: DoctorFacts) -> Findings:
+    if not facts.kernel.unguarded:
+        yield _ok("guard", "the nft table of Paddock's networks is loaded")
+        return
+    meaning = "no sandbox with a network is started; those without one are not affected"
+    action = "`nft -f deploy/paddock-guard.nft`, and deploy/paddock-guard.service for each boot"
+    yield _warning("guard", facts.kernel.unguarded.partition(";")[0], meaning, action)
+
+
+def _bridges(facts: DoctorFacts) -> Findings:
+    found = ", ".join(facts.kernel.bridges) or "none"
+    if facts.kernel.forwarding is not False:
+        yield _ok("bridges", found)
+        return
+    meaning = "sandboxes with a network reach nothing beyond this host"
+    action = "`sysctl -w net.ipv4.ip_forward=1` (the engine sets it when it starts), and keep it in /etc/sysctl.d"
+    yield _warning("bridges", f"{found}; this host does not forward IPv4", meaning, action)
+
+
+def _elsewhere(facts: DoctorFacts) -> Findings:
+    meaning = "its kernel, networks, sockets and disks can't be judged from here"
+    yield _warning(
+        "host", f"the engine at {facts.engine.address} is reached over the network", meaning, "run this on its host"
+    )
+
+
+def _clock(facts: DoctorFacts) -> Findings:
+    skew = facts.engine.skew_seconds
+    if skew is not None and abs(skew) > _SKEW_SECONDS:
+        meaning = "ages, deadlines and ends of sandboxes are wrong by as much"
+        yield _problem("clock", f"the engine's clock differs by {skew:+.0f} s", meaning, "synchronise both by NTP")
+    elif facts.kernel.clock_synchronised is False:
+        meaning = "deadlines and the expiry of tokens are dates: they come too early or too late"
+        action = "install systemd-timesyncd or chrony, and let it run"
+        yield _warning("clock", "nobody keeps this host's clock in time", meaning, action)
+    else:
+        yield _ok("clock", "in time" if facts.kernel.clock_synchronised else "in time with the engine's")
+
+
+def _memory(facts: DoctorFacts) -> Findings:
+    if not facts.local:
+        return
+    meaning = "no sandbox is started while there is too little, and idle ones are stopped to make room"
+    action = "stop other programs, lower what sandboxes ask for, or give the host more"
+    yield from _supply(facts, "memory", "memory", facts.kernel.use.memory, meaning, action)
+    yield from _supply(facts, "pids", "pids", facts.kernel.use.pids, meaning, "end other processes, or raise pid_max")
+
+
+def _room(facts: DoctorFacts) -> Findings:
+    kernel = facts.kernel
+    if facts.local and not facts.engine.trouble:
+        meaning = "no sandbox is started while there is too little, and writes in sandboxes fail when it is used up"
+        action = f"free some in {facts.engine.facts.root_dir}: `docker system df`, `docker image prune`"
+        yield from _supply(facts, "disk (engine)", "disk", kernel.use.disk, meaning, action)
+        yield from _supply(facts, "inodes (engine)", "inodes", kernel.use.inodes, meaning, action)
+    meaning = "nothing is done that can't be written down: what ends stays down once it is used up"
+    action = "free some in the state folder's file system"
+    yield from _supply(facts, "disk (state)", "disk", kernel.state_disk, meaning, action)
+    yield from _supply(facts, "inodes (state)", "inodes", kernel.state_inodes, meaning, action)
+
+
+def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meaning: str, action: str) -> Findings:
+    if supply.total <= 0:  # a file system without a bound of it, or one that can't be read
+        return
+    low = BANDS[resource].low(supply, facts.pressure_scale or 1.0)
+    large = resource in ("memory", "disk")
+    left, total = (f"{each / _GIB:.1f} GiB" if large else str(each) for each in (supply.left, supply.total))
+    found = f"{left} of {total} left"
+    if supply.left >= low:
+        yield _ok(check, found)
+    elif supply.left >= low / 2:
+        yield _warning(check, found, meaning, action)
+    else:
+        yield _problem(check, found, meaning, action)
+
+
+def _store(facts: DoctorFacts) -> Findings:
+    store, meaning = facts.store, "the daemon does not start, or does nothing: no sandbox is kept"
+    if store.trouble or store.refuses:
+        yield _problem("store", store.trouble or store.refuses, meaning, "repair that, or set PADDOCK_DATABASE_URL")
+    elif not store.known:
+        found = f"{store.name} was written by a newer Paddock (schema {store.schema})"
+        yield _problem("store", found, meaning, "install that version again, or restore a backup made with this one")
+    elif not store.schema:
+        yield _ok("store", f"{store.name}: nothing there yet; the daemon makes it at its first start")
+    elif store.schema != store.newest:
+        yield _ok("store", f"{store.name}: schema {store.schema}, brought to {store.newest} at the daemon's next start")
+    else:
+        yield _ok("store", f"{store.name}: can be read and written, schema {store.schema}")
+
+
+def _engine_socket(facts: DoctorFacts) -> Findings:
+    if facts.local:
+        meaning = "whoever can use the engine's socket is root on this host, and past every rule of Paddock's"
+        yield from _permissions("engine-socket", facts.engine_socket, meaning)
+
+
+def _daemon_socket(facts: DoctorFacts) -> Findings:
+    if not facts.socket_group_exists:
+        found = f"socket_group is `{facts.socket_group}`, and there is no such group"
+        action = f"`groupadd --system {facts.socket_group}`, or change the setting"
+        yield _problem("paddock-socket", found, "the daemon does not start", action)
+        return
+    meaning = "everybody on this host can ask the daemon for something, and use up its time"
+    yield from _permissions("paddock-socket", facts.daemon_socket, meaning)
+
+
+def _permissions(check: str, socket: SocketFacts, meaning: str) -> Findings:
+    if socket.trouble:
+        action = "run this as root, or repair that"
+        yield _warning(check, f"{socket.path}: {socket.trouble}", "who may use it is not known", action)
+    elif socket.mode is None:
+        yield _ok(check, f"{socket.path}: not there, nobody listens")
+    else:
+        found = f"{socket.path}: mode {socket.mode:04o}, {socket.owner}:{socket.group}"
+        open_ = socket.mode & _OTHERS
+        action = f"`chmod o= {socket.path}`, and find out who opened it"
+        yield _problem(check, found, meaning, action) if open_ else _ok(check, found)

@@ -1,0 +1,100 @@
+"""What is found about the folders of the settings, and what to do about each: a part of `paddock doctor`."""
+
+from collections.abc import Iterator
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.observed.doctor import DoctorFacts, Finding, FolderFacts, Grade
+
+_OTHERS_WRITE = 0o022
+_STICKY = 0o1000
+
+
+def folders(facts: DoctorFacts) -> Iterator[Finding]:
+    """Roots for folders of the host, secrets, the place of mounts, and volumes; of the engine's own host alone."""
+    if not facts.local:
+        return
+    if not facts.host_roots:
+        yield Finding("host-roots", Grade.OK, "none are set: no folder of this host is bound into a sandbox")
+    for each in facts.host_roots:
+        yield _root(each, facts)
+    if facts.secrets is not None:
+        yield _secrets(facts.secrets)
+    if facts.mounts is not None:
+        yield _mounts(facts.mounts)
+    yield from _volumes(facts)
+
+
+def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
+    check, meaning = "host-roots", "a sandbox that names a folder below it is not started (MountRefused)"
+    if root.mode is None:
+        found = f"{root.path}: {root.trouble or 'there is no such folder'}"
+        action = f"make it, or take it out of host_roots: `install -d -o USER {root.path}`"
+        return Finding(check, Grade.PROBLEM, found, meaning, action)
+    found = f"{root.path}: {root.owner}:{root.group}, mode {root.mode:04o}, on {root.file_system or 'unknown'}"
+    if root.hosts_own:
+        words = f"{found}; {root.hosts_own}"
+        return Finding(check, Grade.PROBLEM, words, meaning, "name a folder of the users' own in host_roots")
+    if root.mode & 0o002 and not root.mode & _STICKY:
+        harm = "whoever is on this host can put a folder of another's out of its place, and one of his own there"
+        return Finding(check, Grade.WARNING, f"{found}; anybody may write there", harm, f"`chmod o-w {root.path}`")
+    if root.maps_ids is False:
+        harm = "a folder there is bound only where its owner has the very ids of the box's user, or read-only to read"
+        action = f"move {root.path} to ext4, xfs, btrfs or tmpfs (Linux 5.19 maps ids on overlayfs, too)"
+        return Finding(check, Grade.WARNING, f"{found}; ids can't be mapped there", harm, action)
+    if root.maps_ids is None:
+        if facts.kernel.root:
+            harm, action = "nobody knows whether boxes can write there", "see user.max_user_namespaces, and the log"
+        else:
+            harm, action = "whether boxes can write there is not known", "run this as root"
+        return Finding(check, Grade.WARNING, f"{found}; whether ids can be mapped there was not told", harm, action)
+    return Finding(check, Grade.OK, f"{found}; its owners' ids are mapped to those of boxes")
+
+
+def _secrets(folder: FolderFacts) -> Finding:
+    check = "secrets"
+    if folder.mode is None and not folder.trouble:
+        return Finding(check, Grade.OK, f"{folder.path}: not there, so there are none")
+    meaning = "a sandbox that names a secret is not started (SecretMissing)"
+    if folder.mode is None:
+        action = f"`install -d -m 0700 -o root {folder.path}`, or set secrets_dir"
+        return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
+    found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}"
+    if not folder.roots or folder.mode & _OTHERS_WRITE:
+        action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and look at what is in it"
+        return Finding(check, Grade.PROBLEM, f"{found}; others than root may write there", meaning, action)
+    return Finding(check, Grade.OK, found)
+
+
+def _mounts(folder: FolderFacts) -> Finding:
+    check = "mounts"
+    if folder.mode is None and not folder.trouble:
+        return Finding(check, Grade.OK, f"{folder.path}: made when something is bound first")
+    meaning = "nothing is bound into sandboxes: those with a workspace, volumes or secrets are not started"
+    if folder.mode is None:
+        action = "move away what is there, or set mounts_dir to a folder of the daemon's own"
+        return Finding(check, Grade.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
+    found = (
+        f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}, on {folder.file_system or 'unknown'}"
+    )
+    if not folder.roots or folder.mode & _OTHERS_WRITE:
+        harm = "others on this host can change what sandboxes are given"
+        action = f"`chown root {folder.path} && chmod go-w {folder.path}`"
+        return Finding(check, Grade.PROBLEM, f"{found}; others than root may write there", harm, action)
+    return Finding(check, Grade.OK, found)
+
+
+def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
+    volumes, check = facts.volumes, "volumes"
+    if volumes is None:
+        return
+    if not volumes.most_bytes:
+        yield Finding(check, Grade.OK, "none are kept (volumes_per_namespace_bytes is 0)")
+        return
+    held = f"{volumes.count} in {volumes.path}, of {format_bytes(volumes.held_bytes)}"
+    lacking = [what for what, there in (("mkfs.ext4", volumes.makes), ("loop devices", volumes.loops)) if not there]
+    if not lacking:
+        yield Finding(check, Grade.OK, f"{held}; at most {format_bytes(volumes.most_bytes)} for each namespace")
+        return
+    meaning = "a sandbox that names a volume is not started (MountRefused)"
+    action = "`apt-get install e2fsprogs`, `modprobe loop`; or forbid volumes: volumes_per_namespace_bytes = 0"
+    yield Finding(check, Grade.WARNING, f"{held}; this host lacks {' and '.join(lacking)}", meaning, action)

@@ -1,0 +1,79 @@
+"""When the machine is short of something. As the kubelet: a threshold, and a time of calm before it counts as over.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from controller.kinds.observed.pressure import NONE, HostUse, Pressure, Supply
+
+# What has recovered is believed to have done so after this time: a host at the edge must not flap.
+CALM_SECONDS = 60.0
+_RECOVERED = 1.5  # times the threshold
+_CALM, _LOW, _CRITICAL = range(3)
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Low is less than this share of the whole, and never more than `most`; critical is half of that.
+
+    It has recovered when half as much again is there: what is given back at the threshold would be taken at once.
+    """
+
+    share: float
+    most: float = float("inf")
+
+    def low(self, supply: Supply, scale: float) -> float:
+        return min(self.share * supply.total, self.most) * scale
+
+
+BANDS: Mapping[str, Band] = MappingProxyType(
+    {
+        "memory": Band(0.05, 512 * _MIB),
+        "disk": Band(0.10, 5120 * _MIB),
+        "inodes": Band(0.05, 100_000),
+        "pids": Band(0.10, 4096),
+    }
+)
+
+
+def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure:
+    """The pressure after a reading; the very same value where nothing changes. `scale` 0 turns it off.
+
+    What can't be read stays as it was called last, and is not `known`.
+    """
+    if scale <= 0:
+        return NONE
+    found = {name: supply for name, supply in use.supplies() if supply.total > 0} if use is not None else {}
+    levels = {
+        name: _level(name, band.low(found[name], scale), found[name].left, before, use.at)
+        if use is not None and name in found
+        else _as_before(name, before)
+        for name, band in BANDS.items()
+    }
+    made = Pressure(
+        low=tuple(name for name, (level, _) in levels.items() if level),
+        critical=tuple(name for name, (level, _) in levels.items() if level == _CRITICAL),
+        known=tuple(name for name in BANDS if name in found),
+        calm=tuple((name, since) for name, (_, since) in levels.items() if since is not None),
+    )
+    return before if made == before else made
+
+
+def _level(name: str, edge: float, left: int, before: Pressure, at: float) -> tuple[int, float | None]:
+    """(level, since when it has recovered). A level is left at a higher mark than it is come to at."""
+    if left < edge / 2 or (name in before.critical and left < edge):
+        return _CRITICAL, None
+    if left < edge or (name in before.low and left < edge * _RECOVERED):
+        return _LOW, None
+    since = dict(before.calm).get(name, at)
+    still = name in before.low and since <= at < since + CALM_SECONDS
+    return (_LOW, since) if still else (_CALM, None)
+
+
+def _as_before(name: str, before: Pressure) -> tuple[int, float | None]:
+    level = _CRITICAL if name in before.critical else _LOW if name in before.low else _CALM
+    return level, dict(before.calm).get(name)

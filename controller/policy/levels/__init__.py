@@ -1,0 +1,1 @@
+"""Security levels and profiles, and what each allows."""

@@ -1,0 +1,90 @@
+"""AppArmor, SELinux and runtimes: what a template may ask for here, and what its container gets. Pure.
+
+An engine takes options of a mechanism that its kernel lacks, and heeds none of them; so what the host does not have is
+refused. What it has is applied to every container: AppArmor's profile of the engine's by name, so that attestation can
+say that it is in force, SELinux's by the engine itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.sandbox import Template
+from controller.policy.admission import Refusal
+from controller.policy.levels.abilities import DEFAULT_PROFILE
+from controller.policy.levels.levels import Policy
+
+APPARMOR = "apparmor="
+_SELINUX = "label="
+
+
+def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
+    """What of it the operator does not allow, or this host does not have. An unknown host is asked later again."""
+    yield from _runtime(template, policy)
+    yield from _apparmor(template, policy)
+    yield from _selinux(template, policy)
+
+
+def _runtime(template: Template, policy: Policy) -> Iterator[Refusal]:
+    asked, host, allowed = template.runtime, policy.host, policy.confinements.runtimes
+    if asked is None:
+        return
+    default = host.default_runtime if host else ""
+    if asked != default and asked not in allowed:
+        known = ", ".join(sorted({*allowed, *([default] if default else [])})) or "none but the engine's own"
+        yield Refusal("runtime", f"this host's operator does not allow `{asked}` (setting `runtimes`: {known})")
+    elif host is not None and asked not in host.runtimes:
+        has = ", ".join(host.runtimes) or "none that it names"
+        yield Refusal("runtime", f"this host's engine has no runtime `{asked}`; it has {has}")
+
+
+def _apparmor(template: Template, policy: Policy) -> Iterator[Refusal]:
+    asked = template.app_armor_profile
+    if asked is None:
+        return
+    known = (DEFAULT_PROFILE, *policy.confinements.apparmor_profiles)
+    if asked not in known:
+        words = f"this host's operator does not allow `{asked}`; choose one of {', '.join(known)}"
+        yield Refusal("appArmorProfile", words)
+    elif policy.host is not None and not policy.host.apparmor:
+        words = "this host has no AppArmor: the engine would take the profile, and not apply it; leave it out"
+        yield Refusal("appArmorProfile", words)
+
+
+def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
+    asked, types = template.se_linux_options, policy.confinements.selinux_types
+    if asked is None:
+        return
+    if asked.type is not None and asked.type not in types:
+        allowed = ", ".join(types) or "none but the engine's own"
+        words = f"this host's operator does not allow `{asked.type}` (setting `selinux_types`: {allowed})"
+        yield Refusal("seLinuxOptions.type", words)
+    if policy.host is not None and not policy.host.selinux:
+        words = "this host's engine has no SELinux: it would take the label, and not apply it; leave it out"
+        yield Refusal("seLinuxOptions", words)
+
+
+def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
+    """The config with what confines its container beside its level."""
+    profile = template.app_armor_profile
+    if profile is None and policy.host is not None and policy.host.apparmor:
+        profile = DEFAULT_PROFILE
+    label = template.se_linux_options
+    options = (
+        *config.security_options,
+        *([f"{APPARMOR}{profile}"] if profile else []),
+        *([f"{_SELINUX}level:{label.level}"] if label and label.level else []),
+        *([f"{_SELINUX}type:{label.type}"] if label and label.type else []),
+    )
+    return replace(config, security_options=options, runtime=template.runtime or config.runtime)
+
+
+def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
+    """What has to stand in the label of the box's processes, as the kernel tells it (/proc/PID/attr/current)."""
+    wanted = []
+    for each in config.security_options:
+        if each.startswith(APPARMOR):
+            wanted.append(f"{each.removeprefix(APPARMOR)} (enforce)")
+        elif each.startswith(_SELINUX):
+            wanted.append(f":{each.partition(':')[2]}")
+    return tuple(wanted)

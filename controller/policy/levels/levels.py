@@ -1,0 +1,148 @@
+"""The security levels and what each of them fixes. A spec may narrow its level, never widen it.
+
+Only levels whose every promise this version enforces are offered; asking for another one is refused in words.
+This is the table of the levels; `paddock describe securityprofile` shows it as a person reads it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal
+
+from controller.kinds.runtime.container import Limits, Tmpfs, stable_hash
+from controller.kinds.runtime.mount import HostRoot
+from controller.kinds.securityprofile import ProfileGrants
+from controller.policy.images import ANY_IMAGE, ImageRules
+from controller.policy.levels import seccomp as profiles
+from controller.policy.levels.abilities import NO_CONFINEMENTS, Abilities, Confinements
+
+_MIB = 1 << 20
+_GIB = 1 << 30
+# No user of a host has an id from here up.
+LOWEST_FREE_ID = 10_000
+_LIMITS = Limits(cpu_millicores=1000, memory_bytes=512 * _MIB, pids=64)
+_LARGER = Limits(cpu_millicores=1000, memory_bytes=4 * _GIB, pids=512)
+_UNBOUNDED = Limits(0, 0, 0)
+_FOLDERS = (Tmpfs("/tmp", 64 * _MIB), Tmpfs("/workspace", 64 * _MIB, noexec=False))  # noqa: S108 - inside the box
+# Without it the engine lets everybody in a box take the ports below 1024, and the capability would mean nothing.
+PORTS = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
+_CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a level fixes. `lowest_uid` is the smallest uid and gid a sandbox may run as.
+
+    `default_user` "" is the image's own. `limits` are those of a sandbox that asks for none, `most` the highest that it
+    may ask for (0: as much as the host has). `home` is HOME where the spec sets none ("": the image's).
+    `audits_starts`: each start is in the audit log before it happens, and does not happen without that.
+    `network`: none at all; a sealed bridge with a proxy that lets listed names through; or the Internet.
+    `base` is the built-in level that a profile of the operator's derives from; empty: this one is built in.
+    `host_folders` is how folders of the host may be bound.
+    `exec_seconds` is what a command has that asks for no time, `most_exec_seconds` the most that one may ask for (0: as
+    the daemon's settings say, 300 s by default).
+    `allowed_hosts` are the names that its proxies may be asked for, and let through unasked (None: any that are asked).
+    `peers`: a sandbox may ask to be joined with others of its namespace; of sealed networks alone.
+    """
+
+    name: str
+    offered: bool
+    missing: str = ""
+    network: Literal["none", "sealed", "public"] = "none"
+    allowed_hosts: tuple[str, ...] | None = None
+    peers: bool = False
+    default_user: str = "20000:20000"
+    lowest_uid: int = LOWEST_FREE_ID
+    read_only_root: bool = True
+    capabilities: tuple[str, ...] = ()
+    seccomp: str = profiles.MINIMAL
+    sysctls: tuple[tuple[str, str], ...] = PORTS
+    limits: Limits = _LIMITS
+    most: Limits = _UNBOUNDED
+    tmpfs: tuple[Tmpfs, ...] = _FOLDERS
+    home: str = "/workspace"
+    no_new_privileges: bool = True
+    base: str = ""
+    host_folders: Literal["read-only", "read-write"] = "read-only"
+    audits_starts: bool = False
+    exec_seconds: int = 0
+    most_exec_seconds: int = 0
+
+
+def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed", "public"]) -> Level:
+    """A level whose sandboxes run as their image says, and write in its root file system."""
+    return Level(
+        name=name,
+        offered=True,
+        network=network,
+        peers=network == "sealed",
+        default_user="",
+        lowest_uid=0,
+        read_only_root=False,
+        capabilities=tuple(sorted(capabilities)),
+        seccomp=profiles.STANDARD,
+        sysctls=() if "NET_BIND_SERVICE" in capabilities else PORTS,
+        limits=_LARGER,
+        most=Limits(0, 8 * _GIB, 0),
+        tmpfs=(),
+        home="",
+        host_folders="read-write",
+    )
+
+
+FULL_ISOLATION = Level(name="full-isolation", offered=True)
+_AS_ROOT_EXPECTS = ("DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETPCAP", "SYS_CHROOT")
+BUILT_IN: Mapping[str, Level] = MappingProxyType(
+    {
+        level.name: level
+        for level in (
+            FULL_ISOLATION,
+            _writable("development", _CHANGE_USER, "sealed"),
+            # Without the package hosts of a host (policy/levels/package_hosts.py) it reaches nothing.
+            replace(_writable("build", (*_CHANGE_USER, "NET_BIND_SERVICE"), "sealed"), allowed_hosts=()),
+            replace(_writable("production", (*_CHANGE_USER, *_AS_ROOT_EXPECTS), "public"), audits_starts=True),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All that admission and rendering are decided by, beside the spec.
+
+    `host_cpus` 0: not known yet. `report_only`: what attestation finds is told, and nothing is stopped for it.
+    `network_range` is what the subnets of sandboxes are taken from (CIDR). `unguarded` is why nothing with a network
+    is let in by the doors now ("" when it may): what is stored already waits for the guard, and says so.
+    `levels` are the built-in ones and the operator's profiles (policy/levels/profiles.py adds those); `grants` is what
+    profiles may have beyond their base.
+    `host_roots` are where the folders of the host are that may be bound.
+    `host` is what this host is able to enforce (None: not known yet), `confinements` what the operator grants of it.
+    `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
+    `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
+    `local_network`: sandboxes of a level with the Internet may ask for the local network, too. `peers`: those of a
+    level that has it may ask to be joined with others of their namespace.
+    """
+
+    levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
+    host_cpus: int = 0
+    report_only: bool = False
+    images: ImageRules = ANY_IMAGE
+    network_range: str = "10.213.0.0/16"
+    unguarded: str = ""
+    grants: ProfileGrants = field(default_factory=ProfileGrants)
+    host_roots: tuple[HostRoot, ...] = ()
+    host: Abilities | None = None
+    confinements: Confinements = NO_CONFINEMENTS
+    exec_max_seconds: float = 0.0
+    local_network: bool = False
+    peers: bool = True
+    packages_left_out: tuple[str, ...] = ()
+
+    def version(self) -> str:
+        """Moves when admission or a rendered config may come out differently."""
+        known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        known.append([each.model_dump() for each in self.host_roots])
+        known += [self.host, self.confinements]
+        known.append(self.exec_max_seconds)
+        known += [self.local_network, self.peers]
+        return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

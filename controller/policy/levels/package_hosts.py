@@ -1,0 +1,16 @@
+"""The level `build` with the package hosts of this host. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from controller.kinds.runtime.package_hosts import PackageHosts
+from controller.policy.levels.levels import Policy
+
+BUILD = "build"
+
+
+def with_packages(policy: Policy, found: PackageHosts, listed: Iterable[str] = ()) -> Policy:
+    """The policy whose sandboxes of level build reach the hosts that were found and those listed, and no others."""
+    hosts = tuple(sorted({*found.hosts, *listed}))
+    level = replace(policy.levels[BUILD], allowed_hosts=hosts)
+    return replace(policy, levels={**policy.levels, BUILD: level}, packages_left_out=found.left_out)

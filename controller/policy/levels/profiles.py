@@ -1,0 +1,235 @@
+"""The operator's own security profiles, as levels: each is its base, tightened, and loosened by what policy grants."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.container import Limits, Tmpfs
+from controller.kinds.sandbox import Resources, Template, TmpfsMount
+from controller.kinds.securityprofile import ProfileGrants, ProfileLimits, SecurityProfileSpec, StoredProfile
+from controller.policy.admission import Refusal
+from controller.policy.host.host import fitted
+from controller.policy.levels.allowed_hosts import covered
+from controller.policy.levels.levels import BUILT_IN, FULL_ISOLATION, Level, Policy
+from controller.policy.levels.narrow import NETWORKS, SECCOMP, beyond, laid_over, running_as
+from controller.policy.levels.seccomp import WIDTH
+from controller.policy.sandbox import judge
+
+_GRANTED = "; policy may grant it (profile_grants in the settings)"
+_UNREADABLE = "this version of Paddock can't read the stored profile"
+_LIMITS = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
+
+
+def as_seen(policy: Policy, snapshot: Snapshot) -> Policy:
+    """The operator's policy on the host and with the profiles of a snapshot."""
+    return with_profiles(fitted(policy, snapshot.observed.facts), snapshot.profiles.values())
+
+
+def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:
+    """The policy with these profiles as levels beside the built-in ones; other profiles that it had are gone."""
+    built_in = {name: level for name, level in policy.levels.items() if not level.base}
+    policy = replace(policy, levels=built_in)
+    own = {each.obj.name: _level(each, policy) for each in profiles if each.obj.name not in built_in}
+    return replace(policy, levels={**built_in, **own}) if own else policy
+
+
+def default_limits(name: str, profiles: Iterable[StoredProfile]) -> Limits | None:
+    """The limits of a sandbox of that level which asks for none; None: there is no such level."""
+    found = _known(name, profiles)
+    return found.limits if found is not None else None
+
+
+def exec_limits(name: str, profiles: Iterable[StoredProfile]) -> tuple[int, int]:
+    """The seconds of a command at that level which asks for none, and the most that one may ask for (0: not said)."""
+    found = _known(name, profiles)
+    return (found.exec_seconds, found.most_exec_seconds) if found is not None else (0, 0)
+
+
+def network_of(template: Template, profiles: Iterable[StoredProfile]) -> str:
+    """What a sandbox of that template has for a network: none, sealed or public. Empty: there is no such level."""
+    found = _known(template.security_level, profiles)
+    asked = template.security.network if template.security else None
+    modes = [each for each in (found.network if found else "", asked.mode if asked else "") if each]
+    return min(modes, key=NETWORKS.index) if found else ""
+
+
+def _known(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
+    """The level of that name, accepted or not."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    spec = next((each.spec for each in profiles if each.obj.name == name), None)
+    base = BUILT_IN.get(spec.base) if spec is not None else None
+    return profile_level(spec, base) if spec is not None and base is not None else None
+
+
+def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason why no sandbox may have this profile. `field` is below the spec."""
+    base = policy.levels.get(spec.base)
+    if base is None or base.base:
+        known = ", ".join(sorted(name for name, level in policy.levels.items() if not level.base))
+        return (Refusal("base", f"`{spec.base}` is no built-in profile; choose one of {known}"),)
+    if not base.offered:
+        return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
+    bound, made = loosened(base, policy.grants), profile_level(spec, base)
+    wide = (Refusal(each.field, f"{each.message}{_GRANTED}") for each in beyond(bound, spec))
+    return (
+        *wide,
+        *_repeated(spec),
+        *_hosts(spec, base),
+        *_peers(spec, base),
+        *_ids(spec, made, bound),
+        *_limits(made, bound),
+        *_folders(spec, made, bound),
+        *_exec_seconds(made, bound),
+    )
+
+
+def loosened(base: Level, grants: ProfileGrants) -> Level:
+    """The widest that a profile of that base may be."""
+    most = {}
+    for name, field, _ in _LIMITS:
+        standard, granted = getattr(base.most, field), getattr(grants.limits, name) or 0
+        most[field] = max(standard, granted) if standard else 0
+    lowest = base.lowest_uid if grants.lowest_user_id is None else min(base.lowest_uid, grants.lowest_user_id)
+    return replace(
+        base,
+        capabilities=tuple(sorted({*base.capabilities, *grants.capabilities})),
+        seccomp=max(base.seccomp, SECCOMP[grants.seccomp_profile], key=WIDTH.__getitem__),
+        network=max(base.network, grants.network, key=NETWORKS.index),
+        lowest_uid=lowest,
+        read_only_root=base.read_only_root and not grants.writable_root,
+        no_new_privileges=base.no_new_privileges and not grants.new_privileges,
+        host_folders="read-write" if grants.writable_host_folders else base.host_folders,
+        most=Limits(**most),
+    )
+
+
+def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Level:
+    """The level that a profile stands for, whether it is accepted or not."""
+    found = laid_over(replace(base, name=name or base.name, base=base.name), spec)
+    lowest = base.lowest_uid if spec.lowest_user_id is None else spec.lowest_user_id
+    found = running_as(found, lowest, spec.default_user)
+    hosts = spec.network.allowed_hosts if spec.network else None
+    if hosts is not None:
+        found = replace(found, allowed_hosts=tuple(sorted(set(hosts))))
+    if spec.network is not None and spec.network.peers is not None:
+        found = replace(found, peers=spec.network.peers)
+    if spec.read_only_host_folders is not None:
+        found = replace(found, host_folders="read-only" if spec.read_only_host_folders else "read-write")
+    folders = {each.path: each for each in found.tmpfs}
+    folders |= {each.mount_path: Tmpfs(each.mount_path, each.size, each.noexec) for each in spec.tmpfs or ()}
+    most = _laid(found.most, spec.max_limits)
+    limits = _laid(found.limits, spec.default_limits)
+    inherited = [field for name, field, _ in _LIMITS if getattr(spec.default_limits, name, None) is None]
+    limits = replace(limits, **{field: _at_most(limits, most, field) for field in inherited})
+    return replace(
+        found,
+        tmpfs=tuple(folders[path] for path in sorted(folders)),
+        most=most,
+        limits=limits,
+        exec_seconds=spec.exec_deadline_seconds or _shorter(found.exec_seconds, spec.max_exec_deadline_seconds),
+        most_exec_seconds=spec.max_exec_deadline_seconds or found.most_exec_seconds,
+    )
+
+
+def _shorter(usual: int, most: int | None) -> int:
+    return min(usual, most) if usual and most else usual
+
+
+def _level(profile: StoredProfile, policy: Policy) -> Level:
+    """The profile as a level; one that is not accepted (any more) is not offered, and says why."""
+    spec, name = profile.spec, profile.obj.name
+    if spec is None:
+        return replace(FULL_ISOLATION, name=name, base=FULL_ISOLATION.name, offered=False, missing=_UNREADABLE)
+    refused = refusals(spec, policy)
+    base = policy.levels.get(spec.base, FULL_ISOLATION)
+    if not refused:
+        return profile_level(spec, base, name)
+    words = "; ".join(f"spec.{each.field}: {each.message}" for each in refused)
+    return replace(base, name=name, base=base.name, offered=False, missing=words)
+
+
+def _laid(limits: Limits, asked: ProfileLimits | None) -> Limits:
+    if asked is None:
+        return limits
+    found = {field: getattr(asked, name) for name, field, _ in _LIMITS}
+    return replace(limits, **{field: value for field, value in found.items() if value is not None})
+
+
+def _at_most(limits: Limits, most: Limits, field: str) -> int:
+    value, bound = getattr(limits, field), getattr(most, field)
+    return min(value, bound) if bound else int(value)
+
+
+def _repeated(spec: SecurityProfileSpec) -> Iterator[Refusal]:
+    names = spec.capabilities or ()
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield Refusal(f"capabilities[{index}]", f"`{name}` is listed twice; keep one")
+
+
+def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
+    """The list of names: a sealed network's alone, and within that of the base."""
+    network, at = spec.network, "network.allowedHosts"
+    if network is None or network.allowed_hosts is None:
+        return
+    if network.mode != "sealed":
+        yield Refusal(at, f"only a sealed network is held to a list, and this is `{network.mode}`; leave one of them")
+    for index, each in enumerate(network.allowed_hosts):
+        if base.allowed_hosts is not None and not covered(each, base.allowed_hosts):
+            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; leave it out")
+
+
+def _peers(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
+    network = spec.network
+    if network is not None and network.peers and not (base.peers and network.mode == "sealed"):
+        words = (
+            f"a sandbox of {base.name} with a network that is `{network.mode}` is joined with no other; leave it out"
+        )
+        yield Refusal("network.peers", words)
+
+
+def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
+    if made.lowest_uid < bound.lowest_uid:
+        words = f"{made.lowest_uid} is lower than {bound.name} lets anybody be: {bound.lowest_uid}{_GRANTED}"
+        yield Refusal("lowestUserID", words)
+    uid, _, gid = made.default_user.partition(":")
+    if made.default_user and min(int(uid), int(gid or 0)) < made.lowest_uid:
+        field = "lowestUserID" if spec.default_user is None else "defaultUser"
+        words = f"the default user is {made.default_user}, and {made.lowest_uid} the lowest uid and gid"
+        yield Refusal(field, f"{words}; name a `defaultUser: uid:gid` from there up")
+
+
+def _limits(made: Level, bound: Level) -> Iterator[Refusal]:
+    for name, field, shown in _LIMITS:
+        most, widest, default = getattr(made.most, field), getattr(bound.most, field), getattr(made.limits, field)
+        if widest and most > widest:
+            words = f"{shown(most)} is more than a sandbox of {bound.name} may have: {shown(widest)}"
+            yield Refusal(f"maxLimits.{name}", f"{words}{_GRANTED}")
+        if most and default > most:
+            yield Refusal(f"defaultLimits.{name}", f"{shown(default)} is more than the maximum, {shown(most)}")
+
+
+def _exec_seconds(made: Level, bound: Level) -> Iterator[Refusal]:
+    most, widest, usual = made.most_exec_seconds, bound.most_exec_seconds, made.exec_seconds
+    if widest and most > widest:
+        words = f"{most} s are more than a command of {bound.name} may have: {widest} s; ask for no more"
+        yield Refusal("maxExecDeadlineSeconds", words)
+    if most and usual > most:
+        yield Refusal("execDeadlineSeconds", f"{usual} s are more than the maximum, {most} s; lower it")
+
+
+def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
+    if made.host_folders != "read-only" and bound.host_folders == "read-only":
+        yield Refusal("readOnlyHostFolders", f"{bound.name} writes in no folder of the host; leave it out{_GRANTED}")
+    closed = {each.path for each in bound.tmpfs if each.noexec}
+    for index, each in enumerate(spec.tmpfs or ()):
+        if each.mount_path in closed and not each.noexec:
+            yield Refusal(f"tmpfs[{index}].noexec", f"nothing in {each.mount_path} can be executed at {bound.name}")
+    # The rules of a sandbox's own folders hold for these, too.
+    asked = tuple(TmpfsMount(mount_path=each.mount_path, size=each.size) for each in spec.tmpfs or ())
+    template = Template(image="any", security_level=made.name, tmpfs=asked)
+    for found in judge(template, Resources(), "", Policy(levels={made.name: made})):
+        if found.field.startswith("tmpfs"):
+            yield found

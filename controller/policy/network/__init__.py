@@ -1,0 +1,1 @@
+"""The networks of a sandbox: sealed or guarded bridge, egress proxy, peers, canary."""

@@ -1,0 +1,215 @@
+"""The way out of a sealed network: which names are let through, and the container that sees to it. Pure.
+
+    sandbox -- pdx-<id> (sealed /28) -- egress-<id> (squid, and a DNS that knows no name) -- pdp-uplink -- Internet
+
+The sandbox has no route but to its own bridge. The proxy is the one other thing there; its configuration is part of
+its container's, so that another list of names means another container: open tunnels of the old one are cut.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
+
+from controller.kinds.common.labels import egress_name, sealed_name
+from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.runtime.network import NetworkConfig
+from controller.policy.levels.seccomp import STANDARD
+from controller.policy.network import peers
+
+IMAGE = "paddock/egress:1"
+UPLINK = "pdp-uplink"
+PORT = 3128
+LIMITS = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=32)
+# In a config that is rendered before its network has a subnet; `plugged` puts the address there.
+PENDING = "egress"
+_PROXY = f"http://{PENDING}:{PORT}"
+_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_NO_PROXY = f"localhost,127.0.0.1,::1,.{peers.DOMAIN}"
+_USER = "13:13"  # Debian's `proxy`
+# It forwards nothing, and takes nothing on one bridge that claims to come from the other: were the host to masquerade
+# what crosses the sealed one, the answers would leave by the uplink.
+_SYSCTLS = (
+    ("net.ipv4.conf.all.rp_filter", "1"),
+    ("net.ipv4.ip_forward", "0"),
+    ("net.ipv4.ip_unprivileged_port_start", "53"),
+)
+_SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
+# Nothing of these is the Internet: they are refused after a listed name was resolved, and by the guard.
+SPECIAL_RANGES = (
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.168.0.0/16",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "224.0.0.0/3",
+)
+# squid takes the tunnel's own name where there is none inside; here such a one is terminated. It says `-` for none.
+_HAS_SNI = "while read -r name rest; do case $name in *.*) echo OK;; *) echo ERR;; esac; done"
+_CONF = """\
+http_port {port} ssl-bump tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem generate-host-certificates=off
+acl tls port 443
+acl web port 80 443
+acl CONNECT method CONNECT
+acl special dst {special}
+acl special dst ::/0
+{names}
+http_access deny manager
+http_access deny CONNECT !tls
+http_access deny !web
+http_access deny !listed
+http_access deny special
+http_access allow listed
+http_access deny all
+acl first at_step SslBump1
+acl second at_step SslBump2
+external_acl_type sni ttl=3600 children-max=1 children-startup=1 %ssl::>sni /bin/sh -c "{has_sni}"
+acl named external sni
+ssl_bump peek first
+ssl_bump splice second listed_sni named
+ssl_bump terminate all
+on_unsupported_protocol respond all
+unlinkd_program /usr/bin/true
+forwarded_for delete
+via off
+cache deny all
+cache_mem 0 MB
+memory_pools off
+max_filedescriptors 1024
+sslproxy_session_cache_size 0
+pinger_enable off
+pid_filename none
+coredump_dir /run
+visible_hostname egress
+httpd_suppress_version_string on
+shutdown_lifetime 0 seconds
+mime_table /dev/null
+icon_directory /run
+error_directory /usr/share/squid/errors/templates
+logformat egress %ts.%03tu %>a %Ss/%03>Hs %rm %>rd:%>rP %ssl::>sni %<a %<st
+access_log stdio:/dev/stdout egress
+cache_log /dev/stderr
+cache_store_log none"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a sandbox of a sealed level needs beside its own container. `hosts` are the names it may reach."""
+
+    network: str
+    hosts: tuple[str, ...]
+    egress: ContainerConfig
+
+    def bridge(self, subnet: str) -> NetworkConfig:
+        """The bridge on that subnet. Its lower half is the proxy's, so that the sandbox never gets that address."""
+        upper = list(IPv4Network(subnet).subnets(1))[1]
+        return NetworkConfig(self.network, subnet, handed_out=str(upper), sealed=True)
+
+
+def sealed(uid: str, hosts: Collection[str]) -> Sealed:
+    """The sealed network of that object, with a way out to these names and no others."""
+    names = tuple(sorted(set(hosts)))
+    egress = ContainerConfig(
+        image=IMAGE,
+        name=egress_name(uid),
+        limits=LIMITS,
+        hostname="egress",
+        user=_USER,
+        env=(("PADDOCK_SQUID_CONF", squid_conf(names)),),
+        tmpfs=(Tmpfs("/run", 1 << 20), Tmpfs("/tmp", 1 << 20)),  # noqa: S108 - inside the container
+        network_mode=UPLINK,
+        dns=(),
+        sysctls=_SYSCTLS,
+        oom_score_adjust=400,
+        seccomp=STANDARD,
+    )
+    return Sealed(sealed_name(uid), names, egress)
+
+
+def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
+    """The sandbox's container on its sealed network: a proxy for what heeds one, and a DNS that knows no name."""
+    own = dict(config.env)
+    proxied = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
+    return replace(
+        config,
+        network_mode=way.network,
+        dns=(PENDING,),
+        dns_options=("timeout:1", "attempts:1"),
+        env=tuple(sorted({**proxied, **own}.items())),
+    )
+
+
+def plugged(config: ContainerConfig, subnet: str) -> ContainerConfig:
+    """The config with the proxy's address where it was still pending."""
+    address = proxy_address(subnet)
+    url = _PROXY.replace(PENDING, address)
+    return replace(
+        config,
+        dns=tuple(address if each == PENDING else each for each in config.dns),
+        env=tuple((name, url if name in _PROXY_NAMES and value == _PROXY else value) for name, value in config.env),
+    )
+
+
+def proxy_address(subnet: str) -> str:
+    """The proxy's address on a sealed network: the first after the gateway that the engine sets aside."""
+    return str(IPv4Network(subnet)[2])
+
+
+def uplink(range_: str) -> NetworkConfig:
+    """The bridge on which all egress containers are, and nothing else. `range_` is all that networks are taken from."""
+    return NetworkConfig(UPLINK, str(next(IPv4Network(range_).subnets(new_prefix=_UPLINK_PREFIX))), sealed=False)
+
+
+def subnet_for(uid: str, range_: str, taken: Collection[str], prefix: int = _SEALED_PREFIX) -> str:
+    """A free /28 (or one of another prefix) of the range, found from where the uid points to; "" when none is left.
+
+    `taken` has the /28s that are given away; see `parts`.
+    """
+    whole, first = IPv4Network(range_), 1 << (prefix - _UPLINK_PREFIX)
+    size = 1 << (32 - prefix)
+    count = whole.num_addresses // size - first
+    if count <= 0:
+        return ""
+    head = re.sub(r"[^0-9a-f]", "", uid)[:8]
+    start = int(head or "0", 16) % count
+    for step in range(count):
+        at = whole.network_address + (first + (start + step) % count) * size
+        subnet = f"{at}/{prefix}"
+        if not any(each in taken for each in parts(subnet)):
+            return subnet
+    return ""
+
+
+def parts(subnet: str) -> Iterator[str]:
+    """The /28s that a subnet consists of; it itself where it is no larger."""
+    if int(subnet.partition("/")[2]) >= _SEALED_PREFIX:
+        yield subnet
+        return
+    whole = IPv4Network(subnet)
+    yield from (f"{whole.network_address + at}/{_SEALED_PREFIX}" for at in range(0, whole.num_addresses, 16))
+
+
+def squid_conf(hosts: Collection[str]) -> str:
+    """squid's whole configuration. Names are judged first, so that one that is not listed is never resolved."""
+    return _CONF.format(port=PORT, has_sni=_HAS_SNI, special=" ".join(SPECIAL_RANGES), names="\n".join(_acls(hosts)))
+
+
+def _acls(hosts: Collection[str]) -> Iterator[str]:
+    """Names by pattern, whole: squid's own lists of domains take in what stands before a dot. None: matches nothing."""
+    patterns = [_pattern(each) for each in sorted(set(hosts))] or ["^$"]
+    for each in patterns:
+        yield f"acl listed dstdom_regex -n -i {each}"
+    for each in patterns:
+        yield f"acl listed_sni ssl::server_name_regex -i {each}"
+
+
+def _pattern(host: str) -> str:
+    """`*.` stands for one label or more."""
+    wild = host.startswith("*.")
+    name = host.removeprefix("*.").replace(".", r"\.")
+    return rf"^([a-z0-9_-]+\.)+{name}$" if wild else f"^{name}$"

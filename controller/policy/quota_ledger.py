@@ -1,0 +1,133 @@
+"""What fits a quota. Pure arithmetic over what is held, asked and allowed, with its reasons in words."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from controller.kinds.hostquota import NAME
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.planning.snapshot import Pool
+from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, Resource, StoredQuota, of_pool
+
+# A host's processors may be promised this many times over: a processor that is short makes boxes slow, never breaks
+# them, and most of them idle most of the time. Memory that is short kills, so it is promised once. Processes and
+# threads, and the number of sandboxes, are not bounded by default: each sandbox's own limit bounds the first.
+CPU_OVERCOMMIT = 16
+HOST = ""
+NOTHING = Amount()
+_ANY = PerSandbox()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether something fits, and every reason why not. `never`: not even if nothing else were there.
+
+    `lacking` are the resources that there is too little of, by name.
+    """
+
+    reasons: tuple[str, ...] = ()
+    never: bool = False
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def admitted(self) -> bool:
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One quota in force, of a namespace or of the host (""). Without limits it can't be read: nothing new fits it."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    hard: HardLimits | None = None
+    per_sandbox: PerSandbox = _ANY
+
+    def __str__(self) -> str:
+        if self.namespace == of_pool(self.uid):
+            return f"the quota of pool {self.name}"
+        return f"quota {self.namespace}/{self.name}" if self.namespace else f"hostquota {self.name}"
+
+
+def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, held: Amount = NOTHING) -> Verdict:
+    """Whether one sandbox may come to hold `ask` in all, of which `held` is part of `used` already.
+
+    Only what grows is judged: what a sandbox holds is never taken from it because a quota was lowered.
+    """
+    reasons: list[str] = []
+    lacking: dict[str, None] = {}
+    never = False
+    for each in RESOURCES:
+        asked, more = getattr(ask, each.unit), getattr(ask, each.unit) - getattr(held, each.unit)
+        if more <= 0:
+            continue
+        one, most, now = getattr(per_sandbox, each.name, None), getattr(hard, each.name), getattr(used, each.unit)
+        if one is not None and asked > one:
+            reasons.append(f"{each.name}: {each.text(asked)} asked, {each.text(one)} is the most for one sandbox")
+            lacking[each.name] = None
+            never = True
+        if most is not None and now + more > most:
+            reasons.append(_full(each, more, now, most))
+            lacking[each.name] = None
+            never = never or asked > most
+    return Verdict(tuple(reasons), never, tuple(lacking))
+
+
+def _full(each: Resource, more: int, now: int, most: int) -> str:
+    return f"{each.name}: {each.text(more)} asked, {each.text(now)} of {each.text(most)} used"
+
+
+def host_defaults(facts: HostFacts) -> HardLimits:
+    """What all sandboxes may hold where no HostQuota says otherwise; what is not known of the host bounds nothing."""
+    cpu = facts.cpus * CPU_OVERCOMMIT if facts.cpus else None
+    return HardLimits(cpu=cpu, memory=facts.memory_bytes or None, gpus=len(facts.gpus) or None)
+
+
+def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[Bound, ...]]:
+    """The quotas in force by namespace, the host's under ""; each in the order of its names."""
+    found: dict[str, list[Bound]] = defaultdict(list)
+    standard = host_defaults(facts)
+    found[HOST].append(Bound(NAME, HOST, "", standard))
+    for each in sorted(quotas, key=lambda each: (each.obj.namespace, each.obj.name)):
+        obj, spec = each.obj, each.spec
+        if obj.kind == "HostQuota":
+            hard = None if spec is None else _filled(spec.hard, standard)
+            found[HOST] = [Bound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
+        else:
+            hard, one = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
+            found[obj.namespace].append(Bound(obj.name, obj.namespace, obj.uid, hard, one))
+    return {namespace: tuple(each) for namespace, each in found.items()}
+
+
+def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
+    """The quotas that pools have of their own, by `of_pool`. One that can't be read bounds everything."""
+    found = {}
+    for each in pools:
+        key, name = of_pool(each.obj.uid), f"{each.obj.namespace}/{each.obj.name}"
+        if each.spec is None:
+            found[key] = (Bound(name, key, each.obj.uid),)
+        elif (quota := each.spec.quota) is not None:
+            hard = HardLimits(cpu=quota.cpu, memory=quota.memory, pids=quota.pids)
+            found[key] = (Bound(name, key, each.obj.uid, hard, quota.per_sandbox),)
+    return found
+
+
+def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:
+    """The limits that were written, and the host's own for those that were not."""
+    return standard.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
+
+
+def judge(bound: Bound, used: Amount, ask: Amount, held: Amount) -> Verdict:
+    """`admit` for a quota that may be unreadable."""
+    if bound.hard is None:
+        return Verdict(("this version of Paddock can't read its spec; apply it again",))
+    return admit(used, ask, bound.hard, bound.per_sandbox, held)
+
+
+def never_fits(bounds_: Iterable[Bound], ask: Amount) -> Iterator[str]:
+    """In words, each quota that could not hold `ask` even if it held nothing else."""
+    for bound in bounds_:
+        found = judge(bound, NOTHING, ask, NOTHING)
+        if found.never:
+            yield f"can never fit {bound}: {'; '.join(found.reasons)}"

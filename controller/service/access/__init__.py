@@ -1,0 +1,1 @@
+"""Identity, authorisation, tokens, rate limits and the audit log."""

@@ -1,0 +1,128 @@
+"""Who comes through a door: a user of this host by the kernel's word, or the holder of a token."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controller.kinds.access.access import Caller, Grant, PeerGrant, Role, Token
+from controller.ports import Clock, Tokens
+from controller.service import errors
+
+PREFIX = "pdk"
+_ID_BYTES, _SECRET_BYTES = 6, 32
+_TOKEN = re.compile(r"pdk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})\Z")
+_LONGEST = 128  # a token is shorter: what is longer is not even looked at
+_REFUSED = "the token is not known here, or has expired or been revoked; ask an admin for a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a Unix socket, as it was when it connected.
+
+    `groups` are its supplementary ones; None where the kernel did not tell them.
+    """
+
+    pid: int
+    uid: int
+    gid: int
+    groups: tuple[int, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The host's words for its users and groups. Each gives None for one that there is not.
+
+    They may ask a directory in the network, and take their time. `groups` are those of a user with that first group.
+    """
+
+    uid: Callable[[str], int | None]
+    gid: Callable[[str], int | None]
+    user: Callable[[int], str | None]
+    groups: Callable[[str, int], Sequence[int]] = lambda _user, gid: (gid,)
+
+
+class Identify:
+    """Names the caller. `owners` are the uids that may do everything, whatever the settings say.
+
+    `group_role` is what membership in the socket's group (`group()`; None: not known) gives; "none": nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens,
+        clock: Clock,
+        names: Names,
+        owners: frozenset[int],
+        group: Callable[[], int | None] = lambda: None,
+        group_role: Role | str = "admin",
+        grants: Sequence[PeerGrant] = (),
+    ) -> None:
+        self._tokens, self._clock, self._names = tokens, clock, names
+        self._owners, self._group, self._group_role, self._grants = owners, group, group_role, grants
+
+    def peer(self, peer: Peer) -> Caller:
+        """The user of this host; may wait for the host's words for it. Raises Forbidden where nothing was granted."""
+        user = self._names.user(peer.uid)
+        name = f"{user} (uid {peer.uid})" if user else f"uid {peer.uid}"
+        groups = peer.groups if peer.groups is not None else self._names.groups(user, peer.gid) if user else ()
+        grants = tuple(self._granted(peer.uid, frozenset((peer.gid, *groups))))
+        if not grants:
+            raise errors.Forbidden(f"nothing is granted to {name}; ask the operator of this host (setting `access`)")
+        return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants)
+
+    def token(self, text: str, source: str) -> Caller:
+        """The holder of a token. Raises Unauthorized; ServiceUnavailable when the store can't be asked."""
+        found = _TOKEN.match(text) if len(text) <= _LONGEST else None
+        if found is None:
+            raise errors.Unauthorized(_REFUSED)
+        with errors.store_in_words():
+            known = self._tokens.by_id(found[1])
+        # An unknown id takes as long as a wrong secret.
+        right = hmac.compare_digest(digest(found[2]), known.digest if known else digest(""))
+        if known is None or not right or known.state(self._clock.now()) != "active":
+            raise errors.Unauthorized(_REFUSED)
+        return Caller(f"token {known.name}", source, (known.grant,), known.id, known.expires_at)
+
+    def _granted(self, uid: int, gids: frozenset[int]) -> list[Grant]:
+        if uid in self._owners:
+            return [Grant(role="admin")]
+        found = [each for each in self._grants if self._is(each.subject, uid, gids)]
+        if self._group_role != "none" and self._group() in gids:
+            return [*found, Grant(role=self._group_role)]
+        return list(found)
+
+    def _is(self, subject: str, uid: int, gids: frozenset[int]) -> bool:
+        what, _, name = subject.partition(":")
+        match what:
+            case "uid":
+                return uid == int(name)
+            case "gid":
+                return int(name) in gids
+            case "user":
+                return self._names.uid(name) == uid
+            case _:
+                return self._names.gid(name) in gids
+
+
+def digest(secret: str) -> str:
+    """What is kept of a secret. It is 256 random bits, so that no slow hash is needed."""
+    return hashlib.sha256(f"paddock token {secret}".encode()).hexdigest()
+
+
+def new_token(name: str, grant: Grant, *, now: float, by: str, expires_at: float | None) -> tuple[Token, str]:
+    """A token to keep, and its text, which is shown once and kept nowhere."""
+    id_ = secrets.token_hex(_ID_BYTES)
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    return Token(id_, name, digest(secret), grant, now, by, expires_at), f"{PREFIX}_{id_}_{secret}"
+
+
+def bearer(header: str) -> str:
+    """The token in an `Authorization` header. Raises Unauthorized for anything else than `Bearer TOKEN`."""
+    scheme, _, rest = header.strip().partition(" ")
+    if scheme.lower() != "bearer" or not rest.strip():
+        raise errors.Unauthorized("the Authorization header must be `Bearer TOKEN`")
+    return rest.strip()

@@ -1,0 +1,67 @@
+"""Making, listing and revoking bearer tokens. Only an admin of everything comes this far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from controller.kinds.access.access import Grant, Token
+from controller.kinds.access.audit import AuditEntry
+from controller.ports import Clock, Tokens
+from controller.service import errors
+from controller.service.access import access
+from controller.service.access.audit import entry
+from controller.service.access.identify import new_token
+from controller.service.access.token_expiry import Lifetimes
+
+LONGEST_SECONDS = 366 * 86400.0
+_log = structlog.get_logger("paddock.tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new token, and its text: shown this once."""
+
+    token: Token
+    text: str
+
+
+class TokenAdmin:
+    """The use-cases."""
+
+    def __init__(self, tokens: Tokens, clock: Clock, lifetimes: Lifetimes) -> None:
+        self._tokens, self._clock, self._lifetimes = tokens, clock, lifetimes
+
+    def now(self) -> float:
+        """The time that states are told for, Unix seconds."""
+        return self._clock.now()
+
+    def create(self, name: str, grant: Grant, *, seconds: float | None) -> Made:
+        """A token that is good for `seconds` (None: until it is revoked). Conflict when its name is taken."""
+        asking, now = access.caller(), self._clock.now()
+        by = asking.name if asking else "paddock"
+        token, text = new_token(name, grant, now=now, by=by, expires_at=None if seconds is None else now + seconds)
+        with errors.store_in_words():
+            self._tokens.add(token, self._entry("create", name, role=grant.role, namespaces=list(grant.namespaces)))
+        _log.info("token made", token=name, id=token.id, role=grant.role, by=by)
+        return Made(token, text)
+
+    def list(self) -> Sequence[Token]:
+        """All of them, oldest first."""
+        with errors.store_in_words():
+            return self._tokens.all()
+
+    def revoke(self, name: str) -> Token:
+        """End a token now, and what it has opened. NotFound when there is none to revoke."""
+        asking = access.caller()
+        with errors.store_in_words():
+            found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
+        if found is None:
+            raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` shows them", name=name)
+        self._lifetimes.revoked(found.id)
+        _log.info("token revoked", token=name, id=found.id, by=asking.name if asking else "paddock")
+        return found
+
+    def _entry(self, verb: str, name: str, **detail: Any) -> AuditEntry:
+        return entry(self._clock, verb, kind="Token", name=name, detail=detail)

@@ -1,0 +1,1 @@
+"""Explaining: why an object is as it is, and what a change would do."""

@@ -1,0 +1,298 @@
+"""Diff: apply stopped before the commit, and the planner asked what would then be done.
+
+The same reading, merge and admission as apply, and the loop's own pure plan over its last snapshot, with the objects
+of the files in it as they would be stored.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.documents.json_schema import takes_effect
+from controller.kinds.common.problem import Path, field_path, field_text
+from controller.kinds.hostquota import stored_quota
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.quota import QuotaSpec, StoredQuota
+from controller.kinds.registry import Kind
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.capacity.quota import Movement as Movement  # for the doors
+from controller.plan.capacity.quota import movements
+from controller.plan.explain.preview import Forecast as Forecast  # for the doors
+from controller.plan.explain.preview import foresee
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Clock, Store
+from controller.service import errors
+from controller.service.explain.diff_pools import claimed, pools_as_asked
+from controller.service.explain.diff_profiles import boxes_of, changed_profiles, pools_of, profile_of, profiles_as_asked
+from controller.service.objects.apply import Applied, Apply, Source
+from controller.service.objects.apply_set import NO_SET, ApplySet
+
+_TRIES = 3
+_NEW_UID = "xxxxxxxx"  # what a container's name shows of the uid that an object does not have yet
+_WHY = {
+    "live": "changed in place, without a restart",
+    "at next start": "nothing that runs is touched",
+}
+LastSnapshot = Callable[[], Snapshot | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A field that changes; `before` or `after` is None where it is not set. `effect` is "" unless it was planned."""
+
+    field: str
+    before: Any
+    after: Any
+    effect: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a document would do to one object. `forecasts` are of it, or of the sandboxes that it has a say in.
+
+    `quotas` are those of its namespace and of the host that move, by all documents together.
+    """
+
+    kind: Kind
+    before: StoredObject | None
+    after: StoredObject | None
+    result: str
+    changes: tuple[Change, ...] = ()
+    forecasts: tuple[Forecast, ...] = ()
+    quotas: tuple[Movement, ...] = ()
+
+
+class Diff:
+    """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
+
+    def __init__(
+        self, *, apply: Apply, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+    ) -> None:
+        self._apply, self._store, self._clock, self._snapshot = apply, store, clock, snapshot
+        self._policy = policy or Policy()
+
+    def diff(
+        self,
+        sources: Sequence[Source],
+        *,
+        namespace: str | None = None,
+        plan: bool = False,
+        delete: bool = False,
+        as_set: ApplySet = NO_SET,
+    ) -> list[Difference]:
+        """What applying these files (or deleting what they name) would do, in the order of their documents.
+
+        What would be pruned comes after them. Raises what apply raises, and ServiceUnavailable for a plan while the
+        loop has not looked yet.
+        """
+        if delete and as_set.name:
+            raise errors.BadRequest("a deletion has no apply set: leave out one of the two")
+        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set)]
+        if delete:
+            found = [each if each.before is None else self._deleted(each) for each in found]
+        return self._planned(found) if plan else found
+
+    def _compared(
+        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet
+    ) -> Sequence[tuple[Applied, StoredObject | None]]:
+        """What apply would store, each with what is stored now, both of one moment."""
+        for _ in range(_TRIES):
+            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set)
+            with errors.store_in_words():
+                pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
+            if all(_of_one_moment(each, now) for each, now in pairs):
+                return [(each, None if each.result == "created" else now) for each, now in pairs]
+        raise errors.Conflict("the objects change faster than they can be compared; try again")
+
+    def _deleted(self, found: Difference) -> Difference:
+        """The object as it is once its deletion was asked for."""
+        assert found.before is not None
+        return replace(found, after=replace(found.before, deleted_at=found.before.deleted_at or self._clock.now()))
+
+    def _planned(self, found: Sequence[Difference]) -> list[Difference]:
+        last = self._snapshot()
+        if last is None or last.observed.revision == 0:
+            raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
+        found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
+        wanted = self._wanted(last, found)
+        boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in wanted} | wanted
+        quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
+        asked = [each.after for each in found if each.after is not None]
+        pools = {**pools_of(last, changed_profiles(asked)), **{each.obj.uid: each for each in self._pools(last, found)}}
+        before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
+        before = replace(before, profiles=profiles_as_asked(last, asked))
+        policy = as_seen(self._policy, before)
+        created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
+        world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
+        wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}
+        found = [_with_uid(each, _uid_of(each, claims)) for each in found]
+        forecasts, after = foresee(world, wanted.keys() | pools.keys(), policy)
+        moved = tuple(movements(before, after))
+        return [_bounded(_told(each, forecasts, {**wanted, **pools}), moved) for each in found]
+
+    def _pools(self, last: Snapshot, found: Sequence[Difference]) -> list[Pool]:
+        """The pools that these documents have a say in, as they would be."""
+
+        def stored(namespace: str, name: str) -> StoredObject | None:
+            with errors.store_in_words():
+                return self._store.get("SandboxTemplate", namespace, name)
+
+        return list(pools_as_asked(last, [each.after for each in found if each.after is not None], stored))
+
+    def _wanted(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
+        """The sandboxes that would be stored, and those whose template or profile would be another, by uid."""
+        templates = {
+            (each.after.namespace, each.after.name): each.after
+            for each in found
+            if each.after is not None and each.kind.name == "SandboxTemplate"
+        }
+        boxes = {
+            each.after.uid: self._sandbox(each.after, templates)
+            for each in found
+            if each.after is not None and each.kind.name == "Sandbox"
+        }
+        for uid, box in last.sandboxes.items():
+            if uid not in boxes and _refers(box) in templates:
+                boxes[uid] = self._sandbox(box.obj, templates)
+        return {**boxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
+
+    def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
+        try:
+            spec = SandboxSpec.model_validate(obj.spec)
+        except ValidationError:
+            return Sandbox(obj, None, broken="this version cannot read the stored spec")
+        if spec.template is not None or spec.template_ref is None:
+            return Sandbox(obj, spec, spec.template)
+        key = (obj.namespace, spec.template_ref.name)
+        with errors.store_in_words():
+            named = templates.get(key) or self._store.get("SandboxTemplate", *key)
+        return Sandbox(obj, spec, _template(named))
+
+
+def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
+    """The quotas among the documents, as they would be stored."""
+    for each in found:
+        if each.after is not None and each.after.deleted_at is None and issubclass(each.kind.spec, QuotaSpec):
+            yield stored_quota(each.after)
+
+
+def _bounded(found: Difference, moved: Sequence[Movement]) -> Difference:
+    obj = found.after or found.before
+    mine = ("", obj.namespace) if obj is not None else ()
+    return replace(found, quotas=tuple(each for each in moved if each.namespace in mine))
+
+
+def _key(obj: StoredObject) -> tuple[str, str, str]:
+    return obj.kind, obj.namespace, obj.name
+
+
+def _of_one_moment(applied: Applied, now: StoredObject | None) -> bool:
+    if applied.result == "created":
+        return now is None
+    if applied.result == "pruned":
+        return now is not None and now.generation == applied.obj.generation
+    return now is not None and now.resource_version == applied.obj.resource_version
+
+
+def _template(obj: StoredObject | None) -> Template | None:
+    """What the template says; None where there is none that this version can read, or it is going."""
+    if obj is None or obj.deleted_at is not None:
+        return None
+    try:
+        return SandboxTemplateSpec.model_validate(obj.spec)
+    except ValidationError:
+        return None
+
+
+def _refers(box: Sandbox | Pool) -> tuple[str, str]:
+    ref = box.spec.template_ref if box.spec else None
+    return box.obj.namespace, ref.name if ref else ""
+
+
+def _difference(applied: Applied, before: StoredObject | None, *, delete: bool) -> Difference:
+    if delete:
+        return Difference(applied.kind, before, None, "absent" if before is None else "deleted")
+    changes = () if before is None or applied.result == "pruned" else tuple(_changes(before, applied.obj))
+    return Difference(applied.kind, before, applied.obj, applied.result, changes)
+
+
+def _with_uid(found: Difference, uid: str) -> Difference:
+    if found.result != "created" or found.after is None:
+        return found
+    return replace(found, after=replace(found.after, uid=uid))
+
+
+def _uid_of(found: Difference, claims: Mapping[str, Sandbox]) -> str:
+    """The uid that the object would have: a claim's is that of the box it takes over."""
+    uid = found.after.uid if found.after is not None else ""
+    return claims[uid].obj.uid if uid in claims else uid
+
+
+def _changes(before: StoredObject, after: StoredObject) -> Iterator[Change]:
+    for path, old, new in differing((), _parts(before), _parts(after)):
+        yield Change(field_text(path), old, new)
+
+
+def _parts(obj: StoredObject) -> Mapping[str, Any]:
+    metadata: dict[str, Any] = {"labels": obj.labels, "annotations": obj.annotations}
+    if obj.owner_references:
+        metadata["ownerReferences"] = obj.owner_references
+    return {"metadata": metadata, "spec": obj.spec}
+
+
+def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:
+    """The smallest parts that differ: (path, before, after), None where there is nothing."""
+    if before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys((*after, *before)):
+            yield from differing((*path, name), before.get(name), after.get(name))
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from differing((*path, at), old, new)
+    else:
+        yield path, before, after
+
+
+def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]) -> Difference:
+    """The difference with its forecasts, and how each of its changes takes effect."""
+    if found.after is None:
+        return found
+    if found.kind.name == "SandboxTemplate":
+        name = (found.after.namespace, found.after.name)
+        mine = [each for uid, each in forecasts.items() if _refers(boxes[uid]) == name]
+    elif found.kind.name == "SecurityProfile":
+        mine = [each for uid, each in forecasts.items() if profile_of(boxes[uid]) == found.after.name]
+    else:
+        mine = [forecasts[found.after.uid]] if found.after.uid in forecasts else []
+    changes = tuple(_effective(found, each, mine) for each in found.changes)
+    return replace(found, changes=changes, forecasts=tuple(sorted(mine, key=lambda each: str(each.ref))))
+
+
+def _effective(found: Difference, change: Change, forecasts: Sequence[Forecast]) -> Change:
+    part, *inner = field_path(change.field)
+    effect: str = takes_effect(found.kind.name, tuple(inner)) if part == "spec" else "live"
+    why = _WHY.get(effect, "")
+    own = forecasts[0] if forecasts and found.kind.name == "Sandbox" else None
+    if own is not None and own.reason == "Refused":
+        return replace(change, effect="refused", why=own.message)
+    if effect == "recreate" and own is not None:
+        effect, why = _recreated(own)
+    return replace(change, effect=effect, why=why)
+
+
+def _recreated(own: Forecast) -> tuple[str, str]:
+    """When a change that needs a new container gets one, and why."""
+    made = [each for each in own.actions if isinstance(each, CreateContainer)]
+    if made:
+        return "recreate", made[0].why
+    if own.reason in ("", "Suspended"):
+        return "at next start", "nothing runs that it would touch"
+    return "recreate", f"once this is over: {own.reason}: {own.message}"

@@ -1,0 +1,77 @@
+"""Pools in a plan that is asked for: as their specs would have them, and the members that new sandboxes would take."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.sandbox import Template, leveled
+from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.capacity import quota
+from controller.plan.pool import warm
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import reserved
+from controller.service.objects.claims import handed_over
+
+
+def pools_as_asked(
+    last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
+) -> Iterator[Pool]:
+    """The pools among the objects as they would be, and those whose template is. `stored` finds other templates."""
+    asked = {each.uid: each for each in objects if each.kind == "SandboxPool"}
+    named = {(each.namespace, each.name): each for each in objects if each.kind == "SandboxTemplate"}
+    for uid, obj in {**{uid: each.obj for uid, each in last.pools.items()}, **asked}.items():
+        try:
+            spec = SandboxPoolSpec.model_validate(obj.spec)
+        except ValidationError:
+            continue  # it is kept as it is: see loop/desired.py
+        key = (obj.namespace, spec.template_ref.name)
+        if uid in asked or key in named:
+            found = named.get(key) or stored(*key)
+            yield Pool(obj, spec, _template(found), found.generation if found else 0)
+
+
+def _template(obj: StoredObject | None) -> Template | None:
+    """What the template says; None where there is none that this version can read, or it is going."""
+    try:
+        return None if obj is None or obj.deleted_at is not None else SandboxTemplateSpec.model_validate(obj.spec)
+    except ValidationError:
+        return None
+
+
+def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
+    """The snapshot once these new sandboxes are stored, and each of them by the uid that it had before.
+
+    One for which a member is ready takes it over, as in the transaction that would create it.
+    """
+    made, instances = {}, dict(world.instances)
+    for each in wanted:
+        seen = replace(world, instances=MappingProxyType(instances))
+        row = _taken(seen, each, policy)
+        obj = each.obj if row is None else replace(each.obj, uid=row.uid)
+        if row is not None:
+            instances[row.uid] = row
+        made[each.obj.uid] = replace(each, obj=obj)
+    gone = {uid: each for uid, each in world.sandboxes.items() if uid not in made}
+    boxes = {**gone, **{each.obj.uid: each for each in made.values()}}
+    return replace(world, sandboxes=boxes, instances=MappingProxyType(instances)), made
+
+
+def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
+    """The row of the member that it would take over, as it would be then."""
+    if box.spec is None or quota.is_behind(world, box.obj, box.spec):
+        return None
+    for pool, member in warm.candidates(world, box.obj, box.spec):
+        if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
+            continue
+        level = policy.levels[leveled(box.spec, pool.template).security_level]
+        wanted = reserved(box.spec, pool.template, level.limits)
+        reserves = quota.larger(member.reserves, wanted)
+        if quota.lets_grow(world, pool, member, reserves):
+            return handed_over(member, replace(box.obj, uid=member.uid), reserves)
+    return None

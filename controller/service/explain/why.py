@@ -1,0 +1,49 @@
+"""Why an object is as it is: the planner asked again about one object of the loop's last snapshot. Writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.plan.explain.why import Explanation, explain
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Clock, Store
+from controller.service import errors
+from controller.service.explain.diff import LastSnapshot
+from controller.service.objects.objects import Objects
+from controller.service.sources.event import event_object
+
+_EVENTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """The object, the explanation as of `at` (Unix seconds), and the newest of what happened to it, newest last."""
+
+    obj: StoredObject
+    at: float
+    explanation: Explanation
+    events: Sequence[StoredObject]
+
+
+class Why:
+    """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
+
+    def __init__(
+        self, *, objects: Objects, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
+    ) -> None:
+        self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
+        self._policy = policy or Policy()
+
+    def why(self, kind: Kind, namespace: str, name: str) -> Reasons:
+        """The reasons for one object. NotFound; ServiceUnavailable while the loop has not looked yet."""
+        obj = self._objects.get(kind, namespace, name)
+        last, now = self._snapshot(), self._clock.now()
+        if last is None or last.observed.revision == 0:
+            raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
+        policy = as_seen(self._policy, last)
+        found = explain(replace(last, now=now), obj.uid, policy)
+        with errors.store_in_words():
+            events = self._store.events(uid=obj.uid, limit=_EVENTS)
+        return Reasons(obj, now, found, [event_object(each) for each in events])

@@ -1,0 +1,1 @@
+"""Reading and writing objects: apply, patch, create, replace, delete, claims."""

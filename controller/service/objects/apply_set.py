@@ -1,0 +1,118 @@
+"""Applying as a set: membership, and pruning what is in the set and no longer in the files. As kubectl's ApplySets.
+
+An object belongs to one set. It stays in it when it is applied without a set, or patched; it leaves it by being taken
+over, or with its label.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from controller.documents.document import Document
+from controller.kinds.common.apply_set import LABEL, ApplySetName, set_of
+from controller.kinds.common.problem import Problem
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Registry
+from controller.ports import Transaction
+from controller.service import errors
+from controller.service.access.access import require_objects
+from controller.service.objects.cascade import Cascade
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySet:
+    """How to apply as a set. Without a `name` nothing is one: then the others must be off.
+
+    `prune`: delete the members that are not in the files. `take_over`: members of other sets may become this one's.
+    `allow_empty`: prune also when the files hold no document at all, which deletes every member.
+    """
+
+    name: str = ""
+    prune: bool = False
+    take_over: bool = False
+    allow_empty: bool = False
+
+    def check(self) -> None:
+        """Raise BadRequest for what does not go together."""
+        if not self.name:
+            if self.prune or self.take_over or self.allow_empty:
+                text = "pruning and taking over need a set: say which with --applyset NAME (applySet)"
+                raise errors.BadRequest(text)
+            return
+        try:
+            ApplySetName(name=self.name)
+        except ValidationError as error:
+            text = f"`{self.name}` is no name of an apply set: at most 52 lower-case letters, digits and `-`"
+            raise errors.BadRequest(text) from error
+        if self.allow_empty and not self.prune:
+            raise errors.BadRequest("allowing no document is for pruning: say --prune (prune) with it")
+
+    def check_documents(self, documents: Sequence[Document]) -> None:
+        """Raise BadRequest where the files hold nothing: a typing mistake must not delete a whole set."""
+        if self.prune and not documents and not self.allow_empty:
+            text = f"the files hold no document: pruning would delete every object of apply set `{self.name}`"
+            raise errors.BadRequest(f"{text}; nothing was changed. If that is meant, say --allow-empty (allowEmpty)")
+
+    def membership(self, document: Document, current: StoredObject | None) -> tuple[Document, list[Problem]]:
+        """The document without the set's label, which only sets give, and what speaks against its membership."""
+        written = document.labels.get(LABEL)
+        has = set_of(current.labels) if current else ""
+        problems = []
+        if written and written not in (self.name, has):
+            text = f"says `{written}`; only `apply --applyset` puts objects into a set: remove this line"
+            problems.append(document.problem(("metadata", "labels", LABEL), text))
+        if self.name and has not in ("", self.name) and not self.take_over:
+            text = (
+                f"{document.kind.name.lower()}/{document.name} belongs to apply set `{has}`; leave it out of these"
+                f" files, or say --take-over (takeOver) to move it to `{self.name}`"
+            )
+            problems.append(document.problem(("metadata", "name"), text))
+        labels = {key: value for key, value in document.labels.items() if key != LABEL}
+        return replace(document, labels=labels), problems
+
+    def member(self, obj: StoredObject) -> StoredObject:
+        """The object as a member of the set."""
+        return replace(obj, labels={**obj.labels, LABEL: self.name}) if self.name else obj
+
+    def pruned(
+        self, transaction: Transaction, registry: Registry, now: float, kept: Mapping[Key, Document]
+    ) -> tuple[list[StoredObject], list[Problem]]:
+        """What pruning takes away, asked for in this transaction, or all that speaks against it.
+
+        Call it once the documents are put: what counts is who refers to whom afterwards.
+        """
+        if not self.prune:
+            return [], []
+        cascade = Cascade(transaction, registry, now)
+        going = cascade.closure(list(self._leaving(transaction, registry, kept.keys())))
+        going.sort(key=_key)
+        require_objects(going, "delete")
+        problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(going)]
+        for each in going:
+            document = kept.get(_key(each))
+            if document is not None:
+                text = f"is owned by what is no longer in the files of apply set `{self.name}`, and would go with it"
+                problems.append(
+                    document.problem(("metadata", "name"), f"{text}; add its owner, or remove the reference")
+                )
+        if problems:
+            return [], problems
+        marked = cascade.mark(going)
+        return [marked[each.uid] for each in going], []
+
+    def _leaving(self, transaction: Transaction, registry: Registry, kept: Iterable[Key]) -> Iterable[StoredObject]:
+        stay = set(kept)
+        for kind in registry:
+            for each in transaction.list(kind.name):
+                if set_of(each.labels) == self.name and each.deleted_at is None and _key(each) not in stay:
+                    yield each
+
+
+NO_SET = ApplySet()
+
+
+def _key(obj: StoredObject) -> Key:
+    return obj.kind, obj.namespace, obj.name

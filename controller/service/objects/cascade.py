@@ -1,0 +1,102 @@
+"""Asking for deletions, with all that goes along: one transaction, and everything that refuses is told at once.
+
+Background: what was asked for goes, and with it every object all of whose owners go, or are gone. Foreground: the
+same, and an owner stays until its dependents are gone. Orphan: the dependents stay, and no longer name the owner.
+An object that keeps another owner stays in any case, and no longer names the one that goes.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propagation, owner_key, owner_uids
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Registry
+from controller.ports import Transaction
+from controller.service import errors
+
+
+class Cascade:
+    """The deletions of one transaction. `now` is Unix seconds."""
+
+    def __init__(self, transaction: Transaction, registry: Registry, now: float) -> None:
+        self._transaction, self._registry, self._now = transaction, registry, now
+
+    def closure(self, roots: Sequence[StoredObject]) -> list[StoredObject]:
+        """The objects, and all that have no other owner left then."""
+        going = {each.uid: each for each in roots}
+        owned = self._transaction.owned()
+        grown = True
+        while grown:
+            more = [each for each in owned if each.uid not in going and self._goes_with(each, going.keys())]
+            going.update((each.uid, each) for each in more)
+            grown = bool(more)
+        return list(going.values())
+
+    def refusals(self, going: Sequence[StoredObject]) -> list[str]:
+        """Why these can't go all: what stays refers to them, and could not be started any more."""
+        uids = {each.uid for each in going}
+        return [text for obj in going if obj.deleted_at is None for text in self._in_use(obj, uids)]
+
+    def delete(self, roots: Sequence[StoredObject], propagation: Propagation | None = None) -> list[StoredObject]:
+        """Ask for the deletion of these; gives them as they are then. Raises Conflict, which names all in the way.
+
+        For one that is being deleted already only another `propagation` makes a difference.
+        """
+        fresh = [each for each in roots if each.deleted_at is None or propagation is not None]
+        going = list(fresh) if propagation == "Orphan" else self.closure(fresh)
+        refusals = self.refusals(going)
+        if refusals:
+            raise errors.Conflict("\n".join(refusals))
+        marked = self.mark(going, propagation)
+        return [marked.get(each.uid, each) for each in roots]
+
+    def mark(self, going: Sequence[StoredObject], propagation: Propagation | None = None) -> dict[str, StoredObject]:
+        """Carry it out for a whole closure; gives the objects as they are then, by uid."""
+        uids = {each.uid for each in going}
+        owned = self._transaction.owned() if going else ()
+        for each in owned:
+            if each.uid not in uids:
+                self._disown(each, uids)
+        waits = {uid for each in owned for uid in owner_uids(each)} if propagation == "Foreground" else set()
+        return {each.uid: self._mark(each, stays=each.uid in waits) for each in going}
+
+    def _goes_with(self, obj: StoredObject, going: Collection[str]) -> bool:
+        named = owner_uids(obj)
+        if not any(uid in going for uid in named):
+            return False
+        return all(uid in going or self._is_gone(obj, at) for at, uid in enumerate(named))
+
+    def _is_gone(self, obj: StoredObject, at: int) -> bool:
+        reference = obj.owner_references[at]
+        key = owner_key(reference, obj.namespace, self._registry)
+        owner = self._transaction.get(*key) if key else None
+        return key is not None and (owner is None or owner.uid != reference.get("uid"))
+
+    def _disown(self, obj: StoredObject, going: Collection[str]) -> None:
+        left = tuple(each for each in obj.owner_references if each.get("uid") not in going)
+        if left != obj.owner_references:
+            self._transaction.put(replace(obj, owner_references=left))
+
+    def _mark(self, found: StoredObject, *, stays: bool) -> StoredObject:
+        others = tuple(each for each in found.finalizers if each != FOREGROUND_FINALIZER)
+        finalizers = (*others, FOREGROUND_FINALIZER) if stays else others
+        marked = replace(found, deleted_at=found.deleted_at or self._now, finalizers=finalizers)
+        if finalizers:
+            return self._transaction.put(marked)
+        self._transaction.remove(found)
+        return marked
+
+    def _in_use(self, obj: StoredObject, going: Collection[str]) -> Iterable[str]:
+        kind = self._registry.by_name(obj.kind)
+        for reference in kind.referenced_by if kind else ():
+            # What belongs to the host is named from every namespace.
+            place = obj.namespace or None
+            users = [
+                each.name if place else f"{each.namespace}/{each.name}"
+                for each in self._transaction.list(reference.kind, place)
+                if reference.names(each) == obj.name and each.deleted_at is None and each.uid not in going
+            ]
+            if users:
+                names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+                word = f"{obj.kind.lower()} `{obj.name}`"
+                yield f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"

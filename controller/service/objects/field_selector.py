@@ -1,0 +1,55 @@
+"""Field selectors as Kubernetes writes them: `metadata.name=web`, `type!=Normal,involvedObject.kind=Sandbox`. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.service.errors import BadRequest
+from controller.service.objects import serialize
+
+_TERM = re.compile(r"\s*([A-Za-z.]+)\s*(==|=|!=)\s*([^,=!]*?)\s*\Z")
+_ANY = ("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Terms of field, whether it is to be equal, and value; with none of them it matches everything."""
+
+    kind: Kind
+    terms: tuple[tuple[str, bool, str], ...] = ()
+
+    @property
+    def equal(self) -> Mapping[str, str]:
+        """The fields that are to have one value: what a source may narrow its reading by."""
+        return {field: value for field, wanted, value in self.terms if wanted}
+
+    def matches(self, obj: StoredObject) -> bool:
+        """A field that is not there is as good as an empty one."""
+        shown = serialize.shown(self.kind, obj) if self.terms else {}
+        return all((_value(shown, field) == value) == wanted for field, wanted, value in self.terms)
+
+
+def parse(text: str, kind: Kind) -> FieldSelector:
+    """The selector of that text; BadRequest, with the fields that can be selected by, when it is none."""
+    if not text.strip():
+        return FieldSelector(kind)
+    return FieldSelector(kind, tuple(_term(each, kind, text) for each in text.split(",")))
+
+
+def _term(term: str, kind: Kind, whole: str) -> tuple[str, bool, str]:
+    found = _TERM.match(term)
+    served = (*_ANY, *kind.selectable)
+    if found is None or found[1] not in served:
+        raise BadRequest(
+            f"field selector `{whole}`: can't read `{term.strip()}`; write metadata.name=NAME or another of "
+            f"{', '.join(served)}, with = or !="
+        )
+    return found[1], found[2] != "!=", found[3]
+
+
+def _value(shown: object, field: str) -> str:
+    for step in field.split("."):
+        shown = shown.get(step) if isinstance(shown, Mapping) else None
+    return "" if shown is None else str(shown)

@@ -1,0 +1,75 @@
+"""Specs in their stored form: checked, with defaults, canonical. What this version does not know is carried along."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.kinds.base import Model
+from controller.kinds.common.problem import Path
+from controller.kinds.registry import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """A spec, read and in the form in which it is stored."""
+
+    model: Model
+    stored: Mapping[str, Any]
+
+
+def normalise(kind: Kind, spec: Mapping[str, Any]) -> Normal:
+    """Check a spec and fill in its defaults. Raises pydantic's ValidationError.
+
+    Fields that this version does not know can only come from the store (documents are checked before), written
+    by a newer Paddock: they are put aside for the check and kept as they are.
+    """
+    try:
+        return _dump(kind.spec.model_validate(spec, by_alias=True, by_name=False), ())
+    except ValidationError as error:
+        unknown = [tuple(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+    rest = _copy(spec)
+    aside = [(path, _take(rest, path)) for path in unknown]
+    return _dump(kind.spec.model_validate(rest, by_alias=True, by_name=False), aside)
+
+
+def same(kind: Kind, stored: Mapping[str, Any], wanted: Normal) -> bool:
+    """Whether a stored spec says what is wanted, though its defaults may be those of another version."""
+    if stored == wanted.stored:
+        return True
+    try:
+        return normalise(kind, stored).stored == wanted.stored
+    except ValidationError:
+        return False
+
+
+def _dump(model: Model, aside: Sequence[tuple[Path, Any]]) -> Normal:
+    stored = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for path, value in aside:
+        holder = _holder(stored, path)
+        if holder is not None:
+            holder[path[-1]] = value
+    return Normal(model, stored)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(each) for key, each in value.items()}
+    return [_copy(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _holder(value: Any, path: Path) -> Any:
+    """The collection that holds the last step of a path; None where the way does not exist."""
+    for step in path[:-1]:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _take(value: Any, path: Path) -> Any:
+    return _holder(value, path).pop(path[-1])

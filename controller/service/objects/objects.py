@@ -1,0 +1,130 @@
+"""Reading and deleting objects."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import structlog
+
+from controller.kinds.common.owner_reference import Propagation
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Wake
+from controller.service import errors
+from controller.service.access.access import not_found as not_found  # for the other use-cases
+from controller.service.objects import field_selector, selector
+from controller.service.objects.cascade import Cascade
+from controller.service.objects.field_selector import FieldSelector
+from controller.service.sources import Source
+
+_log = structlog.get_logger("paddock.objects")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Objects in order of namespace and name (events: oldest first), and the revision they were read at.
+
+    What is not stored was read at none: 0.
+    """
+
+    objects: Sequence[StoredObject]
+    revision: int
+
+
+class Objects:
+    """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        wake: Wake,
+        clock: Clock,
+        sources: Mapping[str, Source] = MappingProxyType({}),
+    ) -> None:
+        self._store, self._registry = store, registry
+        self._wake, self._clock, self._sources = wake, clock, sources
+
+    def now(self) -> float:
+        """The time that tables are made for, Unix seconds."""
+        return self._clock.now()
+
+    def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
+        """The object, or NotFound."""
+        with errors.store_in_words():
+            source = self._sources.get(kind.name)
+            found = source.get(namespace, name) if source else None
+            if found is None and not kind.read_only:
+                found = self._store.get(kind.name, namespace, name)
+        if found is None:
+            raise not_found(kind, namespace, name)
+        return found
+
+    def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = 0
+    ) -> Found:
+        """The objects that both selectors match, the last `limit` of them (0: all). BadRequest for a selector that
+        can't be read."""
+        wanted, asked = selector.parse(labels), field_selector.parse(fields, kind)
+        with errors.store_in_words():
+            objects, revision = self._all(kind, namespace, asked, 0 if wanted.requirements else limit)
+        if wanted.requirements or asked.terms:  # else as they are: some sources make each only when it is looked at
+            objects = [each for each in objects if wanted.matches(each.labels) and asked.matches(each)]
+        return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
+
+    def _all(
+        self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int
+    ) -> tuple[Sequence[StoredObject], int]:
+        source = self._sources.get(kind.name)
+        worked_out = source.list(namespace, asked, limit) if source else ()
+        if kind.read_only:
+            return worked_out, 0
+        stored, revision = self._store.list(kind.name, namespace)
+        both = sorted((*worked_out, *stored), key=lambda each: each.name) if worked_out else stored
+        return both, revision
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
+    ) -> StoredObject:
+        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone.
+
+        `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
+        """
+        errors.check_built_in(kind, name)
+        with errors.store_in_words(), self._store.transaction() as transaction:
+            found = transaction.get(kind.name, namespace, name)
+            if found is None:
+                raise not_found(kind, namespace, name)
+            [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
+        self._told([deleted], deleted_by)
+        return deleted
+
+    def delete_all(
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        labels: str = "",
+        propagation: Propagation | None = None,
+        deleted_by: str = "",
+    ) -> Sequence[StoredObject]:
+        """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
+        wanted = selector.parse(labels)
+        with errors.store_in_words(), self._store.transaction() as transaction:
+            found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
+            deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
+        self._told(deleted, deleted_by)
+        return deleted
+
+    def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
+        if deleted:
+            self._wake()
+        for each in deleted:
+            _log.info("deletion asked for", object=str(each.ref), by=deleted_by)

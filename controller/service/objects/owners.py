@@ -1,0 +1,138 @@
+"""Owner references as they are written: whom they mean is found, checked, and noted by uid.
+
+An owner must exist, in the same namespace (or on the host), and not be on its way out; nothing owns itself, not even
+through others: a deletion could never end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from controller.documents.document import Document
+from controller.kinds.common.owner_reference import owner_key
+from controller.kinds.common.problem import Path, Problem
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Transaction
+
+Key = tuple[str, str, str]
+_PATH = ("metadata", "ownerReferences")
+
+
+class Referring(Protocol):
+    """What names its owners: a document, or an object that is patched."""
+
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def key(self) -> Key: ...
+    @property
+    def owner_references(self) -> Sequence[Mapping[str, Any]]: ...
+    def problem(self, path: Path, message: str) -> Problem: ...
+
+
+def sent_references(document: Document) -> list[dict[str, Any]]:
+    """What an apply remembers of the owner references that it sent."""
+    return [{"kind": each["kind"], "name": each["name"]} for each in document.owner_references]
+
+
+class Owners:
+    """Resolves the references of documents against each other and against what is stored."""
+
+    def __init__(self, transaction: Transaction, registry: Registry, wanted: Mapping[Key, StoredObject]) -> None:
+        """`wanted` are the objects of the documents as they are about to be stored."""
+        self._transaction, self._registry = transaction, registry
+        self._wanted = dict(wanted)
+        self.problems: list[Problem] = []
+
+    def merged(self, document: Document, current: StoredObject | None) -> StoredObject:
+        """The object with the references of its document laid over those that others gave it."""
+        last = _named((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ())) if current else {}
+        given = _named(document.owner_references)
+        stored = _named(current.owner_references) if current else {}
+        kept = {key: each for key, each in stored.items() if key in given or key not in last}
+        return self._with(document, kept)
+
+    def replaced(self, document: Referring, current: StoredObject | None) -> StoredObject:
+        """The object with the references of its document, and no others."""
+        given = _named(document.owner_references)
+        stored = _named(current.owner_references) if current else {}
+        return self._with(document, {key: each for key, each in stored.items() if key in given})
+
+    def _with(self, document: Referring, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
+        references = dict(kept)
+        for at, each in enumerate(document.owner_references):
+            found = self._resolved(document, each)
+            if isinstance(found, str):
+                self._say(document, at, found)
+            else:
+                key = (each["kind"], each["name"])
+                before = references.get(key, {})
+                references[key] = {**before, **found} if before.get("uid") == found["uid"] else found
+        if sum(bool(each.get("controller")) for each in references.values()) > 1:
+            self._say(document, None, "only one owner may be the controller")
+        obj = replace(self._wanted[document.key], owner_references=tuple(references.values()))
+        self._wanted[document.key] = obj
+        return obj
+
+    def _resolved(self, document: Referring, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """The reference with its owner's uid, or what speaks against it."""
+        key = owner_key(given, document.namespace, self._registry)
+        if key is None:
+            known = ", ".join(each.name for each in self._registry)
+            return f"`{given['kind']}` is no kind; known kinds: {known}"
+        word = f"{key[0].lower()}/{key[2]}"
+        kind = self._registry.by_name(key[0])
+        if kind is not None and kind.namespaced and not document.kind.namespaced:
+            return f"{word} lives in a namespace and cannot own what belongs to the host"
+        if key == document.key:
+            return "an object cannot own itself; remove this reference"
+        owner = self._at(key)
+        if owner is None:
+            where = f" in namespace `{key[1]}`" if key[1] else ""
+            return f"{word} does not exist{where}; apply it first, or remove this reference"
+        if owner.deleted_at is not None:
+            return f"{word} is being deleted; remove this reference"
+        if given.get("uid") and given["uid"] != owner.uid:
+            return f"{word} was deleted and created anew since; leave `uid` out to mean the new one"
+        return {**given, "uid": owner.uid}
+
+    def check_cycles(self, documents: Sequence[Referring]) -> None:
+        """Note a problem for each document whose object would own itself through others. Call it last."""
+        for each in documents:
+            if each.owner_references:
+                way = self._way_back(each)
+                if way:
+                    self._say(each, None, f"it would own itself: {' is owned by '.join(way)}; break the circle")
+
+    def _way_back(self, document: Referring) -> list[str]:
+        """The chain of owners from the document's object to itself; empty when there is none."""
+        seen: set[Key] = set()
+        rest: list[tuple[Key, list[str]]] = [(document.key, [_word(document.key)])]
+        while rest:
+            key, way = rest.pop()
+            obj = self._at(key)
+            for reference in obj.owner_references if obj else ():
+                owner = owner_key(reference, key[1], self._registry)
+                if owner == document.key:
+                    return [*way, _word(owner)]
+                if owner is not None and owner not in seen:
+                    seen.add(owner)
+                    rest.append((owner, [*way, _word(owner)]))
+        return []
+
+    def _at(self, key: Key) -> StoredObject | None:
+        return self._wanted.get(key) or self._transaction.get(*key)
+
+    def _say(self, document: Referring, at: int | None, message: str) -> None:
+        self.problems.append(document.problem(_PATH if at is None else (*_PATH, at), message))
+
+
+def _named(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    return {(str(each.get("kind")), str(each.get("name"))): each for each in references}
+
+
+def _word(key: Key) -> str:
+    return f"{key[0].lower()}/{key[2]}"

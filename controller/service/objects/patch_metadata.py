@@ -1,0 +1,113 @@
+"""What a patch may do to an object's metadata: labels, annotations, finalizers of others, and who owns it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from controller.documents.document import without_nulls
+from controller.documents.error_messages import faults
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER
+from controller.kinds.common.problem import Path, Problem, field_text
+from controller.kinds.envelope import Metadata
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+
+PATCHABLE = ("labels", "annotations", "finalizers", "ownerReferences")
+MOST_FINALIZERS = 16
+_FINALIZER = re.compile(
+    r"(?!paddock/)[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Referrer:
+    """A patched object as the check of its owners sees it: a document without a file."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    owner_references: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind.name, self.namespace, self.name
+
+    def problem(self, path: Path, message: str) -> Problem:
+        """A problem at that path, which has no place in a file."""
+        return Problem("", 0, 0, field_text(path), message)
+
+
+def problems_of(metadata: Mapping[str, Any]) -> list[Problem]:
+    """All that is wrong with the labels, annotations and owner references by themselves."""
+    kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
+    read = {"name": metadata["name"], **without_nulls(kept)}
+    if metadata.get("ownerReferences") is not None:
+        read["ownerReferences"] = metadata["ownerReferences"]
+    try:
+        Metadata.model_validate(read, by_alias=True, by_name=False)
+    except ValidationError as error:
+        return model_problems(Metadata, error, "metadata", read)
+    return []
+
+
+def finalizers(current: StoredObject, wanted: Any) -> tuple[tuple[str, ...], list[Problem]]:
+    """The finalizers after the patch, and what speaks against them.
+
+    Paddock's own stay: one taken off by hand would leave a container that no object stands for.
+    """
+    given = list(wanted or ()) if isinstance(wanted, list | tuple | None) else None
+    if given is None or not all(isinstance(each, str) for each in given):
+        return current.finalizers, [_said("must be a list of names such as `example.org/cleanup`")]
+    own = [each for each in current.finalizers if _is_own(each)]
+    problems = [
+        _said(f"`{each}` is Paddock's own, which takes it off when its work is done; leave it in the list")
+        for each in own
+        if each not in given
+    ]
+    added = [each for each in dict.fromkeys(given) if each not in current.finalizers]
+    problems += [
+        _said(f"`{each[:80]}` is no finalizer of yours: write it with a domain of yours, as `example.org/cleanup`")
+        for each in added
+        if not _FINALIZER.fullmatch(each)
+    ]
+    if added and current.deleted_at is not None:
+        problems.append(_said("the object is being deleted: finalizers can be taken off only"))
+    if len(given) > MOST_FINALIZERS:
+        problems.append(_said(f"at most {MOST_FINALIZERS} finalizers"))
+    return tuple(dict.fromkeys(given)), problems
+
+
+def laid_over(current: StoredObject, metadata: Mapping[str, Any]) -> StoredObject:
+    """The object with the patched labels and annotations."""
+    return replace(
+        current,
+        labels=without_nulls(metadata.get("labels") or {}),
+        annotations=without_nulls(metadata.get("annotations") or {}),
+    )
+
+
+def model_problems(model: type[BaseModel], error: ValidationError, part: str, value: Any) -> list[Problem]:
+    """A model's errors as problems with field paths; `value` is what was validated, read again for its words."""
+
+    def written(path: tuple[str | int, ...]) -> str:
+        found = value
+        for step in path[1:]:
+            try:
+                found = found[step]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        return found if isinstance(found, str) else ""
+
+    found = faults(model, error, (part,), written)
+    return [Problem("", 0, 0, field_text(each.path), each.message, each.reason) for each in found]
+
+
+def _is_own(finalizer: str) -> bool:
+    return finalizer == FOREGROUND_FINALIZER or finalizer.startswith("paddock/")
+
+
+def _said(message: str) -> Problem:
+    return Problem("", 0, 0, "metadata.finalizers", message)

@@ -1,0 +1,96 @@
+"""What can never fit is refused when it is written: more than a quota allows one sandbox, or all of them together.
+
+Want of room is no error: the planner lets it wait. Judged by what is stored, and by what is written along with it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from controller.kinds.base import Model
+from controller.kinds.hostquota import NAME, stored_quota
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.planning.snapshot import Pool
+from controller.kinds.quota import Amount, StoredQuota, amount_of, of_pool
+from controller.kinds.sandbox import SandboxSpec, Template, leveled
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.policy.levels.profiles import default_limits
+from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools
+from controller.policy.sandbox import NO_LIMITS, reserved
+from controller.ports import Transaction
+from controller.service.objects.profiles import Profiles, profiles_in
+
+Facts = Callable[[], HostFacts]
+_FIELD = "spec.resources.limits"
+_M = TypeVar("_M", bound=Model)
+
+
+class Fitting:
+    """The check for one transaction. `written` is all that it is about to write."""
+
+    def __init__(self, transaction: Transaction, written: Sequence[StoredObject], facts: HostFacts) -> None:
+        self._transaction, self._facts = transaction, facts
+        self._written = {(each.kind, each.namespace, each.name): each for each in written}
+        self._bounds: dict[str, tuple[Bound, ...]] = {}
+        self._profiles: Profiles | None = None
+
+    def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """(field, reason) for each quota that could not hold this object if it held nothing else."""
+        spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
+        if spec is None or not self._is_new(obj):
+            return
+        template = spec.template or self._template(obj.namespace, spec)
+        if template is None:
+            return
+        if self._profiles is None:
+            self._profiles = profiles_in(self._transaction, self._written.values())
+        otherwise = default_limits(leveled(spec, template).security_level, self._profiles) or NO_LIMITS
+        limits = reserved(spec, template, otherwise)
+        for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
+            yield _FIELD, words
+
+    def _is_new(self, obj: StoredObject) -> bool:
+        """Whether the spec is another than the stored one: what was there before a quota is not refused for it."""
+        stored = self._transaction.get(obj.kind, obj.namespace, obj.name)
+        return stored is None or stored.generation != obj.generation
+
+    def _template(self, namespace: str, spec: SandboxSpec) -> Template | None:
+        key = ("SandboxTemplate", namespace, spec.template_ref.name if spec.template_ref else "")
+        found = self._written.get(key) or self._transaction.get(*key)
+        return None if found is None else _read(SandboxTemplateSpec, found)
+
+    def of(self, namespace: str) -> tuple[Bound, ...]:
+        if namespace not in self._bounds:
+            found = bounds(self._quotas(namespace), self._facts)
+            self._bounds[namespace] = (*found.get(namespace, ()), *found[HOST])
+        return self._bounds[namespace]
+
+    def _quotas(self, namespace: str) -> Iterable[StoredQuota]:
+        stored = [*self._transaction.list("Quota", namespace), self._transaction.get("HostQuota", HOST, NAME)]
+        by_key = {(each.kind, each.namespace, each.name): each for each in stored if each is not None}
+        by_key |= {
+            key: each for key, each in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
+        }
+        return map(stored_quota, by_key.values())
+
+
+def _read(model: type[_M], obj: StoredObject) -> _M | None:
+    try:
+        return model.model_validate(obj.spec)
+    except ValidationError:
+        return None
+
+
+def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount) -> bool:
+    """Whether every quota lets one sandbox of the namespace come to hold `whole`; `held` of it is counted."""
+    used = transaction.held()
+    found = Fitting(transaction, (), facts).of(namespace)
+    return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
+
+
+def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
+    """Whether the pool's own quota, if it has one, lets one of its boxes come to hold `whole`; `held` is counted."""
+    found = of_pools([pool]).get(of_pool(pool.obj.uid), ())
+    return all(judge(each, transaction.held_by_pool(pool.obj.uid), whole, held).admitted for each in found)

@@ -1,0 +1,39 @@
+"""Objects as rows: what `paddock get` prints is made here, so that every client shows the same columns. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Column, Kind
+from controller.service.objects import serialize
+from controller.version import API_VERSION
+
+_NAME = Column("NAME", lambda obj, _now: obj.name)
+
+
+def table(kind: Kind, objects: Iterable[StoredObject], now: float, revision: int = 0) -> serialize.Json:
+    """A Kubernetes Table; columns of priority 1 are for `-o wide`. `now` is Unix seconds."""
+    return {**head(kind, revision), "rows": list(rows(kind, objects, now))}
+
+
+def head(kind: Kind, revision: int = 0) -> serialize.Json:
+    """A Table but for its rows."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Table",
+        "metadata": {"resourceVersion": str(revision)} if revision else {},
+        "columnDefinitions": [
+            {"name": each.title, "type": "string", "priority": int(each.wide)} for each in _columns(kind)
+        ],
+    }
+
+
+def rows(kind: Kind, objects: Iterable[StoredObject], now: float) -> Iterator[serialize.Json]:
+    """A Table's rows, each made when it is asked for. `now` is Unix seconds."""
+    columns = _columns(kind)
+    for each in objects:
+        cells = [column.cell(each, now) for column in columns]
+        yield {"cells": cells, "object": {"metadata": serialize.metadata(each)}}
+
+
+def _columns(kind: Kind) -> Sequence[Column]:
+    return kind.columns if kind.flat else (_NAME, *kind.columns)

@@ -1,0 +1,1 @@
+"""Using a sandbox: exec, files, logs, ports, attestation, usage."""

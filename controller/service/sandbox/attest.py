@@ -1,0 +1,64 @@
+"""Attestation on demand: the box is read from inside anew, at once, and compared with what was rendered."""
+
+from dataclasses import dataclass, replace
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.plan.common.contexts import case_of
+from controller.plan.common.reconcile_context import Case
+from controller.plan.sandbox.attest import Verdict, verdict
+from controller.policy.attest.report import Row, report
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Clock, Engine
+from controller.service import errors
+from controller.service.explain.diff import LastSnapshot
+from controller.service.objects.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """The object, what was found at `at` (Unix seconds), and all that confines its box (nothing: it can't be read)."""
+
+    obj: StoredObject
+    at: float
+    verdict: Verdict
+    report: tuple[Row, ...] = ()
+
+
+class Attest:
+    """The use-case. What is found goes into the engine's view too, so that the loop acts on it."""
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        engine: Engine,
+        clock: Clock,
+        snapshot: LastSnapshot,
+        policy: Policy | None = None,
+    ) -> None:
+        self._objects, self._engine, self._clock, self._snapshot = objects, engine, clock, snapshot
+        self._policy = policy or Policy()
+
+    def attest(self, kind: Kind, namespace: str, name: str) -> Attested:
+        """Read and compare. NotFound; ServiceUnavailable while the engine or the loop can't tell."""
+        obj = self._objects.get(kind, namespace, name)
+        last = self._snapshot()
+        sandbox = last.sandboxes.get(obj.uid) if last is not None else None
+        if last is None or sandbox is None:
+            raise errors.ServiceUnavailable("the daemon has not looked at it yet; ask again in a moment")
+        for each in self._engine.observe().containers.get(obj.uid, ()):
+            trouble = self._engine.look_at(each.id)
+            if trouble:
+                raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
+        now, observed = self._clock.now(), self._engine.observe()
+        seen = replace(last, now=now, observed=observed)
+        case = case_of(seen, sandbox, as_seen(self._policy, seen))
+        return Attested(obj, now, verdict(case), _report(case, observed.facts.default_runtime))
+
+
+def _report(case: Case, default_runtime: str) -> tuple[Row, ...]:
+    if case.rendered is None or case.container is None or case.container.inside is None:
+        return ()
+    return report(case.rendered.config, case.container.inside, default_runtime)

@@ -1,0 +1,266 @@
+"""Commands that outlive whoever asked for them: the daemon reads their output, keeps some of it, and how they ended.
+
+They outlive the daemon, too. Their records and logs are files; one that starts finds again what ran, waits for its end
+and heeds its time. What a command wrote while no daemon read it is lost, and its log says so. They count as use of
+their box, have its places and time as every command, and end with it.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from controller.kinds.registry import Kind, Registry
+from controller.kinds.runtime.secret import Environment
+from controller.ports import Chunk, Clock, StreamError
+from controller.service import errors
+from controller.service.access import access
+from controller.service.objects.objects import Objects
+from controller.service.sandbox.activity import UsedStream
+from controller.service.sandbox.exec_log import ExecLog
+from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, ExecState, Record
+from controller.service.sandbox.streams import IntoBox
+
+# Records on the whole host, of all boxes: each holds up to exec_output_bytes.
+MOST = 128
+_GAP = b"\n[... the daemon was started again: what the command wrote from then on is not kept ...]\n"
+_STOPPING = "the daemon is stopping; ask again when it is back"
+
+
+@dataclass(slots=True)
+class _Entry:
+    record: Record
+    log: ExecLog
+    stream: UsedStream | None = None
+    killed: bool = False
+    resumed: bool = False
+
+    @property
+    def shown(self) -> DetachedExec:
+        return self.record.shown
+
+    @property
+    def runs(self) -> bool:
+        return self.record.shown.state == "Running"
+
+
+class Detached:
+    """The use-cases. `most` bounds the host's records; of the rules, `per_sandbox` those of a box, `share` a caller's.
+
+    Where there is no room, the oldest that has ended is forgotten: first of the box itself, or of the caller, else of
+    the box with most.
+    """
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        into_box: IntoBox,
+        clock: Clock,
+        records: ExecRecords,
+        registry: Registry,
+        most: int = MOST,
+    ) -> None:
+        self._objects, self._into_box, self._clock = objects, into_box, clock
+        self._records, self._registry, self._most = records, registry, most
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}  # in the order of their beginning
+        self._closing = False
+
+    def start(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Environment | None = None,
+        working_dir: str = "",
+        timeout_seconds: float | None = None,
+    ) -> "Future[DetachedExec]":
+        """Start a command as `IntoBox.exec` does, on a thread of its own; done once it has begun.
+
+        Raises what speaks against it; the result may raise StreamError or ServiceError.
+        """
+        obj = self._objects.get(kind, namespace, name)
+        opener = self._into_box.exec(
+            kind, namespace, name, command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds
+        )
+        now = self._clock.now()
+        limit = self._into_box.time_limit(obj, timeout_seconds, tty=False)
+        shown = DetachedExec(secrets.token_hex(6), tuple(command), now)
+        asking = access.caller()
+        deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
+        record = Record(shown, kind.name, namespace, name, obj.uid, deadline, by=by)
+        with self._lock:
+            if self._closing:
+                raise errors.ServiceUnavailable(_STOPPING)
+            self._make_room(obj.uid, name, by)
+            entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
+        begun: Future[DetachedExec] = Future()
+        threading.Thread(target=self._run, args=(entry, opener, begun), name="detached", daemon=True).start()
+        return begun
+
+    def resume(self) -> Callable[[], None]:
+        """Read the records of the daemon before; gives `close`.
+
+        What ran then is waited for, and is use of its box from now on.
+        """
+        for record in self._records.load():
+            kind = self._kind_of(record)
+            if kind is None:
+                self._records.forget(record.shown.id)
+                continue
+            entry = _Entry(record, self._records.log(record.shown.id), resumed=record.shown.state == "Running")
+            entry.record = replace(record, shown=replace(record.shown, omitted_bytes=entry.log.omitted_bytes))
+            self._entries[record.shown.id] = entry
+            if entry.runs:
+                self._follow(entry, kind)
+        return self.close
+
+    def _follow(self, entry: _Entry, kind: Kind) -> None:
+        record = entry.record
+        if record.ref is None:
+            self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it began"))
+            return
+        left = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
+        entry.stream = self._into_box.follow(kind, record.namespace, record.name, record.ref, left)
+        threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
+
+    def _kind_of(self, record: Record) -> Kind | None:
+        """The kind of whose it is; None if that is gone."""
+        kind = self._registry.by_word(record.kind)
+        try:
+            same = kind and self._objects.get(kind, record.namespace, record.name).uid == record.uid
+        except errors.NotFound:
+            return None
+        return kind if same else None
+
+    def close(self) -> None:
+        """Let go of those that run: they go on without this daemon. The records stay."""
+        with self._lock:
+            self._closing = True
+            running = [each for each in self._entries.values() if each.runs]
+        for stream in [each.stream for each in running]:
+            if stream is not None:
+                stream.let_go()
+
+    def list(self, kind: Kind, namespace: str, name: str) -> Sequence[DetachedExec]:
+        """Those of a sandbox, oldest first."""
+        uid = self._objects.get(kind, namespace, name).uid
+        with self._lock:
+            return [each.shown for each in self._entries.values() if each.record.uid == uid]
+
+    def get(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
+        """One of them. NotFound."""
+        return self._entry(kind, namespace, name, id_).shown
+
+    def log(self, kind: Kind, namespace: str, name: str, id_: str) -> bytes:
+        """What it has written so far, both streams as they came; of much the head and the tail. NotFound."""
+        entry = self._entry(kind, namespace, name, id_)
+        return entry.log.whole() + (_GAP if entry.resumed else b"")
+
+    def kill(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
+        """Kill all its processes; one that has ended is let be. Its record and its log stay. NotFound."""
+        entry = self._entry(kind, namespace, name, id_)
+        if entry.runs:
+            entry.killed = True
+            stream = entry.stream  # which may end meanwhile
+            if stream is not None:
+                stream.close()
+        return entry.shown
+
+    def _entry(self, kind: Kind, namespace: str, name: str, id_: str) -> _Entry:
+        uid = self._objects.get(kind, namespace, name).uid
+        with self._lock:
+            entry = self._entries.get(id_)
+        if entry is None or entry.record.uid != uid:
+            raise errors.NotFound(
+                f"sandbox `{name}` has no detached command `{id_}`: those that have ended are forgotten when there are "
+                f"too many; `paddock execs {name}` shows those that are known"
+            )
+        return entry
+
+    def _make_room(self, uid: str, name: str, by: str) -> None:
+        """Forget what has ended, where there is no room for one more. Raises TooManyRequests."""
+        own = [each for each in self._entries.values() if each.record.uid == uid]
+        theirs = [each for each in self._entries.values() if by and each.record.by == by]
+        rules = self._into_box.rules
+        if len(theirs) >= max(1, int(self._most * rules.share)):
+            theirs.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this box comes first
+            self._forget_one_of(theirs, f"{by} (caller_share is {rules.share:g})")
+            own = [each for each in own if each.shown.id in self._entries]
+        if len(own) >= rules.per_sandbox:
+            self._forget_one_of(own, f"sandbox `{name}`")
+        elif len(self._entries) >= self._most:
+            counts: dict[str, int] = {}
+            ended = [each for each in self._entries.values() if not each.runs]
+            for each in self._entries.values():
+                counts[each.record.uid] = counts.get(each.record.uid, 0) + 1
+            ended.sort(key=lambda each: -counts[each.record.uid])  # stable: the oldest of a box come first
+            self._forget_one_of(ended, "this host")
+
+    def _forget_one_of(self, entries: Sequence[_Entry], where: str) -> None:
+        found = next((each for each in entries if not each.runs), None)
+        if found is None:
+            raise errors.TooManyRequests(
+                f"{where} runs as many detached commands as it may at a time; wait until one ends, or kill one "
+                "(`paddock execs NAME --kill ID`)"
+            )
+        del self._entries[found.shown.id]
+        self._records.forget(found.shown.id)
+
+    def _run(self, entry: _Entry, opener: Callable[[], UsedStream], begun: "Future[DetachedExec]") -> None:
+        """Begin it, and read all of it."""
+        try:
+            stream = opener()
+        except Exception as error:  # whatever it is, whoever waits must hear of it
+            with self._lock:
+                self._entries.pop(entry.shown.id, None)
+            self._records.forget(entry.shown.id)
+            begun.set_exception(error)
+            return
+        entry.record = replace(entry.record, ref=stream.ref)
+        self._records.save(entry.record)
+        entry.stream = stream
+        begun.set_result(entry.shown)
+        if entry.killed:
+            stream.close()
+        if self._closing:
+            stream.let_go()
+        self._read_all(entry, stream)
+
+    def _read_all(self, entry: _Entry, stream: UsedStream) -> None:
+        """Read it, and write down how it ended; of one that was let go of, a later daemon will."""
+        ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
+        try:
+            ended = self._read(entry, stream)
+        except StreamError as error:
+            ended = replace(ended, message=str(error))
+        finally:
+            entry.log.close()
+            entry.stream = None  # with all that it knows of its box
+            if not self._closing or ended.state != "Lost":
+                self._note_end(entry, ended)
+
+    def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
+        if entry.killed and ended.state == "Lost":
+            ended = replace(ended, state="Killed", message="it was killed on request")
+        ended = replace(ended, message=ended.message or entry.log.trouble)
+        ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
+        record = replace(entry.record, shown=ended)
+        self._records.save(record)  # before it is shown: what a client has heard is true after a restart, too
+        entry.record = record
+
+    def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
+        ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
+        state: ExecState = "Exited"
+        for chunk in chunks:
+            if chunk.stream == "timeout":
+                state = "TimedOut"
+            elif chunk.stream == "exit":
+                ended = replace(entry.shown, state=state, exit_code=int(chunk.data))
+            else:
+                entry.log.add(chunk.data)
+        return ended

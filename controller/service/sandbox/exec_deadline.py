@@ -1,0 +1,42 @@
+"""How long a command may run in one sandbox, by its template and its security profile as they are now."""
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.securityprofile import BUILT_IN_NAMES, KIND, stored_profile
+from controller.policy.levels.exec_deadline import time_limit
+from controller.policy.levels.profiles import exec_limits
+from controller.ports import Store
+from controller.service import errors
+from controller.service.sandbox.exec_limits import ExecRules
+
+
+class ExecDeadlines:
+    """Asks the store for the template, where the sandbox only names one."""
+
+    def __init__(self, store: Store, rules: ExecRules) -> None:
+        self._store, self._rules = store, rules
+
+    def limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
+        """Seconds; None: as long as it likes. BadRequest for more than it may have."""
+        rules = self._rules
+        try:
+            own, level = self._own(obj)
+            return time_limit(asked, own, level, rules.most_seconds, rules.timeout_seconds, tty=tty) or None
+        except ValueError as error:
+            raise errors.BadRequest(f"a command in {obj.kind.lower()} `{obj.name}` {error}") from error
+
+    def _own(self, obj: StoredObject) -> tuple[float | None, tuple[int, int]]:
+        template = obj.spec.get("template")
+        if template is None and (ref := obj.spec.get("templateRef")):
+            with errors.store_in_words():
+                found = self._store.get("SandboxTemplate", obj.namespace, ref["name"])
+            template = found.spec if found else None
+        seconds = (template or {}).get("execDeadlineSeconds")
+        level = obj.spec.get("securityLevel") or (template or {}).get("securityLevel", "")
+        return None if seconds is None else float(seconds), self._of_level(level)
+
+    def _of_level(self, name: str) -> tuple[int, int]:
+        if not name or name in BUILT_IN_NAMES:
+            return exec_limits(name, ())
+        with errors.store_in_words():
+            found = self._store.get(KIND.name, "", name)
+        return exec_limits(name, [stored_profile(found)] if found is not None else ())

@@ -1,0 +1,52 @@
+"""A sandbox's container as the engine tells of it now, beside what Paddock has recorded of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.registry import Kind
+from controller.ports import Engine, Store, StreamError, Streams
+from controller.service import errors
+from controller.service.objects.objects import Objects
+from controller.service.sandbox.streams import IntoBox
+from controller.service.sources.instance import instance_object
+
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """`container` is the engine's own answer, without the values of variables; None while there is none."""
+
+    obj: StoredObject
+    container: Mapping[str, Any] | None
+    instance: StoredObject | None
+
+
+class Inspections:
+    """The use-case. It asks the engine each time, and wakes nothing."""
+
+    def __init__(self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, into_box: IntoBox) -> None:
+        self._objects, self._store, self._engine = objects, store, engine
+        self._streams, self._into_box = streams, into_box
+
+    def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
+        """All that is known of its container. NotFound; ServiceUnavailable where the engine does not tell."""
+        obj = self._objects.get(kind, namespace, name)
+        seen = self._into_box.seen(obj)
+        try:
+            container = None if seen is None else without_values(self._streams.inspect(seen.id))
+        except StreamError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+        with errors.store_in_words():
+            record = next((each for each in self._store.instances() if each.uid == obj.uid), None)
+        instance = None if record is None else instance_object(record, self._engine.observe())
+        return Inspection(obj, container, instance)
+
+
+def without_values(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An engine's answer with the names of the variables alone: values are where secrets are."""
+    config = dict(found.get("Config") or {})
+    config["Env"] = [f"{each.partition('=')[0]}={HIDDEN}" for each in config.get("Env") or ()]
+    return {**found, "Config": config}

@@ -1,0 +1,103 @@
+"""The log of a sandbox's previous run: the one whose end its death record tells of.
+
+A container is restarted in place, and its log goes on: the run is cut out of it by the times of its neighbours. Of a
+container that was replaced only the last words are left, in the record.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import Termination
+from controller.kinds.registry import Kind
+from controller.ports import Chunk, Store, Streams
+from controller.service import errors
+from controller.service.objects.objects import Objects
+from controller.service.sandbox.streams import IntoBox, Opener
+
+_ON = (State.RUNNING, State.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousLog:
+    """What opens it, and what its reader must know of it ("": nothing)."""
+
+    open: Opener
+    note: str = ""
+
+
+class PreviousLogs:
+    """The use-case. Wakes nothing, and is no use of the box."""
+
+    def __init__(self, *, objects: Objects, store: Store, streams: Streams, into_box: IntoBox) -> None:
+        self._objects, self._store, self._streams, self._into_box = objects, store, streams, into_box
+
+    def log(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        tail: int | None = None,
+        since: float | None = None,
+        timestamps: bool = False,
+    ) -> PreviousLog:
+        """The log of the run that ended last. `since` is Unix seconds. NotFound; Conflict when no run has ended."""
+        obj = self._objects.get(kind, namespace, name)
+        end, container = self._end(obj), self._into_box.seen(obj)
+        if end is None:
+            raise errors.Conflict(
+                f"sandbox `{name}` has no previous run: none of it has ended so far; leave -p out for the present one"
+            )
+        if container is None or container.id != end.container_id:
+            return _of_record(end, tail)
+        began, until = window(end, container)
+        begin = began if since is None else max(began, since)
+        read = partial(
+            self._streams.logs, container.id, since=begin or None, until=until or None, timestamps=timestamps
+        )
+        return PreviousLog(read if tail is None else lambda: last_lines(read(), tail))
+
+    def _end(self, obj: StoredObject) -> Termination | None:
+        with errors.store_in_words():
+            found = (each for each in self._store.instances() if each.uid == obj.uid)
+            instance = next(found, None)
+        return instance.memory.last_end if instance is not None else None
+
+
+def window(end: Termination, container: Container) -> tuple[float, float]:
+    """From when to when the container's log is that run's, in Unix seconds; 0: from its beginning, to its end.
+
+    A process writes a moment before the engine notes its start, and is read a moment after its end: between two runs
+    the log is cut in the middle of the pause.
+    """
+    if container.state not in _ON or container.started_at <= end.started_at:
+        return end.log_since, 0.0
+    if end.finished_at < end.started_at and end.reason == "EngineLost":  # the engine did not see the end
+        return end.log_since, container.started_at
+    return end.log_since, (max(end.finished_at, end.started_at) + container.started_at) / 2
+
+
+def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
+    """The chunks of the last so many lines. Holds no more than these: the log itself is bounded."""
+    kept, lines = deque[Chunk](), 0
+    for chunk in chunks if count else ():
+        kept.append(chunk)
+        lines += chunk.data.count(b"\n")
+        while lines > count:
+            lines -= kept.popleft().data.count(b"\n")
+    yield from kept
+
+
+def _of_record(end: Termination, tail: int | None) -> PreviousLog:
+    """The death record's last words; they bear no times."""
+    lines = end.tail.lines if end.tail is not None else ()
+    kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
+    note = "its container was replaced: these are the last lines that were kept of that run, without their times"
+    if not lines:
+        why = end.tail.note if end.tail is not None else "they were not read in time"
+        note = f"its container was replaced, and no lines were kept of that run{f': {why}' if why else ''}"
+    return PreviousLog(lambda: (Chunk("stdout", f"{each}\n".encode()) for each in kept), note)

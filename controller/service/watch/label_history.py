@@ -1,0 +1,98 @@
+"""Which labels an object had at a revision: what turns a change of labels into ADDED and DELETED for a selector."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from controller.kinds.meta import StoredObject
+from controller.ports import Change
+from controller.service.objects.selector import Selector
+
+Labels = Mapping[str, str]
+_MOST_ENTRIES = 50_000
+
+
+class LabelHistory:
+    """The labels of one kind's objects, from the listing given to `begin` on. Only changes of labels take room.
+
+    `note` may come before `begin`: then it is remembered, so that nothing is missed between the two.
+    """
+
+    def __init__(self) -> None:
+        self._since: int | None = None
+        self._early: list[Change] = []
+        self._of: dict[str, list[tuple[int, Labels | None]]] = {}
+        self._lock = threading.Lock()
+        self._entries = 0
+
+    def begin(self, objects: Iterable[StoredObject], revision: int) -> None:
+        """Take in what there was at a revision."""
+        with self._lock:
+            self._of = {each.uid: [(each.resource_version, each.labels)] for each in objects}
+            self._entries = len(self._of)
+            self._since = revision
+            for change in self._early:
+                self._note(change, revision)
+            self._early = []
+
+    def note(self, change: Change) -> None:
+        """Take in the next change; one that the listing had already says nothing new."""
+        with self._lock:
+            if self._since is None:
+                self._early.append(change)
+            else:
+                self._note(change, self._since)
+
+    def _note(self, change: Change, since: int) -> None:
+        if change.revision <= since:
+            return
+        known = self._of.setdefault(change.obj.uid, [])
+        labels = None if change.type == "DELETED" else change.obj.labels
+        if not known or known[-1][1] != labels:
+            known.append((change.revision, labels))
+            self._entries += 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to begin anew, with a listing."""
+        return self._entries > _MOST_ENTRIES
+
+    def matching(self, selector: Selector, revision: int) -> "Membership":
+        """Who matched at that revision. Call it after `begin`."""
+        with self._lock:
+            found = {}
+            for uid, entries in self._of.items():
+                labels = next((labels for at, labels in reversed(entries) if at <= revision), None)
+                if labels is not None:
+                    found[uid] = selector.matches(labels)
+            # Before the listing, an object without an entry may have been there, or not.
+            known = self._since is not None and revision >= self._since
+        return Membership(selector, found, otherwise=False if known else None)
+
+
+class Membership:
+    """The objects that a watcher holds, by uid, and so what a change is to it. `otherwise`: of those not named."""
+
+    def __init__(
+        self, selector: Selector, held: Mapping[str, bool] = MappingProxyType({}), *, otherwise: bool | None = False
+    ) -> None:
+        self._selector, self._held, self._otherwise = selector, dict(held), otherwise
+
+    def event(self, change: Change) -> str:
+        """ADDED, MODIFIED, DELETED, or nothing, as this watcher sees the change.
+
+        Where it is not known whether the watcher holds the object, it gets MODIFIED or DELETED, which are right
+        for those who hold it and do no harm to the others.
+        """
+        if not self._selector.requirements:
+            return change.type
+        uid, matches = change.obj.uid, self._selector.matches(change.obj.labels)
+        held = self._held.pop(uid, self._otherwise)
+        if change.type == "ADDED" and held is None:
+            held = False
+        if change.type == "DELETED":
+            return "DELETED" if held or (held is None and matches) else ""
+        self._held[uid] = matches
+        if matches:
+            return "ADDED" if held is False else "MODIFIED"
+        return "" if held is False else "DELETED"
