@@ -35,7 +35,7 @@ print(resident_mib() - before)
 
 def grown_mib(*words: str) -> int:
     run = [sys.executable, "-W", "ignore", "-c", BURSTS, *words]
-    return int(subprocess.run(run, cwd=Path(__file__).parents[1], capture_output=True, check=True, timeout=60).stdout)
+    return int(subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, check=True, timeout=60).stdout)
 
 
 def test_bursts_of_many_threads_do_not_stay_in_the_daemons_size() -> None:
