@@ -11,12 +11,12 @@ from typing import Any
 from controller.api.app import create_app
 from controller.api.server.server import ApiServer
 from controller.kinds.base import Model
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Chunk
 from controller.service.objects.apply import Source
 from controller.service.objects.profiles import Profiles
 from controller.service.sandbox.files import TransferLimits

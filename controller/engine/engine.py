@@ -28,10 +28,9 @@ from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
-from controller.kinds.runtime.adopted_exec import LeftExecs
 from controller.kinds.runtime.mount import BindMounts, HostRoot, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
-from controller.ports import Clock, Files, Firewall, Meter, NullMeter, Ports, Probes, Streams, Wake
+from controller.ports import Clock, Files, Firewall, LeftExecs, Meter, NullMeter, Ports, Probes, Streams, Wake
 
 _PAUSES_SECONDS = (0.5, 5.0)
 

@@ -7,10 +7,22 @@ from pathlib import Path
 
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
-from controller.kinds.runtime.adopted_exec import LeftExecs
-from controller.kinds.runtime.secret import Secrets
 from controller.policy.levels.levels import Policy
-from controller.ports import Audit, Clock, Engine, Files, InUse, Meter, NullMeter, Ports, Store, Streams, Wake
+from controller.ports import (
+    Audit,
+    Clock,
+    Engine,
+    Files,
+    InUse,
+    LeftExecs,
+    Meter,
+    NullMeter,
+    Ports,
+    Secrets,
+    Store,
+    Streams,
+    Wake,
+)
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_expiry import Lifetimes

@@ -12,8 +12,9 @@ import pytest
 from controller.client import Paddock, Refused
 from controller.client.sandbox import Sandbox
 from controller.kinds.access.access import Caller, Grant
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, discover
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.sandbox.detached import Detached

@@ -18,7 +18,7 @@ from websockets.asyncio.client import unix_connect as connect_apart
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import unix_connect
 
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 from controller.service.sandbox.exec_limits import ExecRules
 from tests.daemon import wait_for
 from tests.helpers_api import World

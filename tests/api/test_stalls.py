@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.streams.stalled_clients import Stalls
 from controller.api.streams.unsent_bytes import unread
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 from tests.api.test_ports import listening
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world

@@ -12,7 +12,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.client import Paddock, Refused
-from controller.ports import Chunk, StreamError
+from controller.kinds.common.chunk import Chunk
+from controller.ports import StreamError
 from tests.daemon import wait_for
 from tests.helpers_api import Endless, World
 

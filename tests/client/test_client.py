@@ -14,7 +14,7 @@ from controller.api.server.server import configured
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.client.connection import IDLE_SECONDS
 from controller.client.exec import PIECE_BYTES
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 from tests.helpers_api import QUICKSTART, World
 
 ROOT = Path(__file__).resolve().parents[2]

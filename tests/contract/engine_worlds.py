@@ -15,13 +15,14 @@ import docker
 import docker.errors
 
 from controller.engine.engine import DockerEngine
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import INSTANCE, container_labels, container_name
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import CreateContainer, StartContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.container import ContainerConfig, Limits
-from controller.kinds.runtime.images import OURS, Images
-from controller.ports import Chunk, Engine, Probes, Streams
+from controller.kinds.runtime.images import OURS
+from controller.ports import Engine, Images, Probes, Streams
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.runtime.adopted_exec import ExecRef, Leavable, LeftExecs
-from controller.ports import StreamError
+from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.ports import Leavable, LeftExecs, StreamError
 from tests.contract.engine_worlds import World, docker_world, fake_world, read_all
 from tests.daemon import wait_for
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
-from controller.ports import Chunk, ExecStream, StreamError
+from controller.ports import ExecStream, StreamError
 from tests.contract.engine_worlds import World, docker_world, read_all
 from tests.daemon import wait_for
 

@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.common import labels as own
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_tail import GONE, tail_of
 from controller.kinds.observed.observed import ByHand, Container, End, HostFacts, Observation, State
 from controller.kinds.observed.usage import Usage
@@ -53,7 +54,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
-from controller.ports import Chunk, Clock, StreamError, Wake
+from controller.ports import Clock, StreamError, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
 from tests.fakes.inside import bound_of, inside_of

@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Callable, Iterator
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 
 
 class FakeLeftExecs:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 
 
 @dataclass(frozen=True)

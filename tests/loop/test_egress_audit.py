@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import egress_name
 from controller.loop.tasks.egress_audit import EgressAudit
 from controller.policy.network.egress import IMAGE
-from controller.ports import Chunk, StoreError
+from controller.ports import StoreError
 from tests.contract.store_worlds import World
 from tests.loop.house import House
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import SignalContainer, StartContainer
 from controller.kinds.planning.plan import Plan
 from controller.kinds.registry import Kind, discover
-from controller.ports import Chunk, StoreError, StreamError
+from controller.ports import StoreError, StreamError
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.loop.house import Crash, House

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
 from controller.kinds.registry import Kind, discover
-from controller.ports import Chunk
 from controller.service import errors
 from controller.service.sandbox.previous_log import PreviousLog, last_lines, window
 from tests.contract.store_worlds import World

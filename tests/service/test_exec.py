@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
 from controller.kinds.registry import Kind, discover
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.collected_output import Capped, Collector
 from controller.service.sandbox.exec_limits import Places

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.activity import Used
 from tests.conftest import HandClock

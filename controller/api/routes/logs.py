@@ -15,8 +15,9 @@ from controller.api.common import errors, models
 from controller.api.common.paths import PREFIX
 from controller.api.streams.exec_websocket import ExecRequest, serve
 from controller.api.streams.relay import Pump
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
 from controller.service.sandbox.streams import Opener
 from controller.service.services import Services

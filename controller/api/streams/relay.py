@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
 
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 
 _log = structlog.get_logger("paddock.api")
 _AHEAD = 8  # chunks read ahead of a slow client; then the source waits

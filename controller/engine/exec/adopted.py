@@ -14,8 +14,9 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.exec.command import TIMED_OUT
 from controller.engine.exec.kill import Killer, Target
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 
 _LOOK_SECONDS = 1.0
 _OVERWRITTEN = 126

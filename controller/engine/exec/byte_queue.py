@@ -3,7 +3,8 @@
 import threading
 from collections import deque
 
-from controller.ports import Chunk, StreamError
+from controller.kinds.common.chunk import Chunk
+from controller.ports import StreamError
 
 _QUEUE_BYTES = 1 << 20
 

@@ -13,8 +13,9 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
 from controller.engine.docker.raw_http import Wire
 from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Chunk, StreamError
+from controller.ports import StreamError
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,10 @@ from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.pause_guard import Beginnings
 from controller.engine.kernel.cgroups import Cgroups, holds
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports import Chunk, ChunkStream, ExecStream, StreamError
+from controller.ports import ChunkStream, ExecStream, StreamError
 
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}

@@ -1,12 +1,10 @@
 """Who may do what: roles, what a caller was granted, and one thing that is asked for. Frozen data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.kinds.access.audit import AuditEntry
 from controller.kinds.base import Flag, Model, Text
 from controller.kinds.sandbox import ResourceLimits
 
@@ -126,23 +124,3 @@ class Token:
         if self.revoked_at is not None:
             return "revoked"
         return "active" if self.expires_at is None or now < self.expires_at else "expired"
-
-
-class Tokens(Protocol):
-    """The bearer tokens. Every method may raise StoreError."""
-
-    def add(self, token: Token, entry: AuditEntry) -> None:
-        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
-        ...
-
-    def by_id(self, id_: str) -> Token | None: ...
-    def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
-        ...
-
-    def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
-        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
-
-        None when no token of that name is left to revoke.
-        """
-        ...

@@ -6,9 +6,9 @@ names of the fields that changed.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 GENESIS = ""  # the hash before the first entry
 Outcome = Literal["allowed", "refused"]
@@ -48,20 +48,3 @@ def linked(entry: AuditEntry, before: str) -> str:
     parts = [before, entry.id, entry.at, entry.actor, entry.source, entry.verb, entry.kind, entry.namespace]
     parts += [entry.name, entry.uid, entry.outcome, dict(entry.detail)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-class Audit(Protocol):
-    """The audit log: entries in the order of their commits, each chained to the one before by its hash."""
-
-    def append(self, entries: Sequence[AuditEntry]) -> None: ...
-    def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """The `limit` newest at or after `since` (Unix seconds), newest last."""
-        ...
-
-    def verify(self) -> ChainReport:
-        """Compute every hash anew."""
-        ...
-
-    def prune(self, *, before: float, keep: int) -> int:
-        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
-        ...

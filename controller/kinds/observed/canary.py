@@ -1,9 +1,7 @@
 """What is known of the guard from inside a network: whether anything local answers there that must not."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-from controller.kinds.runtime.container import ContainerConfig
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +30,3 @@ class Guarded:
 
 
 UNWATCHED = Guarded()
-
-
-class Canary(Protocol):
-    """A port: tries from inside networks, as boxes have them, what must not be reached from there."""
-
-    def look(self, config: ContainerConfig, range_: str) -> Sighting:
-        """Try, with containers like `config` on networks of that range (CIDR). Takes some seconds. Never raises."""
-        ...
-
-    def clean(self) -> None:
-        """Remove all that tries have left. Never raises."""
-        ...

@@ -1,10 +1,6 @@
 """Commands that go on when the daemon that began them does not: what they are found again by."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-from controller.kinds.common.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,31 +15,3 @@ class ExecRef:
     init_pid: int
     mark: str
     since_ticks: int
-
-
-@runtime_checkable
-class Leavable(Protocol):
-    """The stream of a command that can be left to itself."""
-
-    @property
-    def ref(self) -> ExecRef | None:
-        """What it is found again by; None where it can't be."""
-        ...
-
-    def let_go(self) -> None:
-        """End the stream, and leave the command running. From any thread."""
-        ...
-
-
-class LeftExecs(Protocol):
-    """A port: finds such commands again."""
-
-    def follow(
-        self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
-    ) -> Iterator[Chunk]:
-        """Its stream, as that of ports.Streams.exec, but without its output, which nobody can get any more.
-
-        Blocks while it runs; `close` kills it, and it is Leavable. Raises StreamError where nobody can tell how it
-        ended. An engine that can't be asked is waited for.
-        """
-        ...

@@ -1,10 +1,7 @@
 """File access in a box, as the rooms speak of it: what is asked, what is there, and why it could not be done."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-from controller.kinds.observed.observed import Container
+from typing import Literal
 
 Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "pack", "unpack"]
 # What sends data in, and what only looks.
@@ -56,28 +53,3 @@ class FileError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-
-class FileWork(Protocol):
-    """One file operation under way. Methods may block and raise FileError; `close`, from any thread, ends each.
-
-    `send` a piece of input, then `end` it: else an operation changes nothing (but what it unpacked). `receive` a piece
-    of output, b"" at its end. `result`: what it says, before its output (read, pack), and once it is done.
-
-    `ends`, instead of those three: handles, the caller's to close, of the pipe that takes its input (each piece behind
-    its length, four bytes, big-endian; the length 0 ends it), and of that which gives its output.
-    """
-
-    def send(self, data: bytes) -> None: ...
-    def end(self) -> None: ...
-    def receive(self) -> bytes: ...
-    def ends(self) -> tuple[int, int]: ...
-    def result(self) -> Mapping[str, Any]: ...
-    def close(self) -> None: ...
-
-
-class Files(Protocol):
-    """A box's files, as its user sees them; see FileAsk."""
-
-    def begin(self, container: Container, ask: FileAsk) -> FileWork:
-        """Start an operation in a container that runs. Raises FileError."""

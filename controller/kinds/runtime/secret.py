@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +17,3 @@ Environment = Mapping[str, str | SecretRef]
 
 class NoSecret(Exception):
     """The secret can't be used; says which one, why, and what to do."""
-
-
-class Secrets(Protocol):
-    """The operator's secrets."""
-
-    def read(self, namespace: str, name: str) -> bytes:
-        """The value of that name in that namespace, read now. Raises NoSecret."""
-        ...

@@ -12,13 +12,13 @@ from functools import partial
 import structlog
 
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.canary import UNWATCHED, Canary, Guarded, Sighting
+from controller.kinds.observed.canary import UNWATCHED, Guarded, Sighting
 from controller.kinds.observed.observed import Observation
 from controller.kinds.planning.plan import Deferral, Writes
 from controller.plan.network.egress import UNGUARDED
 from controller.policy.network.canary import canary
 from controller.policy.network.egress import IMAGE
-from controller.ports import Clock, Store, StoreError, Wake
+from controller.ports import Canary, Clock, Store, StoreError, Wake
 
 CANARY_SECONDS = 5.0  # how often it is asked whether a try is due
 RETRY_SECONDS = 30.0

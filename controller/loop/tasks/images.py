@@ -8,9 +8,9 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.registry import Registry
-from controller.kinds.runtime.images import HostImage, Images
+from controller.kinds.runtime.images import HostImage
 from controller.plan.capacity.images import PruneRules, Pruning, prune
-from controller.ports import Clock, Meter, Store, StoreError
+from controller.ports import Clock, Images, Meter, Store, StoreError
 
 _log = structlog.get_logger("paddock.images")
 IMAGES_SECONDS = 600.0

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.runtime.adopted_exec import ExecRef, Leavable
-from controller.ports import Chunk, Engine, ExecStream, InUse, StreamError, Wake
+from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.ports import Engine, ExecStream, InUse, Leavable, StreamError, Wake
 from controller.service import errors
 
 WAIT_SECONDS = 30.0

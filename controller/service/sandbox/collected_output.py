@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from controller.ports import Chunk
+from controller.kinds.common.chunk import Chunk
 
 ENDED_EARLY = "the stream ended before the command did; whether it still runs is not known"
 _MARK = b"\n[... %d bytes left out ...]\n"

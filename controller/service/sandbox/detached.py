@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, Registry
 from controller.kinds.runtime.secret import Environment
-from controller.ports import Chunk, Clock, StreamError
+from controller.ports import Clock, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects

@@ -8,10 +8,11 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.egress_log import Access, parsed
-from controller.ports import Chunk, ChunkStream, Engine, Streams
+from controller.ports import ChunkStream, Engine, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.previous_log import last_lines

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
 from controller.kinds.registry import Kind
-from controller.ports import Chunk, Store, Streams
+from controller.ports import Store, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.streams import IntoBox, Opener

@@ -1,6 +1,7 @@
 """A secret as the value of a variable."""
 
-from controller.kinds.runtime.secret import NoSecret, SecretRef, Secrets
+from controller.kinds.runtime.secret import NoSecret, SecretRef
+from controller.ports import Secrets
 
 
 def revealed(secrets: Secrets | None, namespace: str, asked: SecretRef) -> str:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import Kind
-from controller.kinds.runtime.adopted_exec import ExecRef, LeftExecs
-from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef, Secrets
-from controller.ports import Chunk, Engine, StreamError, Streams
+from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
+from controller.ports import Engine, LeftExecs, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.activity import WAIT_SECONDS, Used, UsedStream, is_coming, words

@@ -1,0 +1,68 @@
+"""The Protocols where packages meet, so that each implementation can be replaced.
+
+Nothing above a port may assume how it is kept. The contract suites in tests/contract say what an implementation must
+hold to.
+"""
+
+from controller.ports.common import Clock, Meter, NullMeter, Wake
+from controller.ports.engine import Canary, Engine, Firewall, HostGauge, Images, Probes, Secrets, UsageReader
+from controller.ports.loop import InUse, Jobs
+from controller.ports.store import (
+    Audit,
+    Change,
+    ChangesGone,
+    Conflict,
+    Lease,
+    Store,
+    StoreError,
+    StoreTooNew,
+    Tokens,
+    Transaction,
+)
+from controller.ports.streams import (
+    ChunkStream,
+    ExecStream,
+    Files,
+    FileWork,
+    Leavable,
+    LeftExecs,
+    Ports,
+    StreamError,
+    Streams,
+)
+
+__all__ = [
+    "Audit",
+    "Canary",
+    "Change",
+    "ChangesGone",
+    "ChunkStream",
+    "Clock",
+    "Conflict",
+    "Engine",
+    "ExecStream",
+    "FileWork",
+    "Files",
+    "Firewall",
+    "HostGauge",
+    "Images",
+    "InUse",
+    "Jobs",
+    "Lease",
+    "Leavable",
+    "LeftExecs",
+    "Meter",
+    "NullMeter",
+    "Ports",
+    "Probes",
+    "Secrets",
+    "Store",
+    "StoreError",
+    "StoreTooNew",
+    "StreamError",
+    "Streams",
+    "Tokens",
+    "Transaction",
+    "UsageReader",
+    "Wake",
+]
