@@ -16,6 +16,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.garbage import Garbage
@@ -52,6 +53,7 @@ class Turn:
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, Layer]] = dict,
+        last: LastSnapshot | None = None,
     ) -> None:
         """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
 
@@ -74,7 +76,12 @@ class Turn:
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
         self._version = ""
         self._drifted: Mapping[str, int] = {}
-        self.last: Snapshot | None = None
+        self._last = last or LastSnapshot()
+
+    @property
+    def last(self) -> Snapshot | None:
+        """Return the snapshot of the last pass; None before the first."""
+        return self._last.now
 
     def run(self) -> Plan:
         """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
@@ -88,7 +95,7 @@ class Turn:
             self._workers.start(group)
         sample(decided.samples, self._usage, self._clock, self._activity)
         self._drifted = _still_drifted(self._drifted, decided, snapshot)
-        self.last = replace(snapshot, instances=dict(self._instances or {}), drifted=self._drifted)
+        self._last.now = replace(snapshot, instances=dict(self._instances or {}), drifted=self._drifted)
         self._tell(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:

@@ -18,7 +18,7 @@ def restore_(file: str, config: str | None) -> None:
     The backup is checked first, and what was there is kept beside it. A daemon that starts then sees that its store is
     an older one: it keeps what is stored, and removes no container that is not, until you have looked.
     """
-    settings, app = (importlib.import_module(f"controller.{each}") for each in ("settings", "app.daemon"))
+    settings, app = (importlib.import_module(f"controller.{each}") for each in ("settings", "app.store"))
     try:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:

@@ -1,0 +1,96 @@
+"""The API and metrics listeners over the services."""
+
+from dataclasses import replace
+from functools import partial
+
+from controller.api.app import create_app
+from controller.api.middleware.load import LoadLimits
+from controller.api.server.listeners import DoorRules, Doors
+from controller.api.server.server import SocketTaken
+from controller.app.core import Core
+from controller.app.errors import CannotStart
+from controller.app.loop import LoopParts
+from controller.engine.engine import DockerEngine
+from controller.kinds.registry import discover
+from controller.metrics.registry import Registry
+from controller.metrics.scrape_access import DoorError, open_door
+from controller.metrics.server import CannotListen, MetricsServer
+from controller.policy.levels.levels import Policy
+from controller.ports import Secrets
+from controller.service.objects.admission import admitting
+from controller.service.services import Services, make_services
+from controller.settings import Settings
+from controller.store.sql_store import SqlStore
+
+
+def services_of(
+    core: Core, store: SqlStore, engine: DockerEngine, secrets: Secrets, policy: Policy, loop: LoopParts
+) -> Services:
+    """Build all use-cases for the listeners."""
+    settings, canary = core.settings, loop.canary
+    return make_services(
+        registry=discover(),
+        store=store,
+        engine=engine,
+        streams=engine.streams,
+        admit=admitting(policy, engine.observe, lambda: canary.now),
+        clock=core.clock,
+        wake=core.alarm.hurry,
+        snapshot=core.last,
+        policy=policy,
+        watches=loop.watches,
+        meter=core.meter,
+        in_use=loop.activity,
+        exec_rules=settings.exec_rules(),
+        samples=loop.samples.now,
+        traces=core.traces,
+        secrets=secrets,
+        files=engine.files,
+        left=engine.left,
+        exec_folder=settings.state_dir / "execs",
+        ports=engine.ports,
+        connections=settings.port_limits(),
+        transfers=settings.transfer_limits(),
+    )
+
+
+def start_listeners(
+    core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts
+) -> tuple[str, int]:
+    """Start the API and metrics listeners. Return the TCP listener's address and the metrics port.
+
+    Raises CannotStart.
+    """
+    settings, heart = core.settings, loop.heart
+
+    def ready() -> list[tuple[str, str]]:
+        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
+
+    load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
+    load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
+    make = partial(create_app, services, ready=ready, meter=core.meter, load=load)
+    doors = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
+    metrics = _metrics_server(settings, core.registry)
+    try:
+        core.undo.callback(doors.stop)
+        doors.start()
+        metrics.start()
+        core.undo.callback(metrics.stop)
+    except (SocketTaken, CannotListen) as error:
+        raise CannotStart(str(error)) from error
+    core.undo.callback(loop.watches.close)  # before the API stops: a watch that is open would hold it up
+    return doors.url, metrics.port
+
+
+def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
+    try:
+        door = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
+    except DoorError as error:
+        raise CannotStart(str(error)) from error
+    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, door.token, door.tls)
+
+
+def _listener_rules(settings: Settings) -> DoorRules:
+    rules = DoorRules(settings.socket, settings.socket_group, settings.socket_group_role, settings.access)
+    rules = replace(rules, stall_seconds=settings.stall_seconds, share=settings.caller_share, host=settings.api_host)
+    return replace(rules, port=settings.api_port, cert=settings.tls_cert_file, key=settings.tls_key_file)

@@ -1,0 +1,61 @@
+"""What every subsystem of the daemon is given: settings, clock, wake, meter, traces."""
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.app.errors import CannotStart
+from controller.loop.clock import SystemClock
+from controller.loop.last_snapshot import LastSnapshot
+from controller.loop.wake import Alarm
+from controller.metrics.log_counter import LogCounter
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.registry import Registry, new_registry
+from controller.ports import Meter
+from controller.service.trace import Traces
+from controller.settings import Settings
+from controller.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The shared parts. `undo` takes them down again, the newest first. `last` is the last pass's snapshot."""
+
+    settings: Settings
+    undo: ExitStack
+    registry: Registry
+    meter: PrometheusMeter
+    clock: SystemClock = field(default_factory=SystemClock)
+    alarm: Alarm = field(default_factory=Alarm)
+    traces: Traces = field(default_factory=Traces)
+    last: LastSnapshot = field(default_factory=LastSnapshot)
+
+    @property
+    def is_local(self) -> bool:
+        """True if the engine runs on this machine: only then can its kernel be read."""
+        return self.settings.docker_host.startswith("unix:")
+
+
+def make_core(settings: Settings, undo: ExitStack) -> Core:
+    """Make the state folder and the metrics registry. Raises CannotStart."""
+    _make_state_folder(settings.state_dir)
+    registry = new_registry(VERSION)
+    core = Core(settings, undo, registry, PrometheusMeter(registry))
+    _count_logs(undo, core.meter)
+    core.meter.gauge("paddock_config_last_reload_successful", 1)  # it would not start with one that is not
+    core.meter.gauge("paddock_config_last_reload_success_timestamp_seconds", core.clock.now())
+    return core
+
+
+def _count_logs(undo: ExitStack, meter: Meter) -> None:
+    counter = LogCounter(meter)
+    logging.getLogger().addHandler(counter)
+    undo.callback(logging.getLogger().removeHandler, counter)
+
+
+def _make_state_folder(state_dir: Path) -> None:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error

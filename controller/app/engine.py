@@ -1,0 +1,51 @@
+"""The engine subsystem: the Docker Engine of this host, and the policy of its operator."""
+
+from controller.app.core import Core
+from controller.engine.engine import DockerEngine
+from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.kernel.package_hosts import read_package_hosts
+from controller.engine.mounts.secrets import SecretFolder
+from controller.engine.mounts.volumes import Volumes
+from controller.policy.images import ImageRules
+from controller.policy.levels.abilities import Confinements
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.package_hosts import with_packages
+from controller.ports import Secrets
+from controller.settings import Settings
+
+
+def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
+    """Connect nothing yet: the reconcile loop opens the engine."""
+    settings = core.settings
+    secrets = SecretFolder(settings.secrets_dir)
+    engine = DockerEngine(
+        instance_id,
+        base_url=settings.docker_host,
+        clock=core.clock,
+        meter=core.meter,
+        call_timeout_seconds=settings.engine_timeout_seconds,
+        host_roots=settings.host_roots,
+        mounts_dir=settings.mounts_dir,
+        secrets=secrets,
+        volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
+        firewall=NftFirewall() if core.is_local else None,
+        gpus=settings.gpu_devices,
+    )
+    core.undo.callback(engine.close)
+    return engine, secrets
+
+
+def make_policy(settings: Settings) -> Policy:
+    """Return the operator's policy, with the package hosts that this host is configured to use."""
+    policy = Policy(
+        report_only=settings.attestation == "report",
+        network_range=str(settings.network_range),
+        images=ImageRules(settings.allowed_images, settings.images_by_digest),
+        grants=settings.profile_grants,
+        host_roots=settings.host_roots,
+        confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),
+        exec_max_seconds=settings.exec_max_seconds,
+        local_network=settings.local_network,
+        peers=settings.peers,
+    )
+    return with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)

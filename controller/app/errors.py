@@ -1,0 +1,9 @@
+"""Reasons why the daemon does not start."""
+
+
+class CannotStart(Exception):
+    """The daemon cannot run. The text says why and what to do."""
+
+
+class StoppedWaiting(Exception):
+    """The daemon was told to stop before it became the leader."""

@@ -1,0 +1,199 @@
+"""The reconcile loop: its pass, its workers, and the periodic work beside it."""
+
+import time
+from dataclasses import dataclass, replace
+
+from controller.app.core import Core
+from controller.engine.engine import DockerEngine
+from controller.engine.usage.cgroup import CgroupUsage
+from controller.engine.usage.engine_disk import disk_share
+from controller.engine.usage.host import HostGauge
+from controller.engine.usage.writable_layers import LAYERS_SECONDS, Layers
+from controller.kinds.planning.snapshot import SweepRules
+from controller.kinds.registry import discover
+from controller.loop.activity import ActivityLog
+from controller.loop.clock_jump import Leap
+from controller.loop.reconcile_loop import Heartbeat, Periodic
+from controller.loop.reconcile_pass import Turn
+from controller.loop.schedule import Schedule
+from controller.loop.store_lineage import Lineage, newest
+from controller.loop.tasks.canary import CANARY_SECONDS, CanaryWatch
+from controller.loop.tasks.egress_audit import EGRESS_SECONDS, EgressAudit
+from controller.loop.tasks.health import HEALTH_SECONDS, HealthWatch
+from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
+from controller.loop.tasks.pressure import PressureWatch
+from controller.loop.tasks.prober import Prober
+from controller.loop.tasks.usage_cache import Samples
+from controller.loop.workers import Workers
+from controller.metrics.collectors import collect
+from controller.plan.capacity.images import PruneRules
+from controller.policy.levels.levels import Policy
+from controller.ports import Lease, Store
+from controller.service.sources.host import host_ref
+from controller.service.watch.announce import announcing
+from controller.service.watch.hub import Watches
+from controller.store.sql_store import SqlStore
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """The reconcile loop, not started, and what services read of it."""
+
+    heart: Heartbeat
+    watches: Watches
+    activity: ActivityLog
+    samples: Samples
+    canary: CanaryWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the loop's parts share: the store whose writes are announced to watches, the engine, the policy."""
+
+    core: Core
+    store: SqlStore
+    announced: Store
+    lease: Lease
+    engine: DockerEngine
+    policy: Policy
+
+
+def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, policy: Policy) -> LoopParts:
+    """Put the reconcile loop together, without starting it."""
+    watches = Watches(store, core.clock)
+    host = Host(core, store, announcing(store, watches.notify), lease, engine, policy)
+    activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
+    canary = _make_canary(host)
+    layers = Layers(core.last.alive, core.clock, time.monotonic)
+    samples = _make_usage(core, layers)
+    egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
+    workers = _make_workers(host, egress)
+    turn = _make_pass(host, workers, canary, activity, layers, schedule)
+    health, images = _make_health(host, samples, layers), _make_image_keeper(host)
+    heart = Heartbeat(
+        turn=turn,
+        alarm=core.alarm,
+        workers=workers,
+        engine=engine,
+        store=store,
+        jobs=schedule,
+        clock=core.clock,
+        meter=core.meter,
+        resync_seconds=core.settings.resync_seconds,
+        periodic=(
+            Periodic("canary", CANARY_SECONDS, canary.tick),
+            Periodic("egress", EGRESS_SECONDS, egress.look),
+            Periodic("health", HEALTH_SECONDS, health.look),
+            Periodic("images", IMAGES_SECONDS, images.look),
+            Periodic("layers", LAYERS_SECONDS, layers.measure),
+        ),
+    )
+    return LoopParts(heart, watches, activity, samples, canary)
+
+
+def _make_canary(host: Host) -> CanaryWatch:
+    core = host.core
+    canary = CanaryWatch(
+        host.engine.canary if core.is_local else None,
+        host.announced,
+        core.clock,
+        core.alarm.wake,
+        host_ref(host.store.instance_id),
+        range_=host.policy.network_range,
+        period=core.settings.canary_seconds,
+    )
+    core.undo.callback(canary.stop)
+    return canary
+
+
+def _make_usage(core: Core, layers: Layers) -> Samples:
+    """Make the reader behind scrapes and `top`: one of its own, because a reading drops what it did not ask for."""
+    usage = CgroupUsage(stalls=core.settings.metrics_detail)
+    core.undo.callback(usage.close)
+    detail, labels = core.settings.metrics_detail, core.settings.metrics_labels
+    collect(core.registry, core.last, usage, layers=layers.now, detail=detail, labels=labels)
+    return Samples(core.last, usage, core.clock)
+
+
+def _make_workers(host: Host, egress: EgressAudit) -> Workers:
+    core, engine = host.core, host.engine
+    workers = Workers(
+        engine,
+        core.meter,
+        threads=core.settings.workers,
+        wake=core.alarm.wake,
+        hurry=core.alarm.hurry,
+        may_act=host.lease.held,
+        trace=core.traces.of,
+        before=egress.before,
+    )
+    ages, queue = workers.ages_seconds, {"queue": "sandbox"}
+    watch = core.meter.watch
+    watch("paddock_workqueue_unfinished_work_seconds", lambda: sum(ages()), **queue)
+    watch("paddock_workqueue_longest_running_processor_seconds", lambda: max(ages(), default=0.0), **queue)
+    watch("paddock_reconcile_last_full_sync_timestamp_seconds", lambda: engine.observe().at)
+    return workers
+
+
+def _make_pass(
+    host: Host, workers: Workers, canary: CanaryWatch, activity: ActivityLog, layers: Layers, schedule: Schedule
+) -> Turn:
+    core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
+    prober = Prober(engine.probes, clock=core.clock, wake=core.alarm.wake)
+    core.undo.callback(prober.stop)
+    lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
+    core.undo.callback(lineage.close)
+    cpu = CgroupUsage()
+    core.undo.callback(cpu.close)
+    rules = SweepRules(settings.orphan_grace_seconds, settings.orphan_share)
+
+    def sweep() -> SweepRules:
+        return replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe())))
+
+    return Turn(
+        store=host.announced,
+        engine=engine,
+        workers=workers,
+        prober=prober,
+        clock=core.clock,
+        meter=core.meter,
+        policy=host.policy,
+        sweep=sweep,
+        may_act=host.lease.held,
+        activity=activity,
+        usage=cpu,
+        leapt=Leap(core.clock, tell=schedule.reset).noticed,
+        pressure=PressureWatch(
+            HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale
+        ),
+        canary=canary,
+        layers=layers.now,
+        last=core.last,
+    )
+
+
+def _make_health(host: Host, samples: Samples, layers: Layers) -> HealthWatch:
+    engine = host.engine
+    return HealthWatch(
+        snapshot=host.core.last,
+        samples=samples.now,
+        store=host.announced,
+        clock=host.core.clock,
+        host=host_ref(host.store.instance_id),
+        disk=lambda: disk_share(engine.observe().facts.root_dir),
+        layers=layers.now,
+    )
+
+
+def _make_image_keeper(host: Host) -> ImageKeeper:
+    core = host.core
+    return ImageKeeper(
+        host.engine.image_store,
+        snapshot=core.last,
+        store=host.announced,
+        registry=discover(),
+        clock=core.clock,
+        meter=core.meter,
+        host=host_ref(host.store.instance_id),
+        rules=PruneRules(core.settings.prune_images, core.settings.image_grace_seconds),
+    )

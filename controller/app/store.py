@@ -1,0 +1,74 @@
+"""The store subsystem: opening it, and being the one daemon that acts for it."""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from controller.app.core import Core
+from controller.app.errors import CannotStart, StoppedWaiting
+from controller.loop.leader import Leading, wait_to_lead
+from controller.metrics.meter import PrometheusMeter
+from controller.ports import Lease, StoreError
+from controller.settings import Settings
+from controller.store.sql_store import SqlStore
+
+
+def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) -> tuple[SqlStore, Lease]:
+    """Become the leader, then open and migrate the store. `fail` is called when the leader lease is lost.
+
+    Raises CannotStart; StoppedWaiting.
+    """
+    store = SqlStore(core.settings.database(), meter=core.meter)
+    core.undo.callback(store.close)
+    lease = store.lease()
+    core.undo.callback(lease.release)
+    _lead(lease, stopping, standby=core.settings.standby)
+    leading = Leading(lease, core.meter, fail)
+    core.undo.callback(leading.stop)
+    leading.start()  # a migration may take longer than the lease
+    try:
+        store.open()
+    except StoreError as error:
+        raise CannotStart(f"the store can't be used: {error}") from error
+    _watch_connections(core.meter, store)
+    core.meter.watch("paddock_leader", lambda: float(lease.held()))
+    return store, lease
+
+
+def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:
+    try:
+        holder = wait_to_lead(lease, stopping, standby=standby)
+    except StoreError as error:
+        raise CannotStart(f"the store can't be used: {error}") from error
+    if holder and stopping.is_set():
+        raise StoppedWaiting
+    if holder:
+        raise CannotStart(
+            f"a Paddock daemon acts for this store already: {holder}; stop it, set another PADDOCK_STATE_DIR or"
+            " PADDOCK_DATABASE_URL, or let this one wait for its end (PADDOCK_STANDBY=true)"
+        )
+
+
+def _watch_connections(meter: PrometheusMeter, store: SqlStore) -> None:
+    for state in ("checked_in", "checked_out", "overflow"):
+        now = partial(lambda state: float(getattr(store.connections(), state)), state)
+        meter.watch("paddock_store_connections", now, state=state)
+    meter.watch("paddock_store_connections_max", lambda: float(store.connections().most))
+
+
+def restore(settings: Settings, file: Path) -> str:
+    """Replace the store by a backup. Return what was done, as a message. Raises CannotStart."""
+    store = SqlStore(settings.database())
+    try:
+        lease = store.lease()
+        try:
+            holder = lease.acquire()
+            if holder:
+                raise CannotStart(f"a Paddock daemon uses this store: {holder}; stop it first, then restore")
+            return store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        finally:
+            lease.release()
+    except StoreError as error:
+        raise CannotStart(f"nothing was restored: {error}") from error

@@ -1,0 +1,18 @@
+"""The snapshot of the last reconcile pass, for everybody who reads what that pass saw."""
+
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.snapshot import Snapshot
+
+
+class LastSnapshot:
+    """Holds one snapshot: the reconcile pass replaces it, any thread reads it. None before the first pass."""
+
+    def __init__(self) -> None:
+        self.now: Snapshot | None = None
+
+    def __call__(self) -> Snapshot | None:
+        return self.now
+
+    def alive(self) -> tuple[Container, ...]:
+        """Return the containers that ran at that pass."""
+        return tuple(self.now.alive()) if self.now else ()
