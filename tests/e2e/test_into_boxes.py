@@ -107,7 +107,7 @@ def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Pop
 def workers(daemon: RunningDaemon) -> list[str]:
     """The daemon's processes that work on boxes' files."""
     done = subprocess.run(
-        ["pgrep", "-P", str(daemon.process.pid), "-f", "files_worker"], capture_output=True, text=True
+        ["pgrep", "-P", str(daemon.process.pid), "-f", "engine/files/worker.py"], capture_output=True, text=True
     )
     return done.stdout.split()
 
