@@ -10,7 +10,7 @@ from controller.app.memory import loading
 
 BURSTS = """
 import sys, threading
-from controller.memory import TRIM_SECONDS, keep_small
+from controller.app.memory import TRIM_SECONDS, keep_small
 
 def resident_mib():
     return int(next(each for each in open("/proc/self/status") if each.startswith("VmRSS")).split()[1]) >> 10

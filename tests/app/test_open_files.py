@@ -8,13 +8,13 @@ import pytest
 
 RAISED = """
 import json, resource, sys
-from controller.open_files import raise_limit
+from controller.app.open_files import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 print(json.dumps([raise_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
 """
 USED_UP = """
 import resource
-from controller.engine.listening import listens
+from controller.engine.docker.listening import listens
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, 100))
 print(listens("unix:///nowhere"))
 """

@@ -49,7 +49,7 @@ def test_the_file_loads_twice_and_a_flush_is_noticed() -> None:
     """In a network namespace of its own."""
     script = f"""
         import subprocess
-        from controller.engine.firewall import NftFirewall
+        from controller.engine.kernel.firewall import NftFirewall
         def nft(*words): subprocess.run(["nft", *words], check=True)
         assert "can't be read" in NftFirewall().unguarded()
         for _ in range(2):
