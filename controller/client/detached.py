@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.client.command import words_of
 from controller.client.connection import Connection, segment
 from controller.client.variables import as_json
 
@@ -34,9 +35,9 @@ def start(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> DetachedExec:
-    """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
+    """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
     asked = {
-        "command": list(command),
+        "command": words_of(command, "detach"),
         "env": as_json(env),
         "workingDir": working_dir,
         "timeoutSeconds": timeout_seconds,

@@ -12,6 +12,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
+from controller.client.command import words_of
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
 from controller.client.variables import as_json, as_query
@@ -145,8 +146,8 @@ def start(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> Running:
-    """Start a command in the sandbox at `path`. Raises Refused where the daemon says no."""
-    query = [("command", each) for each in command]
+    """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
+    query = [("command", each) for each in words_of(command, "start")]
     query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
@@ -165,9 +166,9 @@ def run(
     working_dir: str = "",
     timeout_seconds: float | None = None,
 ) -> Completed:
-    """Run a command in the sandbox at `path` to its end. Raises Refused where the daemon says no."""
+    """Run a command in the sandbox at `path` to its end. Raises Refused, and TypeError for no list."""
     asked = {
-        "command": list(command),
+        "command": words_of(command, "exec"),
         "env": as_json(env),
         "workingDir": working_dir,
         "stdin": base64.b64encode(stdin).decode(),

@@ -63,6 +63,8 @@ class Sandbox:
     ) -> "Running":
         """Start a command, to read its output as it comes. A box that idleness suspended is woken for it.
 
+        `command` is the program and its arguments; a shell's line is `["sh", "-c", LINE]`. TypeError for a string.
+
         Past `timeout_seconds` the command is killed, and its exit code is 124; without it the daemon's own limit
         holds, but for a terminal (`tty`); 0 is none.
         """
@@ -88,7 +90,7 @@ class Sandbox:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> "Completed":
-        """Run a command to its end, and gather what it wrote. `timeout_seconds` as for `start`.
+        """Run a command to its end, and gather what it wrote. `command` and `timeout_seconds` as for `start`.
 
         For more than a few MiB of input or output use `start`.
         """
@@ -113,6 +115,8 @@ class Sandbox:
         timeout_seconds: float | None = None,
     ) -> DetachedExec:
         """Start a command that goes on without this program; without `timeout_seconds` the daemon's own limit holds.
+
+        `command` as for `start`.
 
         It ends with its box. It outlives a daemon that restarts: only what it writes from then on is not kept.
         """

@@ -47,6 +47,17 @@ def run(http: httpx.Client, **asked: Any) -> Any:
     return answer.json()
 
 
+@pytest.mark.parametrize("path", ["exec", "execs"])
+def test_command_as_one_string_is_refused_with_the_list(http: httpx.Client, box: World, path: str) -> None:
+    answer = http.post(f"{BASE}/{path}", json={"command": "echo hi"})
+    assert answer.status_code == 400
+    assert answer.json()["message"] == (
+        'body.command: must be a list of strings, not one string; write ["sh", "-c", "echo hi"] for a shell\'s line,'
+        ' or ["PROGRAM", "ARGUMENT"]'
+    )
+    assert box.streams.asked == []
+
+
 def test_all_of_a_command_in_one_answer(http: httpx.Client, box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("stderr", b"err"), Chunk("exit", b"3")))
     done = run(http, command=["a", "b c"], env={"A": "1"}, workingDir="/tmp", timeoutSeconds=2.5)

@@ -1,6 +1,7 @@
 """The Python client against a served API: what a program gets, and how it fails."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -70,6 +71,23 @@ def test_a_command_runs_to_its_end(paddock: Paddock, box: World) -> None:
     done = paddock.sandbox("quickstart").exec(["cat"], stdin=data, env={"A": "1"}, timeout_seconds=5)
     assert (done.exit_code, done.stdout, done.stderr) == (3, data, b"err\xff")
     assert box.streams.asked[-1][1]["env"] == {"A": "1"}
+
+
+@pytest.mark.parametrize("method", ["exec", "start", "detach"])
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("echo hi", '{method}(["sh", "-c", "echo hi"])'),
+        (b"echo hi", "not bytes; decode it"),
+        (["sleep", 5], "item 1 is int: write str(...)"),
+    ],
+)
+def test_command_that_is_no_list_is_not_sent(
+    paddock: Paddock, box: World, method: str, command: Any, told: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(told.format(method=method))):
+        getattr(paddock.sandbox("quickstart"), method)(command)
+    assert box.streams.asked == []
 
 
 def test_output_is_read_as_it_comes_and_leaving_ends_the_command(paddock: Paddock, box: World) -> None:

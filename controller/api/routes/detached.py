@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from controller.api.common import models
 from controller.api.common.env import Variables, environment
 from controller.api.common.paths import PREFIX
-from controller.api.routes.exec import Text
+from controller.api.routes.exec import Command, Text
 from controller.kinds.registry import Kind
 from controller.ports import StreamError
 from controller.service import errors
@@ -33,7 +33,7 @@ class DetachRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
+    command: Command
     env: Variables = {}
     workingDir: Text = ""
     timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None

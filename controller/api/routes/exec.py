@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import binascii
+import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 
 from controller.api.common import models
@@ -27,7 +29,24 @@ _ANSWERS = models.failures(
     errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
 )
 _Encoding = Literal["utf-8", "base64"]
+_SHOWN_CHARACTERS = 60
 Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+
+
+def _not_one_string(found: Any) -> Any:
+    """Refuse a command that is one string, and show the list to write."""
+    if not isinstance(found, str):
+        return found
+    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
+    told = {
+        "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
+        "program": json.dumps(["PROGRAM", "ARGUMENT"]),
+    }
+    message = "must be a list of strings, not one string; write {shell} for a shell's line, or {program}"
+    raise PydanticCustomError("list_type", message, told)
+
+
+Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class ExecRequest(BaseModel):
@@ -38,7 +57,7 @@ class ExecRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    command: Annotated[list[Text], Field(min_length=1, max_length=4096)]
+    command: Command
     env: Variables = {}
     workingDir: Text = ""
     stdin: str = ""
