@@ -181,11 +181,19 @@ class World:
             assert found is not None
             return transaction.put(replace(found, **parts))
 
-    def set_ready(self, status: str = "True", reason: str = "Running", message: str = "", observed: int = 1) -> None:
-        """Give the sandbox `quickstart` a Ready condition, as the planner would."""
+    def set_ready(
+        self,
+        status: str = "True",
+        reason: str = "Running",
+        message: str = "",
+        observed: int = 1,
+        *,
+        name: str = "quickstart",
+    ) -> None:
+        """Give a sandbox a Ready condition, as the planner would."""
         ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
         ready |= {"observedGeneration": observed, "lastTransitionTime": "2023-11-14T22:13:20Z"}
-        self.change(status={"observedGeneration": observed, "restartCount": 2, "conditions": [ready]})
+        self.change(name, status={"observedGeneration": observed, "restartCount": 2, "conditions": [ready]})
 
     def finish_deletion(self, name: str = "quickstart") -> None:
         """What the planner does once all that the object owned is gone."""

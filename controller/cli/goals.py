@@ -10,6 +10,14 @@ Object = Mapping[str, Any]
 _HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=value, create or delete"
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What stands in the way of a goal: `reason` changes with what it is, `words` are for people."""
+
+    reason: str
+    words: str
+
+
 class Goal(Protocol):
     """`reached` is said of the object as it is now (None: not there)."""
 
@@ -17,7 +25,7 @@ class Goal(Protocol):
     may_be_missing: bool
 
     def reached(self, obj: Object | None) -> bool: ...
-    def why_not(self, obj: Object) -> str:
+    def why_not(self, obj: Object) -> Obstacle:
         """What stands in the way, in the object's own words."""
         ...
 
@@ -34,21 +42,18 @@ class Condition:
     may_be_missing = False
 
     def reached(self, obj: Object | None) -> bool:
-        found = self._of(obj) if obj is not None else None
+        found = condition_of(obj, self.name) if obj is not None else None
         if obj is None or found is None:
             return False
-        current = int(found.get("observedGeneration", 0)) >= int(obj["metadata"].get("generation", 0))
-        return current and str(found["status"]).lower() == self.status.lower()
+        return _is_current(found, obj) and str(found["status"]).lower() == self.status.lower()
 
-    def why_not(self, obj: Object) -> str:
-        found = self._of(obj)
+    def why_not(self, obj: Object) -> Obstacle:
+        found = condition_of(obj, self.name)
         if found is None:
-            return f"has no condition {self.name} yet"
-        return f"{found['type']}={found['status']} {found['reason']}: {found.get('message', '')}"
-
-    def _of(self, obj: Object) -> Mapping[str, Any] | None:
-        conditions = obj.get("status", {}).get("conditions", [])
-        return next((each for each in conditions if str(each["type"]).lower() == self.name.lower()), None)
+            return Obstacle("", f"has no condition {self.name} yet")
+        if not _is_current(found, obj):
+            return Obstacle("", f"{found['type']} was not computed for its newest spec yet")
+        return obstacle_of(found)
 
     def __str__(self) -> str:
         return self.name
@@ -64,10 +69,11 @@ class Gone:
     def reached(self, obj: Object | None) -> bool:
         return obj is None
 
-    def why_not(self, obj: Object) -> str:
+    def why_not(self, obj: Object) -> Obstacle:
         holders = ", ".join(obj["metadata"].get("finalizers", [])) or "nothing"
         asked = "is being deleted" if "deletionTimestamp" in obj["metadata"] else "was not asked to be deleted"
-        return f"{asked}; held by {holders}"
+        words = f"{asked}; held by {holders}"
+        return Obstacle(words, words)
 
     def __str__(self) -> str:
         return "deletion of"
@@ -83,8 +89,8 @@ class Created:
     def reached(self, obj: Object | None) -> bool:
         return obj is not None
 
-    def why_not(self, obj: Object) -> str:  # noqa: ARG002 - a Goal
-        return "is there just now"
+    def why_not(self, obj: Object) -> Obstacle:  # noqa: ARG002 - a Goal
+        return Obstacle("", "is there just now")
 
     def __str__(self) -> str:
         return "creation of"
@@ -103,8 +109,13 @@ class PathHolds:
         found = [] if obj is None else self._found(obj)
         return bool(found) if self.value is None else self.value in found
 
-    def why_not(self, obj: Object) -> str:
-        return f"{self.path} is {' '.join(self._found(obj)) or 'not there'}"
+    def why_not(self, obj: Object) -> Obstacle:
+        words = f"{self.path} is {' '.join(self._found(obj)) or 'not there'}"
+        ready = condition_of(obj, "Ready")
+        if ready is None or ready["status"] == "True":
+            return Obstacle(words, words)
+        why = obstacle_of(ready)
+        return Obstacle(f"{words} {why.reason}", f"{words}; {why.words}")
 
     def _found(self, obj: Object) -> list[str]:
         from controller.cli.jsonpath import compile_path, text_of, values
@@ -113,6 +124,23 @@ class PathHolds:
 
     def __str__(self) -> str:
         return self.path
+
+
+def condition_of(obj: Object, name: str) -> Mapping[str, Any] | None:
+    """The condition of that name, in whatever case."""
+    conditions = obj.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if str(each["type"]).lower() == name.lower()), None)
+
+
+def obstacle_of(condition: Mapping[str, Any]) -> Obstacle:
+    """A condition that is not as it should be."""
+    message = f": {condition['message']}" if condition.get("message") else ""
+    status = f"{condition['type']}={condition['status']} {condition['reason']}"
+    return Obstacle(status, f"{status}{message}")
+
+
+def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:
+    return int(condition.get("observedGeneration", 0)) >= int(obj["metadata"].get("generation", 0))
 
 
 def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal:

@@ -19,6 +19,7 @@ import click
 from controller.cli.client import Client, connect, segment
 from controller.cli.errors import CliError, Misused
 from controller.cli.exec_relay import INTERRUPTED, carry
+from controller.cli.goals import Obstacle, condition_of, obstacle_of
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import waiting_for
@@ -119,23 +120,25 @@ def _what(client: Client, namespace: str, template: str, level: str) -> dict[str
 
 
 def _wait(client: Client, namespace: str, name: str, seconds: float) -> None:
-    last: dict[str, Any] = {}
+    last = Obstacle("Pending", "Pending: the daemon has not decided about it yet")
 
     def ready(_name: str, obj: Object | None) -> bool:
-        conditions = {each["type"]: each for each in (obj or {}).get("status", {}).get("conditions", ())}
-        last.update(conditions)
+        nonlocal last
         for type_, status in (("Accepted", "False"), ("Finished", "True")):
-            found = conditions.get(type_, {})
-            if found.get("status") == status:
-                raise CliError(f"the box can't run: {found['reason']}: {found.get('message', '')}")
-        return bool(conditions.get("Ready", {}).get("status") == "True")
+            found = condition_of(obj or {}, type_)
+            if found is not None and found["status"] == status:
+                raise CliError(f"the sandbox can't run: {found['reason']}: {found.get('message', '')}")
+        found = condition_of(obj or {}, "Ready")
+        if found is None or found["status"] == "True":
+            return found is not None
+        last = obstacle_of(found)
+        waiting.because(f"sandbox {name}", last.reason, last.words)
+        return False
 
-    with waiting_for("the box"):
+    with waiting_for(f"sandbox {name}") as waiting:
         late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
     if late:
-        stands = last.get("Ready", {})
-        why = f"{stands.get('reason', 'Pending')}: {stands.get('message', '')}".rstrip(": ")
-        raise CliError(f"the box was not Ready within {seconds:g} s: {why}; --wait gives it longer")
+        raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.words}; --wait gives it longer")
 
 
 def _remove(client: Client, namespace: str, name: str) -> None:

@@ -1,5 +1,6 @@
 """`paddock run` as far as it goes without an engine: what it asks for, what it refuses, and that it cleans up."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
 from controller.cli.run import Job
+from tests.daemon import wait_for
 from tests.helpers_api import World
 
 
@@ -34,7 +36,7 @@ def test_wrong_words(served: World, words: list[str], said: str) -> None:
 def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
-    assert "the box was not Ready within 0.1 s: Pending; --wait gives it longer" in done.stderr
+    assert "the sandbox was not Ready within 0.1 s: Pending: the daemon has not" in done.stderr
     (left,) = served.store.list("Sandbox")[0]
     assert left.deleted_at is not None
     assert left.labels == {"app": "paddock-run"}
@@ -43,6 +45,26 @@ def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
         ["sleep", "infinity"],
     )
     assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
+
+
+def test_why_it_waits_is_told_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+
+    def refuse() -> None:
+        wait_for("it watches", lambda: served.services.watches.count)
+        (made,) = served.store.list("Sandbox")[0]
+        served.set_ready("False", "QuotaExceeded", "quota `q` has 0 of 1 cores left", name=made.name)
+
+    waiting = threading.Thread(target=refuse)
+    waiting.start()
+    done = run(served, "--wait", "2s", "-c", "1")
+    waiting.join()
+    (made,) = served.store.list("Sandbox")[0]
+    why = "Ready=False QuotaExceeded: quota `q` has 0 of 1 cores left"
+    assert done.stderr.splitlines() == [
+        f"waiting for sandbox {made.name}: {why}",
+        f"error: the sandbox was not Ready within 2 s: {why}; --wait gives it longer",
+    ]
 
 
 def test_a_template_by_name_lets_a_pool_serve_it(served: World) -> None:

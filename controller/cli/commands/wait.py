@@ -13,7 +13,7 @@ from controller.cli.goals import Goal, goal_option
 from controller.cli.kinds import Kinds, Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.progress import waiting_for
+from controller.cli.progress import Waiting, waiting_for
 from controller.cli.watch import Object, until
 
 _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
@@ -38,17 +38,19 @@ def wait_(
 ) -> None:
     """Wait for a condition, or until an object is gone; exit code 1 when the time is over.
 
+    What takes over a second says on stderr why, in a line for each new reason.
+
     \b
     paddock wait --for=condition=Ready sandbox/quickstart --timeout=30s
     paddock wait --for=jsonpath='{.status.launchType}'=Warm sandbox/quickstart
     """
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
     deadline = time.monotonic() + timeout
-    waiting = _named(client, what, place, selector, everything)
+    named = _named(client, what, place, selector, everything)
     late: list[tuple[Resource, str]] = []
-    with waiting_for(f"{goal} {', '.join(name for names in waiting.values() for name in names)}"):
-        for resource, names in waiting.items():
-            done = partial(_done, client, resource, place, goal)
+    with waiting_for(f"{goal} {', '.join(name for names in named.values() for name in names)}") as waiting:
+        for resource, names in named.items():
+            done = partial(_done, client, resource, place, goal, waiting)
             late += [(resource, name) for name in until(client, resource, place, names, done, deadline)]
     if late:
         reasons = [f"{resource.word(name)}: {_why(client, resource, place, name, goal)}" for resource, name in late]
@@ -74,14 +76,19 @@ def _named(
     return found
 
 
-def _done(client: Client, resource: Resource, place: str, goal: Goal, name: str, obj: Object | None) -> bool:
-    """Whether the goal is reached, which is said then. An object that is not there is an error for most goals."""
+def _done(
+    client: Client, resource: Resource, place: str, goal: Goal, waiting: Waiting, name: str, obj: Object | None
+) -> bool:
+    """Tell that the goal is reached, or what stands in its way. A missing object is an error for most goals."""
     if obj is None and not goal.may_be_missing:
         client.get(resource.path(place, name))  # the server says it best
         return False
     reached = goal.reached(obj)
     if reached:
         say(f"{resource.word(name)} {goal.said}")
+    elif obj is not None:
+        obstacle = goal.why_not(obj)
+        waiting.because(resource.word(name), obstacle.reason, obstacle.words)
     return reached
 
 
@@ -92,4 +99,4 @@ def _why(client: Client, resource: Resource, place: str, name: str, goal: Goal) 
         if error.reason != "NotFound":
             raise
         return "is not there"
-    return goal.why_not(obj)
+    return goal.why_not(obj).words
