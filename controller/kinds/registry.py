@@ -4,7 +4,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from graphlib import TopologicalSorter
 
 from controller.kinds.base import Model
 from controller.kinds.meta import StoredObject
@@ -42,7 +43,7 @@ class Kind:
     """What the doors need to know of a kind: its names, where it lives, its spec, how it is shown.
 
     `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has
-    seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted.
+    seen that all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them.
     `only_name` is the name of a kind of which there is one object at most.
     `built_in` are names that belong to Paddock: such objects are shown, and nobody writes or deletes them.
     `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
@@ -95,6 +96,12 @@ class Registry:
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_name.values())
+
+    @cached_property
+    def deletion_order(self) -> Mapping[str, int]:
+        """The place of each kind, by its name, when several are deleted: users before what they refer to."""
+        users = {kind.name: [each.kind for each in kind.referenced_by] for kind in self}
+        return {name: place for place, name in enumerate(TopologicalSorter(users).static_order())}
 
     def by_name(self, name: str) -> Kind | None:
         return self._by_name.get(name)

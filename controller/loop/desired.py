@@ -27,6 +27,7 @@ class Desired:
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
+        self._leaving: set[_Key] = set()  # templates that are being deleted: only what goes with them has them still
         self.quotas = Kept((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
         self.profiles = Kept((securityprofile.KIND.name,), securityprofile.stored_profile)
         self._generations: dict[_Key, int] = {}  # of the templates
@@ -53,6 +54,7 @@ class Desired:
         objects, _ = self._store.list("Sandbox")
         self._garbage.relist()
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
+        self._leaving = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = {obj.uid: self._pool(obj) for obj in pools}
         self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
@@ -89,6 +91,10 @@ class Desired:
             key = (each.obj.namespace, each.obj.name)
             self._templates[key] = None if each.type == "DELETED" else _template(each.obj)
             self._generations[key] = each.obj.generation
+            if each.type != "DELETED" and each.obj.deleted_at is not None:
+                self._leaving.add(key)
+            else:
+                self._leaving.discard(key)
         return {(each.obj.namespace, each.obj.name) for each in changes}
 
     def _take_in_pools(self, changes: Sequence[Change], touched: set[_Key]) -> None:
@@ -112,7 +118,11 @@ class Desired:
             return Pool(obj, None, broken=_unreadable(error))
         assert spec is not None
         key = (obj.namespace, spec.template_ref.name)
-        return Pool(obj, spec, self._templates.get(key), self._generations.get(key, 0))
+        return Pool(obj, spec, self._template(obj, key), self._generations.get(key, 0))
+
+    def _template(self, user: StoredObject, key: _Key) -> Template | None:
+        """The template of that name; None where there is none, or it is being deleted and the user stays."""
+        return None if key in self._leaving and user.deleted_at is None else self._templates.get(key)
 
     def _read(self, obj: StoredObject, known: Sandbox | None) -> Sandbox:
         """The object with its spec parsed; an unchanged generation is not parsed again."""
@@ -127,7 +137,7 @@ class Desired:
 
     def _with_template(self, box: Sandbox) -> Sandbox:
         template = box.spec.template if box.spec else None
-        return Sandbox(box.obj, box.spec, template or self._templates.get(_refers(box)), box.broken)
+        return Sandbox(box.obj, box.spec, template or self._template(box.obj, _refers(box)), box.broken)
 
 
 def _refers(box: Sandbox) -> _Key:

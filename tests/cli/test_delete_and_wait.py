@@ -5,11 +5,23 @@ from collections.abc import Callable
 
 import pytest
 
+from controller.cli.progress import Waiting
 from tests.cli.conftest import Run
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
 Spec = Callable[..., str]
+POOL = """\
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: tiny}
+spec: {image: tiny:1}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: warm}
+spec: {templateRef: {name: tiny}, warmReplicas: 1}
+"""
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
@@ -70,6 +82,24 @@ def test_by_file_by_label_and_all(paddock: Run, one: World, spec: Spec) -> None:
     assert one.sandbox("other").deleted_at is not None
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_pool_goes_before_the_template_it_uses(paddock: Run, one: World, spec: Spec, by_name: bool) -> None:
+    one.apply(POOL)
+    done = paddock("delete", *(("sbt/tiny", "sbp/warm") if by_name else ("-f", spec(POOL))), "--no-wait")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == 'sandboxpool.paddock "warm" deleted\nsandboxtemplate.paddock "tiny" deleted\n'
+    late = paddock("delete", "sbt", "tiny", "--timeout", "0")
+    told = "still there: sandboxtemplate.paddock/tiny (is being deleted; held by paddock/in-use);"
+    assert (late.exit_code, told in late.stderr) == (1, True)
+
+
+def test_refused_object_does_not_keep_the_others(paddock: Run, one: World, spec: Spec) -> None:
+    one.apply(POOL + "---\n" + OTHER.split("spec:")[0] + "spec: {templateRef: {name: tiny}}\n")
+    done = paddock("delete", "-f", spec(POOL), "--no-wait")
+    assert (done.exit_code, done.stdout) == (1, 'sandboxpool.paddock "warm" deleted\n')
+    assert done.stderr == "error: sandboxtemplate `tiny` is used by sandbox other; delete or change those first\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -109,6 +139,41 @@ def test_when_time_is_over_the_condition_says_why(paddock: Run, one: World) -> N
     one.set_ready("False", "ImagePullFailed", "no such image; build it")
     late = paddock("wait", "--for=condition=Ready", "sb", "--all", "--timeout=100ms")
     assert late.stderr.endswith("sandbox.paddock/quickstart: Ready=False ImagePullFailed: no such image; build it\n")
+
+
+def test_each_change_of_the_reason_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = Waiting(None)
+    waiting.because("a", "Pulling", "pulls x:1")
+    waiting.because("a", "QuotaExceeded", "0 of 1 cores are left")
+    waiting.because("b", "QuotaExceeded", "0 of 1 cores are left")
+    assert capsys.readouterr().err == "", "nothing is told of what takes less than a second"
+    waiting.show()
+    waiting.because("a", "QuotaExceeded", "0.5 of 1 cores are left")
+    waiting.because("a", "ImagePullFailed", "no such image")
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for a: 0 of 1 cores are left",
+        "waiting for b: 0 of 1 cores are left",
+        "waiting for a: no such image",
+    ]
+
+
+def test_wait_tells_why_off_a_terminal(paddock: Run, one: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    one.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one")
+    done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=1s")
+    why = "Ready=False NoDeviceDriver: no driver for gpus; install one"
+    assert done.stderr.splitlines() == [
+        f"waiting for sandbox.paddock/quickstart: {why}",
+        "error: timed out after 1 s",
+        f"sandbox.paddock/quickstart: {why}",
+    ]
+
+
+def test_wait_for_a_value_tells_why_it_is_not_ready(paddock: Run, one: World) -> None:
+    one.set_ready("False", "QuotaExceeded", "0 of 1 cores are left")
+    late = paddock("wait", "--for=jsonpath={.status.launchType}=Warm", "sb/quickstart", "--timeout=0")
+    told = "{.status.launchType} is not there; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
+    assert late.stderr.endswith(told)
 
 
 def test_wait_for_deletion(paddock: Run, one: World) -> None:

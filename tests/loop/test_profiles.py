@@ -117,9 +117,11 @@ def test_a_profile_in_use_is_not_deleted(house: House) -> None:
     house.delete("a")
     house.delete("t", "sandboxtemplate")
     house.services.objects.delete(kind, "", "own")
-    assert house.store.get("SecurityProfile", "", "own") is None
+    assert stored(house).deleted_at is not None
+    with pytest.raises(errors.Invalid, match="there is no security level `own`"):
+        house.apply("late", template={"securityLevel": "own"})
     house.settle()
-    assert house.names() == []
+    assert (house.names(), house.store.get("SecurityProfile", "", "own")) == ([], None)
 
 
 def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: House) -> None:

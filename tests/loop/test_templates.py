@@ -7,6 +7,7 @@ import pytest
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.loop.house import TINY, House
+from tests.loop.test_pools import apply_pool
 
 
 @pytest.fixture
@@ -91,6 +92,46 @@ def test_a_template_in_use_is_not_deleted(house: House) -> None:
     house.settle()
     house.delete("tiny", "sandboxtemplate")
     assert house.store.get("SandboxTemplate", "default", "tiny") is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_template_goes_with_its_last_user(house: House, restarted: bool) -> None:
+    house.apply_template("tiny", image=TINY)
+    house.refer("a", "tiny")
+    apply_pool(house, "warm", "tiny", warmReplicas=1)
+    house.settle()
+    house.delete("warm", "sandboxpool")
+    with pytest.raises(errors.Conflict, match="is used by sandbox a;"):
+        house.delete("tiny", "sandboxtemplate")
+    house.delete("a")
+    house.delete("tiny", "sandboxtemplate")
+    if restarted:
+        house.daemon()
+    left = []
+    while house.store.get("SandboxTemplate", "default", "tiny"):
+        left.append((house.names(), house.store.get("SandboxPool", "default", "warm") is not None))
+        decided = house.one_turn()
+        if decided.next_wake is not None:
+            house.clock.advance(max(0.0, decided.next_wake - house.clock.now()))
+        assert len(left) < 60
+    assert (["a"], True) in left
+    assert (house.names(), house.store.get("SandboxPool", "default", "warm"), house.ours()) == ([], None, {})
+
+
+def test_nothing_starts_from_a_template_that_is_being_deleted(house: House) -> None:
+    house.apply_template("tiny", image=TINY)
+    house.refer("a", "tiny")
+    house.settle()
+    house.delete("a")
+    house.delete("tiny", "sandboxtemplate")
+    house.refer("late", "tiny")
+    house.settle()
+    assert house.names() == ["late"]
+    assert house.condition("late", "Accepted") == "False Refused"
+    assert house.store.get("SandboxTemplate", "default", "tiny") is None
+    house.apply_template("tiny", image=TINY)
+    house.settle()
+    assert house.condition("late", "Ready") == "True Running"
 
 
 def test_a_template_that_would_never_run_is_refused(house: House) -> None:

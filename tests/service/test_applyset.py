@@ -3,6 +3,7 @@
 import pytest
 
 from controller.kinds.common.apply_set import LABEL
+from controller.kinds.common.owner_reference import IN_USE_FINALIZER
 from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.objects.apply_set import ApplySet
@@ -85,7 +86,9 @@ def test_prune_deletes_what_is_no_longer_in_the_files_of_all_kinds_and_namespace
         "sandboxtemplate/t pruned",
     ]
     assert world.sandbox("a").deleted_at == world.sandbox("c", "team").deleted_at == world.clock.now()
-    assert world.store.get("SandboxTemplate", "default", "t") is None
+    kept = world.store.get("SandboxTemplate", "default", "t")
+    assert kept is not None
+    assert (kept.deleted_at, kept.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), "it goes with its user"
     assert [world.sandbox(name).deleted_at for name in "bxy"] == [None] * 3
     assert (world.store.revision(), len(world.woken)) == (revision + 3, woken + 1)
     assert applied(world, box("b")) == ["sandbox/b unchanged"], "what is going already is not pruned again"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propagation
+from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, IN_USE_FINALIZER, Propagation
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.service import errors
@@ -114,14 +114,13 @@ def test_background_takes_along_what_has_no_other_owner(world: World) -> None:
 def test_foreground_keeps_the_owner_until_its_dependents_are_gone(world: World) -> None:
     world.apply(template("t") + owned("b", "SandboxTemplate/t", refers="t") + owned("c", "Sandbox/b"))
     shown = delete(world, "t", "Foreground", of="SandboxTemplate")
-    assert (shown.finalizers, shown.deleted_at) == ((FOREGROUND_FINALIZER,), world.clock.now())
+    assert (shown.finalizers, shown.deleted_at) == ((FOREGROUND_FINALIZER, IN_USE_FINALIZER), world.clock.now())
     assert going(world) == {"b": True, "c": True}
     assert FOREGROUND_FINALIZER in world.sandbox("b").finalizers
     assert FOREGROUND_FINALIZER not in world.sandbox("c").finalizers
     again = delete(world, "t", of="SandboxTemplate")
     assert again.resource_version == shown.resource_version, "to ask again changes nothing"
-    delete(world, "t", "Background", of="SandboxTemplate")
-    assert world.store.get("SandboxTemplate", "default", "t") is None
+    assert delete(world, "t", "Background", of="SandboxTemplate").finalizers == (IN_USE_FINALIZER,)
 
 
 def test_foreground_without_dependents_waits_for_nothing(world: World) -> None:
@@ -147,8 +146,17 @@ def test_what_is_in_use_is_refused_with_all_that_would_go_along(world: World) ->
         delete(world, "t", "Orphan", of="SandboxTemplate")
     assert world.store.revision() == revision
     delete(world, "other")
-    delete(world, "t", of="SandboxTemplate")
+    gone = delete(world, "t", of="SandboxTemplate")
     assert going(world) == {"user": True, "other": True}
+    assert (gone.deleted_at, gone.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), "it goes with its users"
+
+
+def test_template_goes_at_once_with_users_that_do(world: World) -> None:
+    world.apply(template("t") + box("user", "t"))
+    world.change("user", finalizers=())
+    delete(world, "user")
+    delete(world, "t", of="SandboxTemplate")
+    assert world.store.get("SandboxTemplate", "default", "t") is None
 
 
 def test_an_owner_of_a_kind_that_is_not_known_is_not_taken_for_gone(world: World) -> None:

@@ -1,7 +1,7 @@
 """`paddock delete`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +10,7 @@ import click
 from controller.cli import files
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, in_words
+from controller.cli.goals import Gone
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
@@ -60,6 +61,8 @@ def delete_(
 ) -> None:
     """Delete objects, and all that they own, and wait until they are gone.
 
+    Of objects of several kinds those go first that refer to others: a pool before its template.
+
     \b
     paddock delete sandbox quickstart
     paddock delete -f specs/quickstart.yaml
@@ -69,21 +72,22 @@ def delete_(
     client = connect(ctx)
     kinds = Kinds(client)
     doomed: list[_Doomed] = []
-    missing: list[Refused] = []
+    refused: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     texts = files.read(files_, recursive=recursive)
     pairs = _in_files(kinds, texts, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
     for target, _ in pairs:
         _check(target, selector, everything)
-    for target, where in pairs:
-        _delete(client, target, where, _query(ctx, selector, cascade), doomed, missing)
-    for error in () if ignore_not_found else missing:
-        in_words(error).show()
-    if not doomed and not missing:
+    for target, where in _users_first(pairs):
+        _delete(client, target, where, _query(ctx, selector, cascade), doomed, refused)
+    if not doomed and not refused:
         note("No resources found.")
+    failures = [each for each in refused if not (ignore_not_found and each.reason == "NotFound")]
+    for error in failures:
+        in_words(error).show()
     if wait and doomed:
         _wait(client, doomed, timeout)
-    ctx.exit(1 if missing and not ignore_not_found else 0)
+    ctx.exit(1 if failures else 0)
 
 
 def _query(ctx: click.Context, selector: str, cascade: str) -> Query:
@@ -100,6 +104,16 @@ def _check(target: Target, selector: str, everything: bool) -> None:
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:
         raise click.UsageError(f"name the {target.resource.plural} to delete, or say --all or -l")
+
+
+def _users_first(pairs: Sequence[tuple[Target, str]]) -> Sequence[tuple[Target, str]]:
+    """The same in the order in which they can be deleted: what refers to others before those."""
+    if len({target.resource.kind for target, _ in pairs}) < 2:
+        return pairs
+    from controller.kinds.registry import discover
+
+    order = discover().deletion_order
+    return sorted(pairs, key=lambda pair: order.get(pair[0].resource.kind, 0))
 
 
 def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str | None) -> list[tuple[Target, str]]:
@@ -119,19 +133,18 @@ def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str |
 
 
 def _delete(
-    client: Client, target: Target, place: str, query: Query, doomed: list[_Doomed], missing: list[Refused]
+    client: Client, target: Target, place: str, query: Query, doomed: list[_Doomed], refused: list[Refused]
 ) -> None:
+    """Ask for the deletion of a target's objects; what is refused of them does not keep the others."""
     resource = target.resource
-    objects = []
-    if not target.names:
-        objects = client.request("DELETE", resource.path(place), params=query)["items"]
-    for name in target.names:
+    objects: list[Object] = []
+    for name in target.names or ("",):
         try:
-            objects.append(client.request("DELETE", resource.path(place, name), params=query))
+            found = client.request("DELETE", resource.path(place, name), params=query)
         except Refused as error:
-            if error.reason != "NotFound":
-                raise
-            missing.append(error)
+            refused.append(error)
+        else:
+            objects += [found] if target.names else found["items"]
     for each in objects:
         metadata = each["metadata"]
         say(f'{resource.singular}.paddock "{metadata["name"]}" deleted')
@@ -143,15 +156,25 @@ def _wait(client: Client, doomed: Sequence[_Doomed], timeout: float) -> None:
     groups: dict[tuple[Resource, str], dict[str, str]] = {}
     for each in doomed:
         groups.setdefault((each.resource, each.namespace), {})[each.name] = each.uid
-    left: list[str] = []
-    with waiting_for(f"{len(doomed)} deletion(s)"):
+    left = {(each.resource, each.namespace, each.name): "" for each in doomed}
+    with waiting_for(_label(left)) as waiting:
+
+        def gone(resource: Resource, place: str, uids: Mapping[str, str], name: str, found: Object | None) -> bool:
+            if found is not None and found["metadata"]["uid"] == uids[name]:
+                left[resource, place, name] = Gone().why_not(found).words
+                return False
+            left.pop((resource, place, name), None)
+            waiting.label(_label(left))
+            return True
+
         for (resource, place), uids in groups.items():
-            gone = partial(_is_gone, uids)
-            left += [resource.word(name) for name in until(client, resource, place, uids, gone, deadline)]
+            until(client, resource, place, uids, partial(gone, resource, place, uids), deadline)
     if left:
-        names = ", ".join(left)
-        raise CliError(f"timed out after {timeout:g} s; still there: {names}; `paddock describe` says what holds them")
+        names = ", ".join(f"{resource.word(name)} ({why})" for (resource, _, name), why in left.items())
+        raise CliError(f"timed out after {timeout:g} s; still there: {names}; `paddock describe` says more")
 
 
-def _is_gone(uids: Mapping[str, str], name: str, found: Object | None) -> bool:
-    return found is None or bool(found["metadata"]["uid"] != uids[name])
+def _label(left: Collection[tuple[Resource, str, str]]) -> str:
+    names = [resource.word(name) for resource, _, name in left]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} deletion(s): {', '.join(names[:3])}{more}"

@@ -1,6 +1,6 @@
-"""Owner references (metadata.ownerReferences): the objects that an object goes with when they are deleted."""
+"""What ties the deletion of objects together: owner references, and use by name (a kind's `referenced_by`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from controller.kinds.base import Flag, Model, Name, Text
@@ -9,6 +9,8 @@ from controller.kinds.registry import Registry
 
 # An owner that is deleted in the foreground keeps this until its dependents are gone.
 FOREGROUND_FINALIZER = "foregroundDeletion"
+# An object whose users are all being deleted keeps this, once it is deleted too, until they are gone.
+IN_USE_FINALIZER = "paddock/in-use"
 MOST_OWNERS = 16
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -35,3 +37,12 @@ def owner_key(reference: Mapping[str, Any], namespace: str, registry: Registry) 
     if kind is None:
         return None
     return kind.name, namespace if kind.namespaced else "", str(reference.get("name", ""))
+
+
+def used_keys(obj: StoredObject, registry: Registry) -> Iterator[tuple[str, str, str]]:
+    """Where the objects that an object refers to by name are stored."""
+    for kind in registry:
+        for reference in kind.referenced_by:
+            name = reference.names(obj) if reference.kind == obj.kind else ""
+            if name:
+                yield kind.name, obj.namespace if kind.namespaced else "", name

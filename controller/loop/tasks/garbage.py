@@ -1,8 +1,9 @@
-"""Deletes what lost every owner, and lets owners go that waited for their dependents. Level-triggered.
+"""Deletes what lost every owner, and lets objects go that waited for their dependents or users. Level-triggered.
 
 A deletion through the API takes dependents along in its own transaction; this is for what is left: owners that wait in
-the foreground, and objects whose owner went in any other way. What it acts on is looked up again in the transaction
-that writes, so an owner that is there, or is of a kind that this version does not know, is never taken for gone.
+the foreground, objects whose users are still being deleted, and objects whose owner went in any other way. What it
+acts on is looked up again in the transaction that writes, so an owner that is there, or is of a kind that this version
+does not know, is never taken for gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,27 +12,40 @@ from typing import Any
 
 import structlog
 
-from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, owner_key, owner_uids
+from controller.kinds.common.owner_reference import (
+    FOREGROUND_FINALIZER,
+    IN_USE_FINALIZER,
+    owner_key,
+    owner_uids,
+    used_keys,
+)
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Registry
 from controller.ports import Change, Store, Transaction
 
 _log = structlog.get_logger("paddock.garbage")
+_Key = tuple[str, str, str]
 
 
 class Garbage:
-    """Keeps, from the store's changes, which objects are owned and which owners wait. Any of it can be read anew."""
+    """Keeps, from the store's changes, which objects are owned, and which are deleted and wait for others.
+
+    Any of it can be read anew.
+    """
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store, self._registry = store, registry
         self._owned: dict[str, StoredObject] = {}
         self._dependents: dict[str, set[str]] = {}  # uids by their owner's uid
+        self._leaving: dict[str, tuple[_Key, ...]] = {}  # what each object that is being deleted refers to by name
+        self._users: dict[_Key, set[str]] = {}  # the same, by what is referred to
         self._waiting: dict[str, StoredObject] = {}
         self._suspects: set[str] = set()
 
     def relist(self) -> None:
         """Read everything anew; whatever is owned is looked at once."""
         self._owned, self._dependents, self._waiting, self._suspects = {}, {}, {}, set()
+        self._leaving, self._users = {}, {}
         for kind in self._registry:
             for obj in self._store.list(kind.name)[0]:
                 self._note(obj)
@@ -47,14 +61,14 @@ class Garbage:
 
     def collect(self, now: float) -> bool:
         """Write what follows; whether anything was written. `now` is Unix seconds. Raises StoreError."""
-        done = [obj for uid, obj in self._waiting.items() if not self._dependents.get(uid)]
+        done = [(obj, over) for obj in self._waiting.values() if (over := self._over(obj))]
         suspects = [self._owned[uid] for uid in sorted(self._suspects) if uid in self._owned]
         if not done and not suspects:
             self._suspects = set()
             return False
         with self._store.transaction() as transaction:
             wrote = [self._judge(transaction, each, now) for each in suspects]
-            wrote += [self._let_go(transaction, each) for each in done]
+            wrote += [self._let_go(transaction, each, over) for each, over in done]
         self._suspects = set()
         return any(wrote)
 
@@ -64,6 +78,10 @@ class Garbage:
             self._dependents[owner].discard(uid)
             if not self._dependents[owner]:
                 del self._dependents[owner]
+        for key in self._leaving.pop(uid, ()):
+            self._users[key].discard(uid)
+            if not self._users[key]:
+                del self._users[key]
         self._waiting.pop(uid, None)
 
     def _note(self, obj: StoredObject) -> None:
@@ -75,8 +93,22 @@ class Garbage:
                 self._dependents.setdefault(owner, set()).add(obj.uid)
             if known is None or known.owner_references != obj.owner_references:
                 self._suspects.add(obj.uid)
-        if obj.deleted_at is not None and FOREGROUND_FINALIZER in obj.finalizers:
+        if obj.deleted_at is None:
+            return
+        self._leaving[obj.uid] = tuple(dict.fromkeys(used_keys(obj, self._registry)))
+        for key in self._leaving[obj.uid]:
+            self._users.setdefault(key, set()).add(obj.uid)
+        if not {FOREGROUND_FINALIZER, IN_USE_FINALIZER}.isdisjoint(obj.finalizers):
             self._waiting[obj.uid] = obj
+
+    def _over(self, obj: StoredObject) -> frozenset[str]:
+        """The finalizers of an object that waits, whose time is over."""
+        found = set()
+        if FOREGROUND_FINALIZER in obj.finalizers and not self._dependents.get(obj.uid):
+            found.add(FOREGROUND_FINALIZER)
+        if IN_USE_FINALIZER in obj.finalizers and not self._users.get((obj.kind, obj.namespace, obj.name)):
+            found.add(IN_USE_FINALIZER)
+        return frozenset(found)
 
     def _judge(self, transaction: Transaction, suspect: StoredObject, now: float) -> bool:
         """Ask for the deletion of an object without owners; take off owners that are gone beside others."""
@@ -101,12 +133,14 @@ class Garbage:
         owner = transaction.get(*key) if key else None
         return key is not None and (owner is None or owner.uid != reference.get("uid"))
 
-    def _let_go(self, transaction: Transaction, owner: StoredObject) -> bool:
-        """Take the finalizer off an owner that has no dependents any more; with the last one the owner goes."""
-        found = _again(transaction, owner)
-        if found is None or any(owner.uid in owner_uids(each) for each in transaction.owned()):
+    def _let_go(self, transaction: Transaction, waiting: StoredObject, over: frozenset[str]) -> bool:
+        """Take finalizers off an object that nothing keeps any more; with the last one the object goes."""
+        found = _again(transaction, waiting)
+        if FOREGROUND_FINALIZER in over and any(waiting.uid in owner_uids(each) for each in transaction.owned()):
+            over -= {FOREGROUND_FINALIZER}
+        if found is None or over.isdisjoint(found.finalizers):
             return False
-        left = tuple(each for each in found.finalizers if each != FOREGROUND_FINALIZER)
+        left = tuple(each for each in found.finalizers if each not in over)
         if left:
             transaction.put(replace(found, finalizers=left))
         else:

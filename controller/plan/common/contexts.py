@@ -96,5 +96,6 @@ def rendered_with(
 
 def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     name = spec.template_ref.name if spec.template_ref else ""
-    words = f"there is no SandboxTemplate `{name}` in namespace `{namespace}` (or it can't be read); apply it"
+    place = f"in namespace `{namespace}`"
+    words = f"there is no SandboxTemplate `{name}` {place} (or it is being deleted, or can't be read); apply it"
     return Refusal("spec.templateRef.name", words)

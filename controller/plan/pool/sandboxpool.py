@@ -242,7 +242,8 @@ def _conditions(
     trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
-        words = pool.broken or f"there is no SandboxTemplate `{name}` in namespace `{pool.obj.namespace}`; apply it"
+        place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"
+        words = pool.broken or f"there is no SandboxTemplate `{name}` {place}; apply it"
         yield Condition("Ready", "False", "Refused", words)
         yield Condition("Accepted", "False", "Refused", words)
         yield Condition("Degraded", "True", "Refused", words)

@@ -3,14 +3,23 @@
 Background: what was asked for goes, and with it every object all of whose owners go, or are gone. Foreground: the
 same, and an owner stays until its dependents are gone. Orphan: the dependents stay, and no longer name the owner.
 An object that keeps another owner stays in any case, and no longer names the one that goes.
+
+An object that others refer to by name is refused while one of those stays. Where all of them are being deleted it goes
+with them: it is marked, and a finalizer keeps it until the last of them is gone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propagation, owner_key, owner_uids
+from controller.kinds.common.owner_reference import (
+    FOREGROUND_FINALIZER,
+    IN_USE_FINALIZER,
+    Propagation,
+    owner_key,
+    owner_uids,
+)
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Registry
+from controller.kinds.registry import Reference, Registry
 from controller.ports import Transaction
 from controller.service import errors
 
@@ -58,7 +67,9 @@ class Cascade:
             if each.uid not in uids:
                 self._disown(each, uids)
         waits = {uid for each in owned for uid in owner_uids(each)} if propagation == "Foreground" else set()
-        return {each.uid: self._mark(each, stays=each.uid in waits) for each in going}
+        # Users first: one that is gone at once holds nothing any more.
+        in_order = sorted(going, key=lambda each: self._registry.deletion_order.get(each.kind, 0))
+        return {each.uid: self._mark(each, stays=each.uid in waits) for each in in_order}
 
     def _goes_with(self, obj: StoredObject, going: Collection[str]) -> bool:
         named = owner_uids(obj)
@@ -78,8 +89,11 @@ class Cascade:
             self._transaction.put(replace(obj, owner_references=left))
 
     def _mark(self, found: StoredObject, *, stays: bool) -> StoredObject:
-        others = tuple(each for each in found.finalizers if each != FOREGROUND_FINALIZER)
-        finalizers = (*others, FOREGROUND_FINALIZER) if stays else others
+        kept = [each for each in found.finalizers if each not in (FOREGROUND_FINALIZER, IN_USE_FINALIZER)]
+        kept += [FOREGROUND_FINALIZER] if stays else []
+        in_use = any(each.deleted_at is not None for _, users in self._users(found) for each in users)
+        kept += [IN_USE_FINALIZER] if in_use else []
+        finalizers = tuple(kept)
         marked = replace(found, deleted_at=found.deleted_at or self._now, finalizers=finalizers)
         if finalizers:
             return self._transaction.put(marked)
@@ -87,16 +101,18 @@ class Cascade:
         return marked
 
     def _in_use(self, obj: StoredObject, going: Collection[str]) -> Iterable[str]:
-        kind = self._registry.by_name(obj.kind)
-        for reference in kind.referenced_by if kind else ():
+        for reference, found in self._users(obj):
+            staying = [each for each in found if each.deleted_at is None and each.uid not in going]
             # What belongs to the host is named from every namespace.
-            place = obj.namespace or None
-            users = [
-                each.name if place else f"{each.namespace}/{each.name}"
-                for each in self._transaction.list(reference.kind, place)
-                if reference.names(each) == obj.name and each.deleted_at is None and each.uid not in going
-            ]
+            users = [each.name if obj.namespace else f"{each.namespace}/{each.name}" for each in staying]
             if users:
                 names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
                 word = f"{obj.kind.lower()} `{obj.name}`"
                 yield f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
+
+    def _users(self, obj: StoredObject) -> Iterable[tuple[Reference, list[StoredObject]]]:
+        """The objects that refer to one by name, by where they do."""
+        kind = self._registry.by_name(obj.kind)
+        for reference in kind.referenced_by if kind else ():
+            found = self._transaction.list(reference.kind, obj.namespace or None)
+            yield reference, [each for each in found if reference.names(each) == obj.name]

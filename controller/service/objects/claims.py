@@ -123,7 +123,9 @@ def _unmoved(transaction: Transaction, pool: Pool) -> bool:
         return False
     name = pool.spec.template_ref.name if pool.spec else ""
     template = transaction.get("SandboxTemplate", obj.namespace, name)
-    return template is not None and template.generation == pool.template_generation
+    if template is None or template.deleted_at is not None:
+        return False
+    return template.generation == pool.template_generation
 
 
 def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instance:

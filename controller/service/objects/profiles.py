@@ -12,8 +12,8 @@ Profiles = tuple[StoredProfile, ...]
 
 
 def profiles_in(transaction: Transaction, written: Iterable[StoredObject] = ()) -> Profiles:
-    """Every profile, those of `written` as they are there."""
-    found = {each.name: each for each in transaction.list(KIND.name, "")}
+    """Every profile that is not being deleted, those of `written` as they are there."""
+    found = {each.name: each for each in transaction.list(KIND.name, "") if each.deleted_at is None}
     found |= {each.name: each for each in written if each.kind == KIND.name}
     return tuple(stored_profile(found[name]) for name in sorted(found))
 
