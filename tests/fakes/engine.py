@@ -398,6 +398,11 @@ class FakeEngine:
                 raise ValueError(f"network {name} has active endpoints")
             del self.networks[name]
 
+    def replace_network(self, name: str, config_hash: str) -> None:
+        """`docker network rm` and `create` of one of ours, as another version of Paddock would make it."""
+        with self._by_hand():
+            self.networks[name] = replace(self.networks[name], config_hash=config_hash)
+
     def tamper(self, name: str, **changes: Any) -> None:
         """Somebody changes what is inside (the fields of Inside); seen at the next look, and gone with the run."""
         self.box(name).tampered.update(changes)

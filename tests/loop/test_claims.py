@@ -156,6 +156,28 @@ def test_a_cold_start_is_told_in_an_event_where_a_pool_could_have_served(house: 
     assert "ColdStart" not in events(house, "own")
 
 
+def test_refill_and_late_pool_tell_no_cold_start(house: House) -> None:
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    house.refer("before", "t")
+    house.refer("suspended", "t", runState="Suspended")
+    house.one_turn()
+    house.clock.advance(1)
+    apply_pool(house, warmReplicas=2)
+    house.settle()
+    house.refer("taken", "t")
+    house.settle()
+    house.refer("suspended", "t", runState="Running")
+    house.settle()
+    assert [each.reason for each in house.store.events() if each.reason == "ColdStart"] == []
+
+
+def test_cold_start_tells_of_a_pool_that_keeps_none_warm(house: House) -> None:
+    filled(house, 0)
+    house.refer("a", "t")
+    house.settle()
+    assert events(house, "a")["ColdStart"] == "pool `warm` keeps no member warm (its warmReplicas is 0)"
+
+
 def test_the_refill_is_held_back_while_claims_come_in(house: House) -> None:
     filled(house, 6)
     for index in range(5):

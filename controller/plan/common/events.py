@@ -1,6 +1,6 @@
 """Events from what came back: one for each engine call that changed something, and one for the call that failed."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.action import (
@@ -44,11 +44,26 @@ REASONS: dict[type[Action], str] = {
 
 def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
     """The events of one group that came back."""
+    replaced = {action.uid for action, _ in result.done if isinstance(action, RemoveContainer)}
     for action, outcome in result.done:
         if isinstance(outcome, Ok) and isinstance(action, ReadTail):
             continue  # nothing was changed
         if isinstance(outcome, Ok):
-            yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({action.why})", now)
+            yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({_why(action, replaced)})", now)
             yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
         else:
             yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)
+
+
+def _why(action: Action, replaced: Collection[str]) -> str:
+    """The reason of an action as it reads afterwards: what was missing before the group is there after it.
+
+    `replaced` are the uids of the containers that the same group removed.
+    """
+    if isinstance(action, CreateContainer) and action.uid not in replaced:
+        return "found no container, wanted one"
+    if isinstance(action, StartContainer | ConnectNetwork) and not action.container_id:
+        return "just created"
+    if isinstance(action, BindMounts) and not action.container_id:
+        return "before its start"
+    return action.why

@@ -101,7 +101,9 @@ def _ensure(case: Case, wanted: Open) -> EnsureNetwork:
         config_hash=config.hash(),
         template_hash="",
     )
-    return EnsureNetwork(case.obj.uid, config, labels, "no bridge of its own yet")
+    there = any(each.name == wanted.network for each in case.around.bridges)
+    why = "its bridge was to be another one" if there else "found no bridge of its own"
+    return EnsureNetwork(case.obj.uid, config, labels, why)
 
 
 def _forgotten(case: Case, decision: Decision) -> Decision:

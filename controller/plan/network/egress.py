@@ -250,7 +250,9 @@ def _new_egress(case: Case, wanted: Sealed, why: str) -> list[Action]:
 
 
 def _ensure(case: Case, config: NetworkConfig, uid: str, role: str) -> EnsureNetwork:
-    why = "no sealed network yet" if uid else "no uplink for egress containers yet"
+    why = "found no sealed network" if uid else "found no uplink for egress containers"
+    if uid and case.around.network is not None:
+        why = "its sealed network was to be another one"
     return EnsureNetwork(uid, config, _labels(case, uid, role, config.hash()), why)
 
 

@@ -117,4 +117,6 @@ def _ensure(case: Case) -> EnsureNetwork:
         config_hash=config.hash(),
         template_hash="",
     )
-    return EnsureNetwork("", config, labels, f"no bridge for the peers of namespace {case.obj.namespace} yet")
+    bridge_ = f"bridge for the peers of namespace {case.obj.namespace}"
+    why = f"the {bridge_} was to be another one" if case.around.peers is not None else f"found no {bridge_}"
+    return EnsureNetwork("", config, labels, why)

@@ -65,13 +65,25 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
 
 
 def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy) -> Decision:
-    """The decision to make a container, with why it is no warm one; told in an event where a pool could have served."""
-    launch = f"Cold: {cold(snapshot, sandbox, policy)}"
-    decision = replace(decision, memory=replace(decision.memory, launch=launch))
-    if before.launch or sandbox.spec is None or not pools_for(snapshot, sandbox.obj, sandbox.spec):
+    """The decision to make a container, with why it is no warm one; told in an event where it could have been one.
+
+    A pool's own members are not launched for anybody.
+    """
+    if sandbox.obj.kind != "Sandbox":
         return decision
-    event = Event(sandbox.obj.ref, "Normal", "ColdStart", launch.removeprefix("Cold: "), snapshot.now)
-    return decision.telling(event)
+    why = cold(snapshot, sandbox, policy)
+    decision = replace(decision, memory=replace(decision.memory, launch=f"Cold: {why}"))
+    if before.launch or not _could_be_warm(snapshot, sandbox):
+        return decision
+    return decision.telling(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
+
+
+def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
+    """Whether a pool could have served it when it was created: only then are members claimed."""
+    if sandbox.spec is None or sandbox.obj.generation != 1:
+        return False
+    pools = pools_for(snapshot, sandbox.obj, sandbox.spec)
+    return any(each.obj.created_at <= sandbox.obj.created_at for each in pools)
 
 
 def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
@@ -89,6 +101,10 @@ def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
 
 
 def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
+    if pool.obj.deleted_at is not None:
+        return "is being deleted"
+    if pool.obj.created_at > sandbox.obj.created_at:
+        return "was created after it"
     differing = list(differences(pool, sandbox, policy))
     if differing:
         return f"has other boxes: {', '.join(differing)}"
@@ -96,6 +112,8 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
         for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
             return words.replace("can never fit", "has a quota: it can never fit")
+    if pool.spec is not None and not pool.spec.warm_replicas:
+        return "keeps no member warm (its warmReplicas is 0)"
     return "had no member ready of its template as it is now"
 
 

@@ -120,14 +120,15 @@ def _delete(case: Case) -> Decision:
         last = tuple(mounts.with_it(case))
         return Decision(case.memory, "Terminating", "removing its volumes" if last else "gone", last, finalize=not last)
     first = containers[0]
+    why = "deleted" if case.obj.kind == "Sandbox" else "retired from its pool"
     if first.state in ALIVE:
-        waiting = stop(case, first, "deleted", "Terminating")
+        waiting = stop(case, first, why, "Terminating")
         if waiting is not None:
             return waiting
     if all(each.state is State.REMOVING for each in containers):
         until = case.now + _REMOVING_LOOK_SECONDS
         return Decision(case.memory, "Terminating", "the engine is removing it", until=until)
-    return Decision(case.memory, "Terminating", "removing", tuple(_removals(case, containers, "deleted")))
+    return Decision(case.memory, "Terminating", "removing", tuple(_removals(case, containers, why)))
 
 
 def _absent(case: Case, rendered: Rendered) -> Decision:
@@ -168,7 +169,7 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     actions: list[Action] = list(first)
     failure = memory.failure
     if failure and failure.reason == "ImageMissing" and held(failure, case.obj.generation, case.deleting):
-        actions.append(PullImage(rendered.config.image, "not on this host"))
+        actions.append(PullImage(rendered.config.image, "found none on this host"))
     image_id = memory.image_id if same and same_image else ""
     actions += mounts.before_start(case, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
@@ -301,7 +302,7 @@ def _suspend(case: Case, container: Container, resting: Rest) -> Decision:
 def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
     memory, end = case.memory, case.memory.last_end
-    why, events, fields = "created but not started", [], []
+    why, events, fields = "state found created, wanted running", [], []
     ended = container.state is State.EXITED and bool(container.started_at)
     if ended and end is not None and case.spec is not None:
         if not deaths.starts_again(end, case.spec.restart_policy):
@@ -310,7 +311,7 @@ def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
         due = deaths.start_due(end, memory.crashes)
         if waits(case.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
-        why = "resumed" if deaths.is_ours(end) else _ended(memory)
+        why = "resumed" if deaths.is_ours(end) else f"restarted after {_ended(memory)}"
         if not deaths.is_ours(end):
             events.append(case.event("Ended", _ended(memory), warning=True))
             fields.append("exited")

@@ -1,0 +1,74 @@
+"""Event texts as they read afterwards: none tells of a state that the same action ended."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.store_worlds import World
+from tests.loop.house import TINY, House
+from tests.loop.test_pools import apply_pool
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[House]:
+    made = House(world.store())
+    yield made
+    made.close()
+
+
+def texts(house: House, kind: str, name: str) -> dict[str, str]:
+    """The reasons in brackets of an object's newest events, by the events' reasons."""
+    found = sorted(house.store.events(kind=kind, name=name), key=lambda each: each.at)
+    return {each.reason: each.message.rpartition(" (")[2].rstrip(")") for each in found}
+
+
+def test_first_start_tells_what_was_found_and_done(house: House) -> None:
+    house.apply("a")
+    house.settle()
+    assert texts(house, "Sandbox", "a") == {"Created": "found no container, wanted one", "Started": "just created"}
+
+
+def test_restart_tells_the_end_before_it(house: House) -> None:
+    house.apply("a")
+    house.settle()
+    house.engine.kill(house.container_name("a"))
+    house.clock.advance(1)
+    house.settle()
+    assert texts(house, "Sandbox", "a")["Started"] == "restarted after Killed: exit code 137"
+
+
+def test_replaced_container_tells_why_it_was_replaced(house: House) -> None:
+    house.apply("a")
+    house.settle()
+    house.clock.advance(1)
+    house.apply("a", template={"env": [{"name": "A", "value": "1"}]})
+    house.settle()
+    told = texts(house, "Sandbox", "a")
+    assert told["Created"] == told["Removed"] == "spec.template.env changed"
+    assert told["Started"] == "just created"
+
+
+def test_retired_member_is_not_called_deleted(house: House) -> None:
+    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    apply_pool(house, warmReplicas=1)
+    house.settle()
+    apply_pool(house, warmReplicas=0)
+    house.settle()
+    told = texts(house, "SandboxPool", "warm")
+    assert told["Stopping"] == told["Removed"] == "retired from its pool"
+
+
+def test_network_made_anew_is_not_called_missing(house: House) -> None:
+    house.apply("a", template={"securityLevel": "production"})
+    house.settle()
+    assert texts(house, "Sandbox", "a")["NetworkMade"] == "found no bridge of its own"
+    house.clock.advance(1)
+    house.apply("a", template={"securityLevel": "production"}, runState="Suspended")
+    house.settle()
+    [name] = house.engine.networks
+    house.engine.replace_network(name, config_hash="of an older version")
+    house.clock.advance(1)
+    house.apply("a", template={"securityLevel": "production"})
+    house.settle()
+    assert house.condition("a", "Ready") == "True Running"
+    assert texts(house, "Sandbox", "a")["NetworkMade"] == "its bridge was to be another one"
