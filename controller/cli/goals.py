@@ -7,12 +7,17 @@ from typing import Any, Protocol
 import click
 
 Object = Mapping[str, Any]
+# Reasons for which a condition is not met yet while Paddock works on just that.
+_UNDER_WAY = frozenset(("Creating", "Starting", "Claiming", "Unpausing"))
 _HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=value, create or delete"
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What stands in the way of a goal: `reason` changes with what it is, `words` are for people."""
+    """What stands in the way of a goal, in `words` for people.
+
+    `reason` changes with what it is; empty: nothing that has to be told, as it takes its normal course.
+    """
 
     reason: str
     words: str
@@ -113,9 +118,9 @@ class PathHolds:
         words = f"{self.path} is {' '.join(self._found(obj)) or 'not there'}"
         ready = condition_of(obj, "Ready")
         if ready is None or ready["status"] == "True":
-            return Obstacle(words, words)
+            return Obstacle("", words)
         why = obstacle_of(ready)
-        return Obstacle(f"{words} {why.reason}", f"{words}; {why.words}")
+        return Obstacle(why.reason, f"{words}; {why.words}")
 
     def _found(self, obj: Object) -> list[str]:
         from controller.cli.jsonpath import compile_path, text_of, values
@@ -136,7 +141,7 @@ def obstacle_of(condition: Mapping[str, Any]) -> Obstacle:
     """A condition that is not as it should be."""
     message = f": {condition['message']}" if condition.get("message") else ""
     status = f"{condition['type']}={condition['status']} {condition['reason']}"
-    return Obstacle(status, f"{status}{message}")
+    return Obstacle("" if condition["reason"] in _UNDER_WAY else status, f"{status}{message}")
 
 
 def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:

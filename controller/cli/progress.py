@@ -25,12 +25,14 @@ class Waiting:
         self._untold: dict[str, str] = {}
 
     def because(self, what: str, reason: str, words: str) -> None:
-        """Tell on stderr why `what` is waited for: one line for each change of its `reason`."""
+        """Tell on stderr why `what` is waited for: one line for each change of its `reason`; empty: none."""
         with self._lock:
-            if self._reasons.get(what) == reason:
+            if self._reasons.get(what, "") == reason:
                 return
             self._reasons[what] = reason
             self._untold[what] = f"waiting for {what}: {words}"
+            if not reason:
+                del self._untold[what]
             self._tell()
 
     def label(self, text: str) -> None:

@@ -63,7 +63,7 @@ class Files:
         try:
             return self.stat(path, follow=follow)
         except Refused as error:
-            if error.code == 404 and f": {path}: " in error.message:  # and it is not the sandbox that is missing
+            if error.has_cause("NotFound", "path"):  # and it is not the sandbox that is missing
                 return None
             raise
 

@@ -149,6 +149,7 @@ def test_each_change_of_the_reason_is_told_once(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "", "nothing is told of what takes less than a second"
     waiting.show()
     waiting.because("a", "QuotaExceeded", "0.5 of 1 cores are left")
+    waiting.because("a", "", "starts")
     waiting.because("a", "ImagePullFailed", "no such image")
     assert capsys.readouterr().err.splitlines() == [
         "waiting for a: 0 of 1 cores are left",

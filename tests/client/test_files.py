@@ -43,6 +43,15 @@ def test_files_by_the_client(box: Box) -> None:
     with pytest.raises(Refused, match="there is nothing") as refused:
         box.files.read("/tmp/none")
     assert (refused.value.code, refused.value.reason) == (404, "NotFound")
+    assert refused.value.has_cause("NotFound", "path")
+
+
+def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
+    assert box.files.find("/tmp/: /tmp/none: ") is None
+    missing = Sandbox(box.sandbox.connection, "default", "x: /tmp: ")
+    with pytest.raises(Refused) as refused:
+        missing.files.find("/tmp")
+    assert (refused.value.code, refused.value.has_cause("NotFound", "path")) == (404, False)
 
 
 def test_a_refusal_in_the_middle_of_an_upload_is_told(box: Box) -> None:

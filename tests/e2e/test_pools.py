@@ -54,8 +54,8 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
             "p-"
         )
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
-        daemon.paddock("delete", "sandbox/a", "sandboxpool/p", "--timeout=60s")
-        assert "no " in daemon.paddock("get", "sandboxpools").stderr.lower()
+        daemon.paddock("delete", "sandbox/a", "sandboxtemplate/t", "sandboxpool/p", "--timeout=60s")
+        assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
 
 
 def test_twenty_are_drained_at_once_and_refilled(tmp_path: Path) -> None:

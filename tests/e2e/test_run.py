@@ -1,5 +1,6 @@
 """`paddock run`: a box for one command, and none afterwards, however it ends."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,20 @@ apiVersion: paddock/v1alpha1
 kind: SandboxPool
 metadata: {name: tiny}
 spec: {templateRef: {name: tiny}, warmReplicas: 1, maxReplicas: 4}
+"""
+FULL = """
+apiVersion: paddock/v1alpha1
+kind: Quota
+metadata: {name: q, namespace: full}
+spec: {hard: {memory: 600Mi}}
+---
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: holder, namespace: full}
+spec:
+  template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
+  resources: {limits: {memory: 200Mi}}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 
 
@@ -54,6 +69,19 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
     )
     assert (done.returncode, done.stdout) == (4, "a b\ninput\n")
     none_left(daemon)
+
+
+def test_full_quota_is_told_while_it_waits(daemon: RunningDaemon) -> None:
+    daemon.apply(FULL)
+    daemon.paddock("wait", "-n", "full", "--for=condition=Ready", "--timeout=60s", "sandbox/holder")
+    command = [sys.executable, "-m", "controller", "run", "-n", "full", "-c", "print(6 * 7)"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, env=daemon.environment, text=True, **streams) as process:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        assert re.match(r"waiting for sandbox run-\w+: Ready=False QuotaExceeded: quota full/q: memory: ", told)
+        daemon.paddock("delete", "-n", "full", "sandbox/holder")
+        assert process.communicate(timeout=120) == ("42\n", "")
 
 
 def test_a_ready_box_of_a_pool_is_taken(daemon: RunningDaemon) -> None:
