@@ -178,6 +178,11 @@ class Settings(BaseSettings):
     attestation: Literal["enforce", "report"] = Field(
         default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
     )
+    guard_lost: Literal["stop", "pause", "report"] = Field(
+        default="pause",
+        description="what becomes of sandboxes with the Internet (level production) while the guard of networks is "
+        "lost: frozen until it is back, stopped, or only told; sealed levels are confined without it",
+    )
     pressure_scale: float = Field(
         default=1.0,
         ge=0.0,

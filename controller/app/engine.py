@@ -47,5 +47,6 @@ def make_policy(settings: Settings) -> Policy:
         exec_max_seconds=settings.exec_max_seconds,
         local_network=settings.local_network,
         peers=settings.peers,
+        guard_lost=settings.guard_lost,
     )
     return with_packages(policy, read_package_hosts(settings.package_sources), settings.package_hosts)

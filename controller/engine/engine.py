@@ -15,6 +15,7 @@ from controller.engine.docker.networks import Networks
 from controller.engine.exec.port_forward import DockerPorts
 from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
+from controller.engine.guard_watch import GuardWatch
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.binding import Binder
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
@@ -68,7 +69,10 @@ class DockerEngine:
         self._mounts = HostMounts(
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
-        self._looker = Looker(instance_id, self._client, self._view, cgroups, networks, firewall, meter, self._mounts)
+        self._guard = GuardWatch(firewall, self._view)
+        self._looker = Looker(
+            instance_id, self._client, self._view, cgroups, networks, self._guard.read, meter, self._mounts
+        )
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
@@ -145,6 +149,7 @@ class DockerEngine:
     def open(self, wake: Wake) -> None:
         self._view.on_change(wake)
         self._background.start()
+        self._guard.start()
         self._inspector.start()
         for events in self._events:
             events.start()
@@ -155,6 +160,7 @@ class DockerEngine:
                 events.stop()
             self._inspector.stop()
             self._background.stop()
+            self._guard.stop()
             self._streams.close()
             self._files.close()
             self._mounts.close()

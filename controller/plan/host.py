@@ -127,7 +127,7 @@ def _unsettled(
     containers, instances = snapshot.observed.containers, snapshot.instances
     settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
     observed = snapshot.observed
-    unguarded = observed.unguarded or snapshot.guarded.words
+    unguarded = (observed.unguarded or snapshot.guarded.words, observed.guard_lost, snapshot.guarded.broken)
     blind = (observed.blind, observed.lost, snapshot.pressure.critical, unguarded, observed.networks)
     moved = snapshot.results.keys() | disk.to_look_at(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now

@@ -11,6 +11,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage
+from controller.kinds.runtime.network import Guard
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.ports.common import Wake
 
@@ -54,8 +55,12 @@ class Engine(Protocol):
 class Firewall(Protocol):
     """The host's packet filter, as far as Paddock reads it."""
 
-    def unguarded(self) -> str:
-        """Why networked sandboxes are not guarded now, in words; "" when they are. Never raises."""
+    def guard(self) -> Guard:
+        """Return the guard of sandboxes' networks as it is now. Never raises."""
+        ...
+
+    def generation(self) -> int | None:
+        """Return a number that moves with every change of the rules; None if it can't be read. Cheap; never raises."""
         ...
 
 

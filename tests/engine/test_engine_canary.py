@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Network
 
-from controller.engine.observe.canary import _addresses, _last_subnets
+from controller.engine.observe.canary import _addresses, _last_subnets, _private_hosts
 
 FIB_TRIE = """\
 Main:
@@ -36,3 +36,18 @@ def test_its_subnets_are_the_last_of_the_range() -> None:
     found = list(_last_subnets("10.213.0.0/21"))
     assert found[:2] == ["10.213.7.240/28", "10.213.7.224/28"]
     assert all(IPv4Network(each).subnet_of(IPv4Network("10.213.0.0/21")) for each in found)
+
+
+ROUTES = """\
+Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	0101A8C0	0003	0	0	0	00000000	0	0	0
+eth0	0001A8C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
+eth1	000010AC	017100CB	0003	0	0	0	0000FFFF	0	0	0
+"""
+RESOLVERS = "search example\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\nnameserver 10.0.0.7\n"
+
+
+def test_it_tries_the_private_hosts_that_this_one_speaks_with() -> None:
+    assert _private_hosts(ROUTES, RESOLVERS, ["10.0.0.7"], "10.213.0.0/16") == ["192.168.1.1", "10.0.0.2"]
+    assert _private_hosts(ROUTES, RESOLVERS, [], "10.0.0.0/16") == ["192.168.1.1"]
+    assert _private_hosts("Iface", "", [], "10.213.0.0/16") == []

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from controller.engine.observe.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket, mount_of
+from controller.kinds.runtime.network import Guard
 from tests.conftest import HandClock
 
 
 class Unguarded:
-    def unguarded(self) -> str:
-        return "no table"
+    def guard(self) -> Guard:
+        return Guard("no table", lost=True)
+
+    def generation(self) -> int | None:
+        return None
 
 
 class WallClock:

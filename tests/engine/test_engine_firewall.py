@@ -1,68 +1,209 @@
-"""The guard: whether it stands is read off the rules that are loaded, and nothing but all of them will do."""
+"""The guard: it is in force if all its rules and sets are loaded, and its loss is noticed at once."""
 
 import json
+import re
 import shutil
 import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controller.engine.kernel.firewall import RULES, NftFirewall, missing
+from controller.engine.guard_watch import GuardWatch
+from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
+from controller.engine.observe.view import View
+from controller.kinds.runtime.network import Guard
+from tests.conftest import HandClock
 
 FILE = Path(__file__).parents[2] / "deploy" / "paddock-guard.nft"
+Parts = list[dict[str, Any]]
 
 
-def listing(rules: frozenset[str] = RULES, hooks: tuple[str, ...] = ("input", "forward")) -> str:
-    chains = [{"chain": {"name": each, "hook": each}} for each in hooks]
-    return json.dumps({"nftables": [*chains, *({"rule": {"comment": each}} for each in rules)]})
+def listing(change: Callable[[Parts], Parts] = lambda parts: parts) -> str:
+    """What nft 1.0.6 prints of the file's table, changed."""
+    parts = json.loads((Path(__file__).parent / "guard.json").read_text())["nftables"]
+    return json.dumps({"nftables": change(parts)})
+
+
+def without_rule(index: int) -> str:
+    def change(parts: Parts) -> Parts:
+        rules = [each for each in parts if "rule" in each]
+        return [each for each in parts if each is not rules[index]]
+
+    return listing(change)
+
+
+def with_elements(name: str, elements: list[Any]) -> str:
+    def change(parts: Parts) -> Parts:
+        for each in parts:
+            if each.get("set", {}).get("name") == name:
+                each["set"]["elem"] = elements
+        return parts
+
+    return listing(change)
 
 
 def test_all_of_it_is_a_guard() -> None:
-    assert missing(listing()) == ""
+    assert judged(listing()) == Guard()
 
 
-@pytest.mark.parametrize("gone", sorted(RULES))
-def test_a_rule_that_is_gone_is_told(gone: str) -> None:
-    assert f"lacks {gone}" in missing(listing(RULES - {gone}))
+def needed() -> list[int]:
+    """All rules but those that let answers and name servers through: without these more is dropped."""
+    rules = [each["rule"] for each in json.loads(listing())["nftables"] if "rule" in each]
+    passing = [any("accept" in part for part in each["expr"]) for each in rules]
+    return [index for index, lets in enumerate(passing) if not lets]
 
 
-def test_a_chain_that_hangs_nowhere_is_told() -> None:
-    assert "lacks forward" in missing(listing(hooks=("input",)))
+@pytest.mark.parametrize("gone", needed())
+def test_a_rule_that_is_gone_is_a_guard_that_is_lost(gone: int) -> None:
+    found = judged(without_rule(gone))
+    assert found.lost
+    assert "lacks the rule" in found.words
 
 
-def test_an_answer_that_is_none_guards_nothing() -> None:
-    assert "can't be read" in missing("nonsense")
+def test_a_rule_that_accepts_what_it_dropped_is_told() -> None:
+    def change(parts: Parts) -> Parts:
+        rule = next(each["rule"] for each in parts if each.get("rule", {}).get("comment") == "paddock-special")
+        rule["expr"][-1] = {"accept": None}
+        return parts
+
+    assert "paddock-special` of outward" in judged(listing(change)).words
 
 
-def test_without_nft_nothing_is_guarded() -> None:
-    assert "not installed" in NftFirewall(("/nonexistent/nft",)).unguarded()
+@pytest.mark.parametrize("name", sorted(SETS))
+@pytest.mark.parametrize("elements", [[], ["10.0.0.1"], [{"prefix": {"addr": "10.0.0.0", "len": 9}}]])
+def test_a_set_that_was_emptied_is_a_guard_that_is_lost(name: str, elements: list[Any]) -> None:
+    found = judged(with_elements(name, elements))
+    assert found.lost
+    assert f"in the set {name}" in found.words
 
 
-def test_every_rule_that_is_looked_for_is_in_the_file() -> None:
+def test_a_set_may_hold_more_and_hold_it_otherwise() -> None:
+    halves = [{"prefix": {"addr": each, "len": 9}} for each in ("10.0.0.0", "10.128.0.0")]
+    others = [
+        {"range": ["172.16.0.0", "172.31.255.255"]},
+        {"elem": {"val": {"prefix": {"addr": "192.0.0.0", "len": 8}}}},
+    ]
+    assert judged(with_elements("private", [*halves, *others, "203.0.113.1"])) == Guard()
+
+
+def test_a_chain_without_its_hook_is_told() -> None:
+    def change(parts: Parts) -> Parts:
+        for each in parts:
+            if each.get("chain", {}).get("name") == "forward":
+                del each["chain"]["hook"]
+        return parts
+
+    assert "lacks the hook forward" in judged(listing(change)).words
+
+
+def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
+    def change(parts: Parts) -> Parts:
+        at = next(index for index, each in enumerate(parts) if "rule" in each)
+        own = {"rule": {"chain": "input", "expr": [{"counter": {"packets": 0, "bytes": 0}}]}}
+        return [*parts[:at], own, *parts[at:]]
+
+    assert judged(listing(change)) == Guard()
+
+
+@pytest.mark.parametrize(
+    "answer", ["nonsense", "[]", '{"nftables": [{"rule": {"chain": "input", "expr": [{"match": {}}]}}]}']
+)
+def test_an_answer_that_cannot_be_read_is_unknown_and_not_lost(answer: str) -> None:
+    found = judged(answer)
+    assert "can't be read" in found.words
+    assert not found.lost
+
+
+def test_without_nft_it_is_unknown_and_not_lost() -> None:
+    found = NftFirewall(("/nonexistent/nft",)).guard()
+    assert "not installed" in found.words
+    assert not found.lost
+
+
+def test_an_nft_that_fails_at_everything_is_unknown_and_not_lost() -> None:
+    found = NftFirewall(("false",)).guard()
+    assert "can't be read" in found.words
+    assert not found.lost
+
+
+def test_what_is_looked_for_is_what_the_file_has() -> None:
     text = FILE.read_text()
-    assert all(f'comment "{each}"' in text for each in RULES)
+    for rules in RULES.values():
+        for each in rules:
+            comment = each.rsplit(" ", 1)[-1]
+            assert f'comment "{comment}"' in text or f"jump {comment}" in text
+    for name, wanted in SETS.items():
+        found = re.search(rf"set {name} {{.*?elements = {{ (.*?) }}", text, re.DOTALL)
+        assert found is not None
+        assert found[1].split(", ") == list(wanted)
+
+
+class CountedRules:
+    """A firewall whose rules count their changes, or do not (None)."""
+
+    def __init__(self, generation: int | None) -> None:
+        self.count, self.now, self.reads = generation, Guard(), 0
+
+    def guard(self) -> Guard:
+        self.reads += 1
+        return self.now
+
+    def generation(self) -> int | None:
+        return self.count
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_loss_is_noticed_at_the_next_asking(clock: HandClock, counts: bool) -> None:
+    rules, view = CountedRules(1 if counts else None), View(clock)
+    watch = GuardWatch(rules, view)
+    watch.read()
+    assert (view.now.unguarded, view.now.guard_lost) == ("", False)
+    rules.now = Guard("the table is gone", lost=True)
+    rules.count = 2 if counts else None
+    watch.follow()
+    assert (view.now.unguarded, view.now.guard_lost) == ("the table is gone", True)
+
+
+def test_rules_that_did_not_change_are_not_read_again(clock: HandClock) -> None:
+    rules = CountedRules(7)
+    watch = GuardWatch(rules, View(clock))
+    watch.read()
+    for _ in range(10):
+        watch.follow()
+    assert rules.reads == 1
 
 
 @pytest.mark.docker
 @pytest.mark.skipif(not shutil.which("nft"), reason="needs nft")
-def test_the_file_loads_twice_and_a_flush_is_noticed() -> None:
+def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
     """In a network namespace of its own."""
     script = f"""
         import subprocess
         from controller.engine.kernel.firewall import NftFirewall
+        firewall, seen = NftFirewall(), set()
         def nft(*words): subprocess.run(["nft", *words], check=True)
-        assert "can't be read" in NftFirewall().unguarded()
+        def guard():
+            number = firewall.generation()
+            assert number is not None and number not in seen, (number, seen)
+            seen.add(number)
+            assert firewall.generation() == number
+            return firewall.guard()
+        assert guard().lost
         for _ in range(2):
             nft("-c", "-f", "{FILE}"), nft("-f", "{FILE}")
-            assert NftFirewall().unguarded() == "", NftFirewall().unguarded()
+            assert guard().words == "", firewall.guard()
+        nft("flush", "set", "inet", "paddock", "private")
+        assert guard().lost and "10.0.0.0/8 in the set private" in firewall.guard().words
+        nft("-f", "{FILE}")
         nft("flush", "chain", "inet", "paddock", "forward")
-        assert "lacks paddock-into" in NftFirewall().unguarded()
+        assert guard().lost and "paddock-into" in firewall.guard().words
         nft("flush", "ruleset")
-        assert "can't be read" in NftFirewall().unguarded()
+        assert guard().lost and "can't be read" in firewall.guard().words
     """
-    import sys
-    import textwrap
-
     command = ["unshare", "--net", sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=FILE.parents[1])
     assert done.returncode == 0, done.stderr

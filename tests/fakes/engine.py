@@ -13,6 +13,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
     engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
     engine.unguarded = "no nft"                   # the host's firewall does not guard networks; seen at the next look
+    engine.guard_unread = True                    # ... and that only for it could not be read
     engine.take_subnet("10.213.4.0/28")           # a network of somebody else's
     engine.hostile = {"seccomp": 0}               # boxes started from now on are so inside (fields of Inside)
     engine.calls, engine.looks                    # what was asked of it
@@ -217,7 +218,7 @@ class FakeEngine:
         self._ends: dict[str, End] = {}
         self._lost = (0.0, 0.0)
         self._unreadable: set[str] = set()
-        self.unguarded = ""
+        self.unguarded, self.guard_unread = "", False
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
         self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
@@ -871,6 +872,7 @@ class FakeEngine:
                 ends=MappingProxyType(dict(self._ends)),
                 networks=MappingProxyType(dict(self.networks)),
                 unguarded=self.unguarded if look else before.unguarded,
+                guard_lost=bool(self.unguarded) and not self.guard_unread if look else before.guard_lost,
             )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}

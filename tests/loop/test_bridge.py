@@ -97,7 +97,7 @@ def test_all_of_it_goes_with_the_sandbox(house: House) -> None:
     assert set(house.engine.networks) == {public_name(other)}
 
 
-def test_nothing_is_started_without_the_guard_and_what_runs_is_said_to_be_open(house: House) -> None:
+def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(house: House) -> None:
     running(house)
     house.engine.unguarded = "the table is gone"
     house.engine.look()
@@ -105,7 +105,7 @@ def test_nothing_is_started_without_the_guard_and_what_runs_is_said_to_be_open(h
     house.settle()
     assert house.condition("late", "Ready") == "False NetworkUnguarded"
     assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
-    assert house.condition("web", "Ready") == "True Running"
+    assert house.condition("web", "Ready") == "False NetworkUnguarded"
     house.clock.advance(60)
     house.engine.kill(house.container_name("web"))
     house.settle()

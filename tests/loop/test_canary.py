@@ -135,7 +135,7 @@ def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) ->
     world_of.bird.finds = Sighting(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
     world_of.later(PERIOD)
     assert world_of.watch.now.broken.count("this host") == 1
-    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
     assert world_of.house.condition("web", "NetworkReady") == "False NetworkUnguarded"
     world_of.apply("late")
     world_of.settle()

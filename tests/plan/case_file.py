@@ -185,6 +185,7 @@ def snapshot(
     probes: dict[str, Probed] | None = None,
     used: dict[str, Activity] | None = None,
     unguarded: str = "",
+    guard_lost: bool = False,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -193,7 +194,9 @@ def snapshot(
         now=now,
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in boxes},
-        observed=Observation(1, blind, now, by_uid, HostFacts(cpus=2), lost, unguarded=unguarded),
+        observed=Observation(
+            1, blind, now, by_uid, HostFacts(cpus=2), lost, unguarded=unguarded, guard_lost=guard_lost
+        ),
         instances=instances or {},
         in_flight=in_flight,
         results=results or {},
@@ -244,6 +247,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         containers,
         blind=data.get("blind", ""),
         unguarded=data.get("unguarded", ""),
+        guard_lost=data.get("guard_lost", False),
         lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),

@@ -383,6 +383,38 @@ def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
     wait_for("nothing is left of it", lambda: not place.docker("ps", "-aq", "--filter", "label=paddock.canary"), 60)
 
 
+def test_the_canary_tries_a_private_address(place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]) -> None:
+    """Probe 10: a rule that lets the local network through; this host's way to elsewhere leads by one of its hosts."""
+    elsewhere = ("192.0.2.0/24", "via", inet.LAN10, "dev", "up0", "onlink")
+    place.host.run("ip", "route", "add", *elsewhere)
+    place.host.run("nft", "insert", "rule", "inet", "paddock", "outward", "ip", "daddr", "10.0.0.0/8", "accept")
+    wait_for("the host says so", lambda: guarded(daemon)[0] == "False", 90)
+    assert f"the local network ({inet.LAN10})" in guarded(daemon)[1]
+    place.guard()
+    wait_for("the host is guarded", lambda: guarded(daemon)[0] == "True", 90)
+    place.host.run("ip", "route", "del", *elsewhere)
+
+
+def test_a_guard_that_is_lost_freezes_what_only_it_confines(
+    place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
+) -> None:
+    """Probe 10: the table's sets emptied, then the table gone; sealed levels run on as they are."""
+    for words in (("flush", "set", "inet", "paddock", "private"), ("delete", "table", "inet", "paddock")):
+        place.host.run("nft", *words)
+        for name in ("production", "local"):
+            wait_for("it is frozen", lambda name=name: boxes[name].inspect()["State"]["Paused"], 20)
+            wait_for(
+                "it is told", lambda name=name: daemon.condition(name, "Ready")["reason"] == "NetworkUnguarded", 20
+            )
+        for name in set(LEVELS) - {"production", "local"}:
+            assert not boxes[name].inspect()["State"]["Paused"]
+            assert differing(boxes, boxes[name]) == {}, name
+        place.guard()
+        for name in ("production", "local"):
+            wait_for("it goes on", lambda name=name: daemon.condition(name, "Ready")["status"] == "True", 20)
+            assert differing(boxes, boxes[name], but=("sibling",)) == {}
+
+
 def test_flushed_rules_of_the_engine_leave_the_guards_part(place: Lab, boxes: Mapping[str, Box]) -> None:
     """Probe 10: whatever the engine's own rules were, the guard's stand."""
     saved = place.host.run("iptables-save")

@@ -1,31 +1,63 @@
 """The guard: a static nft table of our own, loaded before Docker (deploy/paddock-guard.nft), and only read here.
 
-It has to stand in the network namespace of the engine, which is the daemon's own on every host we support.
+It has to be in the network namespace of the engine, which is the daemon's own on every host we support.
 """
 
 import json
+import socket
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
 from typing import Any
+
+from controller.kinds.runtime.network import Guard
 
 TABLE = "paddock"
 LOAD = "load it: `nft -c -f deploy/paddock-guard.nft && nft -f deploy/paddock-guard.nft` (deploy/paddock-guard.service)"
-# What each rule is for, as its comment in the file says; all have to be there.
-RULES = frozenset(
-    {
-        "paddock-in",
-        "paddock-in-answers",
-        "paddock-ipv6",
-        "paddock-sealed",
-        "paddock-across",
-        "paddock-into",
-        "paddock-resolvers",
-        "paddock-special",
-        "paddock-private",
-    }
-)
-_HOOKS = frozenset({"input", "forward"})
+# Each chain's rules as `_rule` writes them, in the order of the file. A host's own rules may stand between them.
+RULES: Mapping[str, tuple[str, ...]] = {
+    "input": ("iifname == pdx-* drop paddock-in", "iifname == pdp-* jump to_host", "iifname == pdl-* jump to_host"),
+    "to_host": ("ct accept paddock-in-answers", "drop paddock-in"),
+    "forward": (
+        "iifname == pd* nfproto == ipv6 drop paddock-ipv6",
+        "oifname == pd* nfproto == ipv6 drop paddock-ipv6",
+        "iifname == pdx-* oifname != pdx-* drop paddock-sealed",
+        "oifname == pdx-* iifname != pdx-* drop paddock-sealed",
+        "oifname == pdp-* drop paddock-into",
+        "oifname == pdl-* drop paddock-into",
+        "iifname == pdp-* jump outward",
+        "iifname == pdl-* jump outward",
+    ),
+    "outward": (
+        "oifname == docker0 drop paddock-across",
+        "oifname == br-* drop paddock-across",
+        "daddr == @special drop paddock-special",
+        "iifname == pdp-* daddr == @private drop paddock-private",
+    ),
+}
+# What the sets have to cover; more may be in them.
+SETS: Mapping[str, tuple[str, ...]] = {
+    "special": (
+        "0.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "198.18.0.0/15",
+        "224.0.0.0/3",
+    ),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
+}
+_HOOKS = ("input", "forward")
 _TIMEOUT_SECONDS = 10.0
+# linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h
+_NETLINK_NETFILTER = 12
+_GET_GENERATION, _NEW_GENERATION = (10 << 8) | 16, (10 << 8) | 15
+_REQUEST, _HEADER, _FAMILY, _ATTRIBUTE = 1, struct.Struct("=IHHII"), struct.Struct("=BBH"), struct.Struct("=HHI")
+_ANSWER_SECONDS = 1.0
 
 
 class NftFirewall:
@@ -34,36 +66,121 @@ class NftFirewall:
     def __init__(self, command: tuple[str, ...] = ("nft",)) -> None:
         self._command = command
 
-    def unguarded(self) -> str:
-        """Why networked sandboxes are not guarded, in words; "" when they are. Never raises."""
+    def guard(self) -> Guard:
+        """The guard as it is now. Never raises."""
         try:
-            done = subprocess.run(
-                [*self._command, "-j", "list", "table", "inet", TABLE],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
+            done = self._run("table", "inet", TABLE)
+            if done.returncode:
+                return self._without(done.stderr)
         except FileNotFoundError:
-            return "nft is not installed; `apt-get install nftables`, then " + LOAD
+            return Guard("nft is not installed; `apt-get install nftables`, then " + LOAD)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"nft can't be run: {error}"
-        if done.returncode:
-            words = (done.stderr.strip() or "no words").splitlines()[0]
-            return f"the nft table `inet {TABLE}` can't be read ({words}); {LOAD}"
-        return missing(done.stdout)
+            return Guard(f"nft can't be run: {error}")
+        return judged(done.stdout)
+
+    def generation(self) -> int | None:
+        """The kernel's count of changes of its rules; None when it can't be read. Never raises."""
+        try:
+            with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)) as link:
+                link.settimeout(_ANSWER_SECONDS)
+                length = _HEADER.size + _FAMILY.size
+                link.send(_HEADER.pack(length, _GET_GENERATION, _REQUEST, 1, 0) + _FAMILY.pack(0, 0, 0))
+                answer = link.recv(4096)
+        except OSError:
+            return None
+        if len(answer) < length + _ATTRIBUTE.size or _HEADER.unpack_from(answer)[1] != _NEW_GENERATION:
+            return None
+        number: int = socket.ntohl(_ATTRIBUTE.unpack_from(answer, length)[2])
+        return number
+
+    def _run(self, *what: str) -> subprocess.CompletedProcess[str]:
+        command = [*self._command, "-j", "list", *what]
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+
+    def _without(self, stderr: str) -> Guard:
+        """The table can't be listed: it is lost only if the kernel's list of tables can be read, and lacks it."""
+        words = (stderr.strip() or "no words").splitlines()[0]
+        done = self._run("tables")
+        try:
+            tables = [] if done.returncode else [each["name"] for each in _of(_parts(done.stdout), "table")]
+        except (ValueError, KeyError, TypeError):
+            done.returncode, tables = 1, []
+        lost = not done.returncode and TABLE not in tables
+        return Guard(f"the nft table `inet {TABLE}` can't be read ({words}); {LOAD}", lost=lost)
 
 
-def missing(listing: str) -> str:
-    """What of the guard is not in this table (nft's JSON), in words; "" when all is."""
+def judged(listing: str) -> Guard:
+    """The guard that this table is (nft's JSON)."""
     try:
-        parts: list[dict[str, Any]] = json.loads(listing)["nftables"]
-    except (ValueError, KeyError, TypeError):
-        return "nft's answer can't be read; it takes nft 0.9.3 or newer"
+        parts = _parts(listing)
+        lacking = [*_lacking_rules(parts), *_lacking_elements(parts)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Guard("nft's answer can't be read; it takes nft 0.9.3 or newer")
+    if not lacking:
+        return Guard()
+    return Guard(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
+
+
+def _lacking_rules(parts: list[dict[str, Any]]) -> Iterator[str]:
     hooks = {chain.get("hook") for chain in _of(parts, "chain")}
-    found = {rule.get("comment") for rule in _of(parts, "rule")}
-    lacking = sorted(_HOOKS - hooks) + sorted(RULES - found)
-    return f"the nft table `inet {TABLE}` lacks {', '.join(lacking)}; {LOAD}" if lacking else ""
+    yield from (f"the hook {each}" for each in _HOOKS if each not in hooks)
+    for chain, wanted in RULES.items():
+        found = [_rule(each) for each in _of(parts, "rule") if each["chain"] == chain]
+        at = 0
+        for each in wanted:
+            if each in found[at:]:
+                at = found.index(each, at) + 1
+            else:
+                yield f"the rule `{each}` of {chain}"
+
+
+def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
+    found = {each["name"]: list(collapse_addresses(_networks(each.get("elem", ())))) for each in _of(parts, "set")}
+    for name, wanted in SETS.items():
+        for each in wanted:
+            if not any(IPv4Network(each).subnet_of(held) for held in found.get(name, ())):
+                yield f"{each} in the set {name}"
+
+
+def _networks(elements: Any) -> Iterator[IPv4Network]:
+    for each in elements:
+        if isinstance(each, str):
+            yield IPv4Network(each)
+        elif "elem" in each:  # one with a comment or a counter of its own
+            yield from _networks([each["elem"]["val"]])
+        elif "prefix" in each:
+            yield IPv4Network((each["prefix"]["addr"], each["prefix"]["len"]))
+        else:
+            first, last = each["range"]
+            yield from summarize_address_range(IPv4Address(first), IPv4Address(last))
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    """A rule in short: what it matches, its verdict, its comment. Counters and logging are no part of it."""
+    words: list[str] = []
+    for each in rule.get("expr", ()):
+        (kind, said), *_ = each.items()
+        if kind == "match":
+            words.append(_match(said))
+        elif kind in ("accept", "drop"):
+            words.append(kind)
+        elif kind in ("jump", "goto"):
+            words.append(f"{kind} {said['target']}")
+    return " ".join((*words, *([rule["comment"]] if rule.get("comment") else [])))
+
+
+def _match(said: Mapping[str, Any]) -> str:
+    left, right = said["left"], said["right"]
+    if "meta" in left:
+        return f"{left['meta']['key']} {said['op']} {right}"
+    if "payload" in left:
+        return f"{left['payload'].get('field')} {said['op']} {right}"
+    return str(next(iter(left)))
+
+
+def _parts(listing: str) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = json.loads(listing)["nftables"]
+    return parts
 
 
 def _of(parts: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:

@@ -2,20 +2,21 @@
 
 One is on a sealed bridge, one on a guarded bridge, as boxes are; both run nothing but a shell that waits. What is tried
 is tried from within their networks, by sockets that are made there: listeners of this host on each of its addresses,
-the metadata service, and each other. They are made by the same rules as boxes, and gone when the try is over; what a
-daemon that was killed has left of them goes with the next try.
+the metadata service, hosts of the local network, and each other. They are made by the same rules as boxes, and gone
+when the try is over; what a daemon that was killed has left of them goes with the next try.
 
 Their bridges stay as long as anything needs a canary: an engine (20.10) that is stopped in the middle of the removal of
 a network does not start any more, so networks are not made and removed for each try.
 """
 
+import errno
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ LABEL = "paddock.canary"  # not `paddock.instance`: nothing of it is a sandbox's
 METADATA = ("169.254.169.254", 80)
 _SECONDS = 1.0
 _MOST_ADDRESSES, _MOST_SUBNETS = 16, 32
-_LOCAL = Path("/proc/self/net/fib_trie")
+_LOCAL, _ROUTES, _RESOLVERS = Path("/proc/self/net/fib_trie"), Path("/proc/self/net/route"), Path("/etc/resolv.conf")
+# What this host itself speaks with in the local network; a refusal from there is an answer, too.
+_PRIVATE = tuple(IPv4Network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+_PRIVATE_PORTS = (80, 443)
+_MOST_PRIVATE = 4
 
 
 class DockerCanary:
@@ -91,7 +96,7 @@ class DockerCanary:
                 if name not in there:
                     self._make_network(name, range_, labels, sealed=name == self._sealed)
                 boxes.append(self._start(name, replace(config, network_mode=name), labels))
-            aims = [*_host(held, range_), (*METADATA, "the metadata service")]
+            aims = [*_host(held, range_), (*METADATA, "the metadata service"), *_local_network(range_)]
             own = [_listener(held, each) for each in boxes]
             attempts = []
             for box, mine in zip(boxes, own, strict=True):
@@ -178,6 +183,30 @@ def _addresses(fib_trie: str, range_: str) -> list[str]:
     return sorted(found, key=lambda each: IPv4Address(each) in IPv4Network(range_))
 
 
+def _local_network(range_: str) -> Iterator[tuple[str, int, str]]:
+    """Hosts with a private address that are known to be there: this host's routers and name servers."""
+    own = (*_addresses(_LOCAL.read_text(), range_), "127.0.0.1")
+    resolvers = _RESOLVERS.read_text() if _RESOLVERS.exists() else ""
+    for address in _private_hosts(_ROUTES.read_text(), resolvers, own, range_)[:_MOST_PRIVATE]:
+        yield from ((address, port, "the local network") for port in _PRIVATE_PORTS)
+
+
+def _private_hosts(routes: str, resolvers: str, own: Collection[str], range_: str) -> list[str]:
+    """The private ones among the gateways of /proc/net/route and the servers of resolv.conf that are not this host."""
+    rows = [line.split() for line in routes.splitlines()[1:]]
+    gateways = [str(IPv4Address(socket.ntohl(int(row[2], 16)))) for row in rows if len(row) > 2 and int(row[2], 16)]
+    named = [words[1] for line in resolvers.splitlines() if len(words := line.split()) > 1 and words[0] == "nameserver"]
+    found = [each for each in (*gateways, *named) if each not in own and _is_private(each)]
+    return [each for each in dict.fromkeys(found) if IPv4Address(each) not in IPv4Network(range_)]
+
+
+def _is_private(address: str) -> bool:
+    try:
+        return any(IPv4Address(address) in each for each in _PRIVATE)
+    except AddressValueError:
+        return False
+
+
 def _last_subnets(range_: str) -> Iterator[str]:
     whole = IPv4Network(range_)
     for number in range(1, min(_MOST_SUBNETS, whole.num_addresses // 16) + 1):
@@ -185,7 +214,10 @@ def _last_subnets(range_: str) -> Iterator[str]:
 
 
 def _answers(box: _Box, address: str, port: int) -> bool:
-    """Whether a connection from within its network is taken."""
+    """Whether anybody there answers a connection from within its network: takes it, or refuses it.
+
+    The guard drops without a word, before any rule of the host's refuses. That no route leads there is no answer.
+    """
     with box.socket() as link:
         link.settimeout(_SECONDS)
-        return link.connect_ex((address, port)) == 0
+        return link.connect_ex((address, port)) in (0, errno.ECONNREFUSED)

@@ -56,7 +56,7 @@ def look_at_kernel(
         controllers=frozenset(_controllers(root)),
         bridges=tuple(sorted(each.parent.name for each in net.glob("*/bridge"))),
         forwarding=_flag(root / "proc/sys/net/ipv4/ip_forward"),
-        unguarded=(firewall or NftFirewall()).unguarded(),
+        unguarded=(firewall or NftFirewall()).guard().words,
         clock_synchronised=_synchronised(),
         use=gauge.read(root_dir),
         state_disk=state.disk,

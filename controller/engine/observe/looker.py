@@ -24,7 +24,7 @@ from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.container import Limits
-from controller.ports import Firewall, Meter, NullMeter
+from controller.ports import Meter, NullMeter
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 _TIMEOUTS_A_LOOK = 2
 _SOON_SECONDS = 1.0
 _LIVE = (State.RUNNING, State.PAUSED)
-_NO_FIREWALL = "this daemon was given no firewall to read"
 
 
 class Foreign(Exception):
@@ -55,7 +54,7 @@ class Looker:
         view: View,
         cgroups: Cgroups,
         networks: Networks,
-        firewall: Firewall | None = None,
+        read_guard: Callable[[], None],
         meter: Meter | None = None,
         mounts: HostMounts | None = None,
     ) -> None:
@@ -64,7 +63,7 @@ class Looker:
         self._client = client
         self._view = view
         self._cgroups, self._freer = cgroups, Freer(cgroups)
-        self._networks, self._firewall = networks, firewall
+        self._networks, self._read_guard = networks, read_guard
         self._one_at_a_time = threading.Lock()
         self._patience = 0
 
@@ -137,7 +136,7 @@ class Looker:
             self._patience, began = _TIMEOUTS_A_LOOK, time.perf_counter()
             ticket = self._view.ticket()
             life = life_of(self._client.base_url)
-            self._view.guard(self._firewall.unguarded() if self._firewall else _NO_FIREWALL)
+            self._read_guard()
             try:
                 self._networks.look()
                 rows = self._client.call("containers.list", self._list)

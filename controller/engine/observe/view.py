@@ -14,7 +14,7 @@ from typing import Any
 from controller.engine.docker.lifetime import Life
 from controller.kinds.observed.observed import Container, End, HostFacts, Observation, State
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.network import Network
+from controller.kinds.runtime.network import Guard, Network
 from controller.ports import Clock, Wake
 
 # Ids that are known to be gone: enough to outlive any list that began before.
@@ -147,10 +147,10 @@ class View:
         if networks != self._now.networks:
             self._change(networks=networks)
 
-    def guard(self, unguarded: str) -> None:
-        """Why the host's firewall does not guard networks; "" when it does."""
-        if unguarded != self._now.unguarded:
-            self._change(unguarded=unguarded)
+    def guard(self, found: Guard) -> None:
+        """The host's guard of networks was read."""
+        if (found.words, found.lost) != (self._now.unguarded, self._now.guard_lost):
+            self._change(unguarded=found.words, guard_lost=found.lost)
 
     def facts(self, facts: HostFacts) -> None:
         """The engine has said what it is."""

@@ -129,7 +129,8 @@ class Observation:
     `containers` is keyed by the uid of the object; `revision` moves with every change.
     `lost` is when the engine itself was last away (from, to; Unix seconds): what ended then went with it.
     `ends` are the ends of containers that are gone, by their id, as far as the engine told and room is.
-    `networks` are our bridges by name. `unguarded` is why the host's firewall does not guard them ("" when it does).
+    `networks` are our bridges by name. `unguarded` is why the host's firewall does not guard them ("" when it does),
+    `guard_lost` whether that is known, and not only that it could not be read.
     """
 
     revision: int = 0
@@ -141,3 +142,4 @@ class Observation:
     ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
     unguarded: str = "not looked yet"
+    guard_lost: bool = False

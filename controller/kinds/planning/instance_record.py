@@ -97,6 +97,7 @@ class Memory:
     `gpus` are the devices that its container was made with, where the operator lists them. `reclaimed`: the volumes
     that go with it are gone.
     `overfull` is the spec's generation whose run wrote more to disk than it may, and how many bytes (0: none did).
+    `unguarded`: it was seen to run while nothing confined its network, and was told so.
     `insecure` is what was not secured when it ran: the spec's generation, the config's hash, and what differed.
     """
 
@@ -135,6 +136,7 @@ class Memory:
     gpus: tuple[str, ...] = ()
     peers: str = ""
     reclaimed: bool = False
+    unguarded: bool = False
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """The reason for which Paddock stopped that run because of its probes; "" when it did not."""

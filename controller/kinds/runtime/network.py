@@ -25,6 +25,17 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """The host's guard of networks as it was read. `words` are why nothing may rely on it ("": it is in force).
+
+    `lost`: it was read, and is not there or not whole. Otherwise words mean that it could not be read.
+    """
+
+    words: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """One bridge of ours as the engine has it. `uid` is the object's it was made for ("": it serves many)."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
-from controller.kinds.observed.observed import Container, End
+from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.runtime.probe import Probed
@@ -13,6 +13,8 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.plan.network.surroundings import NOTHING, Surroundings
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
+
+_ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,20 @@ class Case:
     @property
     def deleting(self) -> bool:
         return self.obj.deleted_at is not None
+
+    @property
+    def unconfined(self) -> str:
+        """Why nothing confines its container's network any more; "" when something does, or it has none.
+
+        A guard that can't be read is neither lost nor back: what was known of it counts.
+        """
+        box, lost = self.container, self.around.guard_lost
+        if self.memory.unguarded:
+            lost = lost or self.around.unguarded
+        if not lost or box is None or box.state not in _ALIVE:
+            return ""
+        is_open = self.rendered is not None and self.rendered.open is not None
+        return lost if is_open or any(each.name in box.networks for each in self.around.bridges) else ""
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """An event about this object, now."""

@@ -60,9 +60,11 @@ def ready(case: Case) -> Condition | None:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", case.blind)
     lacking, box = egress.lacking(case), case.container
     up = box is not None and box.state in ALIVE and box.networks == (wanted.network,)
+    if up and case.unconfined:
+        return Condition("NetworkReady", "False", egress.UNGUARDED, case.unconfined)
     if up and case.around.unguarded:
-        words = f"it runs on, and nothing holds it to its level: {case.around.unguarded}"
-        return Condition("NetworkReady", "False", egress.UNGUARDED, words)
+        words = f"it runs on, though it is not known that the guard is in force: {case.around.unguarded}"
+        return Condition("NetworkReady", "Unknown", egress.UNGUARDED, words)
     if up:
         words = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
         return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {words}")

@@ -10,7 +10,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import Network
-from controller.policy.levels.levels import Policy
+from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network import egress, peers
 from controller.policy.sandbox import Rendered
 
@@ -26,6 +26,8 @@ class Surroundings:
     there. `bridges` are those of its own that lead to the Internet, `peers` is what it shares with others of its
     namespace, and `peers_subnet` what that is or will be on. `unguarded` is why nothing new may be put on a
     network ("" when it may), and `untried` why it is not known yet whether it may. `range` is what subnets are of.
+    `guard_lost` is why the guard does not confine what runs ("": it does, or it could not be read), `on_guard_lost`
+    what then becomes of a sandbox that only the guard confines.
     """
 
     record: Instance | None = None
@@ -39,6 +41,8 @@ class Surroundings:
     untried: str = ""
     peers: Network | None = None
     peers_subnet: str = ""
+    guard_lost: str = ""
+    on_guard_lost: GuardLost = "pause"
 
 
 NOTHING = Surroundings()
@@ -83,6 +87,8 @@ def around(
         range=policy.network_range,
         bridges=bridges,
         peers=shared,
+        guard_lost=snapshot.guarded.broken or (observed.unguarded if observed.guard_lost else ""),
+        on_guard_lost=policy.guard_lost,
         peers_subnet=_peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else "",
     )
 

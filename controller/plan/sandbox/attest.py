@@ -6,7 +6,7 @@ from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, UnpauseContainer
 from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import peers
+from controller.plan.network import egress, peers
 from controller.plan.sandbox import drift
 from controller.plan.sandbox.rest import rest
 from controller.plan.sandbox.stopping import ALIVE, asked_to_stop
@@ -66,6 +66,9 @@ def verdict(case: Case) -> Verdict:
     attached = set(container.networks) == set(peers.networks(case, rendered))
     compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
     words = differing(compared)
+    if not words and case.unconfined:
+        words = f"the guard of its network is lost: {case.unconfined}"
+        return Verdict("False", egress.UNGUARDED, words, compared)
     if not words:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):

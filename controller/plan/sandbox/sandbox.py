@@ -24,6 +24,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.sandbox import FINALIZER
+from controller.plan import guard
 from controller.plan.common.altered import altered
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.common.reconcile_context import Case, Decision
@@ -51,6 +52,22 @@ def _decide(case: Case) -> Decision:
     case = altered(case, memory=_noticed(case))
     if any(each.state is State.UNKNOWN for each in _all(case)):
         return Decision(case.memory, "Unreadable", "the engine lists its container but does not tell its state")
+    before, event = case.memory, guard.told(case)
+    case = altered(case, memory=guard.notice(case))
+    made = _guarded(case, before) or _seen(case)
+    return made if event is None else made.telling(event)
+
+
+def _guarded(case: Case, before: Memory) -> Decision | None:
+    """What a guard that was lost, or is back, asks for before all else; a call for it that failed is waited for."""
+    if case.deleting:
+        return None
+    made = guard.decide(case, before=before)
+    tried_before = before.unguarded == case.memory.unguarded
+    return (_failed_call(case) if made is not None and tried_before else None) or made
+
+
+def _seen(case: Case) -> Decision:
     waiting = _failed_call(case)
     if waiting is not None:
         return waiting

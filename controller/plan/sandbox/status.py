@@ -10,6 +10,7 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
 from controller.kinds.runtime.container import Limits
+from controller.plan import guard
 from controller.plan.common.reconcile_context import Case, Decision
 from controller.plan.network import bridge, egress, peers
 from controller.plan.sandbox import attest, claim, disk, drift, idle, mounts, out_of_band, probes
@@ -122,6 +123,9 @@ def _ready(case: Case, decision: Decision) -> Condition:
     container = case.container
     if case.blind or decision.reason == "Unreadable":
         return Condition("Ready", "Unknown", decision.reason, decision.message)
+    unguarded = None if case.deleting else guard.unready(case)
+    if unguarded is not None:
+        return unguarded
     asked = case.spec.run_state if case.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
     pending, words = _pending(case, decision) if up else ("", "")

@@ -15,9 +15,12 @@ ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
 def stop(case: Case, container: Container, why: str, reason: str, end: str = "Stopped") -> Decision | None:
     """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force.
 
-    `reason` is how the object stands meanwhile, `end` what its death record will say.
+    One whose network nothing confines gets none. `reason` is how the object stands meanwhile, `end` what its death
+    record will say.
     """
     grace = case.spec.lifecycle.shutdown_grace_period_seconds if case.spec else 10
+    if case.unconfined and case.around.on_guard_lost != "report":
+        return None
     asked = was_asked_to_stop(container, case.memory)
     until = case.memory.asked_to_stop_at + grace
     if asked and waits(case.now, until, grace):

@@ -106,6 +106,9 @@ BUILT_IN: Mapping[str, Level] = MappingProxyType(
 )
 
 
+GuardLost = Literal["pause", "stop", "report"]
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """All that admission and rendering are decided by, beside the spec.
@@ -120,7 +123,8 @@ class Policy:
     `exec_max_seconds` is the longest that any command may run (0: as long as is asked).
     `packages_left_out` is what the package managers of this host use and no sandbox can reach, in words.
     `local_network`: sandboxes of a level with the Internet may ask for the local network, too. `peers`: those of a
-    level that has it may ask to be joined with others of their namespace.
+    level that has it may ask to be joined with others of their namespace. `guard_lost` is what becomes of running
+    sandboxes that only the guard confines, when it is lost.
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -136,6 +140,7 @@ class Policy:
     exec_max_seconds: float = 0.0
     local_network: bool = False
     peers: bool = True
+    guard_lost: GuardLost = "pause"
     packages_left_out: tuple[str, ...] = ()
 
     def version(self) -> str:
@@ -144,5 +149,5 @@ class Policy:
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
-        known += [self.local_network, self.peers]
+        known += [self.local_network, self.peers, self.guard_lost]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -1,0 +1,57 @@
+"""The guard's watch: it is read at each look, and at once when the kernel's rules have changed.
+
+The kernel counts the changes of its rules. Asking for that number takes some microseconds, so it is asked often; the
+table itself is read only when the number moved, by whomever: Docker changes rules of its own, too.
+"""
+
+import threading
+
+from controller.engine.observe.looker import guarded
+from controller.engine.observe.view import View
+from controller.kinds.runtime.network import Guard
+from controller.ports import Firewall
+
+_ASK_SECONDS = 0.5
+_NO_FIREWALL = Guard("this daemon was given no firewall to read")
+
+
+class GuardWatch:
+    """Reads the guard into the view. Thread-safe."""
+
+    def __init__(self, firewall: Firewall | None, view: View) -> None:
+        self._firewall, self._view = firewall, view
+        self._one_at_a_time = threading.Lock()
+        self._generation: int | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine-guard", daemon=True)
+
+    def read(self) -> None:
+        """Read it now. What is changed meanwhile is read again at the next asking."""
+        if self._firewall is None:
+            self._view.guard(_NO_FIREWALL)
+            return
+        with self._one_at_a_time:
+            self._generation = self._firewall.generation()
+            self._view.guard(self._firewall.guard())
+
+    def follow(self) -> None:
+        """Read it if the rules have changed. Where that can't be known, a guard that is in force is read each time."""
+        if self._firewall is None:
+            return
+        found = self._firewall.generation()
+        if found != self._generation or (found is None and not self._view.now.unguarded):
+            self.read()
+
+    def start(self) -> None:
+        if self._firewall is not None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after what it reads."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_ASK_SECONDS):
+            guarded(self.follow)
