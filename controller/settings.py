@@ -102,6 +102,12 @@ class Settings(BaseSettings):
         default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
     )
     images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    local_registries: tuple[str, ...] = Field(
+        default=(),
+        max_length=64,
+        description="registries that images may be pulled from though they are addresses or this host itself, as "
+        "their names begin (as `127.0.0.1:5000`)",
+    )
     profile_grants: ProfileGrants = Field(
         default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
     )

@@ -40,7 +40,7 @@ def make_policy(settings: Settings) -> Policy:
     policy = Policy(
         report_only=settings.attestation == "report",
         network_range=str(settings.network_range),
-        images=ImageRules(settings.allowed_images, settings.images_by_digest),
+        images=ImageRules(settings.allowed_images, settings.images_by_digest, settings.local_registries),
         grants=settings.profile_grants,
         host_roots=settings.host_roots,
         confinements=Confinements(settings.runtimes, settings.apparmor_profiles, settings.selinux_types),

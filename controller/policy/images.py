@@ -1,10 +1,15 @@
 """Images that a sandbox may use, by the operator's rules. engine/docker/image_checks.py looks inside one."""
 
 import fnmatch
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _DIGEST = "@sha256:"
+# Names that hosts give their own loopback addresses; and a last label that makes a name an address, as browsers and
+# inet_aton(3) read it: 127.0.0.1, 127.1, 2130706433, 0x7f.1.
+_OWN_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +17,12 @@ class ImageRules:
     """`allowed` are patterns of names (`paddock/*`, `registry.example/team/*`); none: any. `pinned`: only by digest.
 
     A pattern is held against the name as the spec writes it, and against the same without its tag and digest.
+    `local_registries` are those that may be named by address, or that are this host's own, as names bear them.
     """
 
     allowed: tuple[str, ...] = ()
     pinned: bool = False
+    local_registries: tuple[str, ...] = ()
 
 
 ANY_IMAGE = ImageRules()
@@ -28,6 +35,35 @@ def refused(image: str, rules: ImageRules) -> Iterator[str]:
         yield f"`{image}` is none of the images that this host's operator allows ({', '.join(rules.allowed)})"
     if rules.pinned and _DIGEST not in image:
         yield f"this host's operator wants images by digest: write `{plain}@sha256:...`"
+    registry = registry_of(image)
+    if is_local(registry) and not _is_listed(registry, rules):
+        yield (
+            f"`{registry}` is an address, or this host itself, where the engine would ask in the host's name; use a "
+            "registry's name, or have the operator list it (setting `local_registries`)"
+        )
+
+
+def registry_of(image: str) -> str:
+    """The registry that the engine asks for an image, with its port; "" for its default one."""
+    first, slash, _ = image.partition("/")
+    named = bool(slash) and ("." in first or ":" in first or first.lower() == "localhost" or _cased(first))
+    return first if named else ""
+
+
+def is_local(registry: str) -> bool:
+    """Whether that is an address, or a name for the asking host itself."""
+    host = registry.lower().partition(":")[0].rstrip(".")
+    last = host.rpartition(".")[2]
+    return bool(_NUMBER.fullmatch(last)) or host in _OWN_NAMES or host.endswith(".localhost")
+
+
+def _cased(first: str) -> bool:
+    """Whether newer engines read this as a registry: names of images have no capitals."""
+    return first != first.lower()
+
+
+def _is_listed(registry: str, rules: ImageRules) -> bool:
+    return registry in rules.local_registries or any(each.startswith(f"{registry}/") for each in rules.allowed)
 
 
 def _without_tag(image: str) -> str:

@@ -89,13 +89,18 @@ def test_pools_that_keep_nothing_warm_have_their_image_fetched_once(tmp_path: Pa
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     with registry("paddock/preload:1") as source, closing(client):
         nothing_warm = POOL.replace("paddock/test-tiny:1", source.image).replace("warmReplicas: 2", "warmReplicas: 0")
+        name = source.image.partition("/")[0]
+        listed = {"PADDOCK_LOCAL_REGISTRIES": json.dumps([name])}
         try:
             with running(tmp_path) as daemon:
+                refused = daemon.paddock("apply", "-f", "-", stdin=nothing_warm, check=False)
+                assert f"`{name}` is an address" in refused.stderr
+            with running(tmp_path, **listed) as daemon:
                 daemon.apply(nothing_warm)
                 daemon.apply(nothing_warm.replace("name: p", "name: other").split("---")[1])
                 wait_for("the image is here", lambda: here(client, source.image))
                 daemon.stop()
-                again = start_daemon(tmp_path)
+                again = start_daemon(tmp_path, **listed)
                 wait_for("it has looked again", lambda: "paddock_docker_requests_total" in scraped(again))
                 again.stop()
             assert len(source.fetched) == 1

@@ -6,7 +6,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,49 @@ def test_an_image_that_can_not_be_pulled_says_what_to_do(world: World) -> None:
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImagePullFailed"
     assert "make images" in outcome.message
+    assert "nothing listens where the registry should be" in outcome.message
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("as_error", [True, False])
+def test_what_a_registry_answers_is_never_told(world: World, status: int, as_error: bool) -> None:
+    """It may be any server of the host's, and the image's name of anybody's choice."""
+    secret = b"body-4711-of-a-private-service"
+    body = (
+        b'{"errors": [{"code": "DENIED", "message": "%s", "detail": "%s"}]}' % (secret, secret) if as_error else secret
+    )
+    with answering(status, body) as port:
+        outcome = world.engine.act(PullImage(f"127.0.0.1:{port}/x:1", "a test"))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "ImagePullFailed"
+    assert secret.decode() not in outcome.message
+    assert "the registry" in outcome.message
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[int]:
+    """A server on this host that answers so to everything; its port."""
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None:

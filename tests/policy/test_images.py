@@ -3,7 +3,7 @@
 import pytest
 
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.images import ImageRules, refused
+from controller.policy.images import ANY_IMAGE, ImageRules, refused
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit
 
@@ -52,3 +52,60 @@ def test_it_is_part_of_admission_and_of_the_policy() -> None:
     spec = SandboxSpec.model_validate({"template": {"image": "a:1"}})
     assert [each.field for each in admit(spec, policy)] == ["spec.template.image"] * 2
     assert policy.version() != Policy().version()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "127.0.0.1:9464/x",
+        "127.0.0.1/x",
+        "10.0.0.7:5000/team/app:2",
+        "93.184.216.34/x:1",
+        "127.1:80/x",
+        "2130706433:80/x",
+        "0x7f000001:80/x",
+        "0x7F.1/x",
+        "0177.0.0.1/x",
+        "127.0.0.1./x",
+        "0:80/x",
+        "localhost/x",
+        "localhost:5000/x@sha256:" + "a" * 64,
+        "LocalHost:5000/x",
+        "LOCALHOST/x",
+        "localhost.:80/x",
+        "a.localhost/x",
+        "a.b.LOCALHOST:80/x",
+        "localhost.localdomain/x",
+        "ip6-localhost:80/x",
+    ],
+)
+def test_a_registry_that_is_an_address_or_this_host_is_refused_unless_listed(image: str) -> None:
+    (words,) = refused(image, ANY_IMAGE)
+    registry = image.partition("/")[0]
+    assert words.startswith(f"`{registry}` is an address, or this host itself")
+    assert list(refused(image, ImageRules(local_registries=(registry,)))) == []
+    assert list(refused(image, ImageRules((f"{registry}/*",)))) == []
+    other = ImageRules(("*",), local_registries=("127.0.0.1:1", f"{registry}0"))
+    assert list(refused(image, other)) == [words]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "a",
+        "a:1",
+        "localhost",
+        "localhost:1",
+        "a/localhost:1",
+        "2130706433/x",
+        "registry:5000/x",
+        "registry.example/127.0.0.1",
+        "10.0.0.7.example:80/x",
+        "x0.example/1",
+        "mylocalhost.example/x",
+        "localhost4/x",
+        "paddock/python:1",
+    ],
+)
+def test_other_names_are_let_in(image: str) -> None:
+    assert list(refused(image, ANY_IMAGE)) == []

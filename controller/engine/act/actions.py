@@ -4,13 +4,14 @@ Whatever the engine answers to a repeated call (304, 400, 409, 500: it differs b
 is inspected, and if it is as the action wants it, the action is done.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image
+from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image, not_pulled
 from controller.engine.act.resize import differences, in_use, shrinks, still_by_hand, too_small
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
@@ -42,6 +43,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 
+_log = logging.getLogger(__name__)
 _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
@@ -127,7 +129,8 @@ class Actor:
         except Fault as fault:
             if fault.kind == "connection":
                 raise
-            return Transient("ImagePullFailed", no_image(action.image, fault.words))
+            _log.warning("image %s can't be pulled: %.1000r", action.image, fault.words)
+            return Transient("ImagePullFailed", no_image(action.image, not_pulled(fault.status, fault.words)))
         return Ok()
 
     def _create(self, action: CreateContainer) -> Outcome:
