@@ -27,7 +27,8 @@ class PoolCollector:
         if snapshot is None:
             return
         pools = [(_labels(each), each) for each in snapshot.pools.values()]
-        wanted = ((_with_image(at, each), each.spec.warm_replicas) for at, each in pools if each.spec)
+        lasting = [(at, each) for at, each in pools if each.spec and each.obj.deleted_at is None]
+        wanted = ((_with_image(at, each), each.spec.warm_replicas) for at, each in lasting if each.spec)
         yield filled("paddock_pool_desired_containers", wanted)
         most = ((at, each.spec.max_replicas) for at, each in pools if each.spec)
         yield filled("paddock_pool_max_containers", ((at, bound) for at, bound in most if bound is not None))

@@ -27,10 +27,10 @@ def _now() -> Row:
             ),
             Panel(
                 "Ready",
-                "Of those that are meant to run.",
+                "Of those that should be: what is suspended, paused, finished or being deleted is not counted.",
                 (
                     (
-                        f"sum(paddock_sandbox_status_ready{{{OF}}}) / sum(paddock_sandbox_spec_running{{{OF}}})",
+                        f"avg(namespace_sandbox:paddock_sandbox_status_ready:expected{{{OF}}})",
                         "ready",
                     ),
                 ),

@@ -1,0 +1,147 @@
+"""Each alert against sandboxes that are as they are meant to be, though they are not ready: none of them fires.
+
+The sandboxes are made by the loop itself over a fake engine, and what a scrape shows of them is what the rules see.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.metrics.collectors import collect
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.registry import Registry, new_registry
+from controller.metrics.render import plain_text
+from controller.service.objects.apply import Source
+from tests.contract.store_worlds import World
+from tests.deploy.test_prometheus import ALERTS, FOLDER, promtool, with_promtool
+from tests.loop.house import House
+from tests.metrics.made_up import MadeUpUsage
+
+MINUTES = 60
+SMALL = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+# What tells the operator of a state all the same, once for all that are in it.
+TELLS = {"waiting": {"QuotaWaiting"}, "ill": {"SandboxNotReady"}}
+
+
+class Scene:
+    """A house, and what a scrape of its daemon shows."""
+
+    def __init__(self, world: World) -> None:
+        self.registry: Registry = new_registry("0", "0")
+        self.house = House(world.store(), meter=PrometheusMeter(self.registry, strict=True))
+        usage = MadeUpUsage()
+        collect(self.registry, lambda: self.house.turn.last, usage, layers=dict, detail=False, labels=())
+
+    def series(self) -> Iterator[tuple[str, float]]:
+        for family in text_string_to_metric_families(plain_text(self.registry).decode()):
+            for sample in family.samples:
+                if "_created" not in sample.name and sample.name.startswith(
+                    ("paddock_sandbox", "paddock_quota", "paddock_pool")
+                ):
+                    labels = ", ".join(f'{name}="{value}"' for name, value in sample.labels.items())
+                    yield f"{sample.name}{{{labels}}}", sample.value
+
+    def quota(self, **hard: object) -> None:
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "Quota",
+            "metadata": {"name": "q"},
+            "spec": {"hard": hard},
+        }
+        self.house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+@pytest.fixture
+def scene(world: World) -> Iterator[Scene]:
+    made = Scene(world)
+    yield made
+    made.house.close()
+
+
+def suspended(scene: Scene) -> None:
+    scene.house.apply("box", resources=SMALL)
+    scene.house.settle()
+    scene.house.apply("box", resources=SMALL, runState="Suspended")
+    scene.house.settle()
+    assert scene.house.condition("box", "Suspended") == "True Suspended"
+
+
+def idle(scene: Scene) -> None:
+    scene.house.engine.at_rest = True
+    scene.house.apply("box", resources=SMALL, lifecycle={"idleTimeoutSeconds": 60})
+    scene.house.settle()
+    for _ in range(4):
+        scene.house.clock.advance(60)
+        scene.house.settle()
+    assert scene.house.condition("box", "Suspended") == "True IdleReaped"
+
+
+def paused(scene: Scene) -> None:
+    scene.house.apply("box", resources=SMALL, runState="Paused")
+    scene.house.settle()
+    assert scene.house.condition("box", "Ready") == "False Paused"
+
+
+def finished(scene: Scene) -> None:
+    scene.house.apply("box", resources=SMALL, restartPolicy="Never")
+    scene.house.settle()
+    scene.house.engine.exit(scene.house.container_name("box"), 0)
+    scene.house.settle()
+    assert scene.house.condition("box", "Finished") == "True Completed"
+
+
+def deleting(scene: Scene) -> None:
+    scene.house.apply("box", resources=SMALL, lifecycle={"shutdownGracePeriodSeconds": 3600})
+    scene.house.settle()
+    scene.house.delete("box")
+    scene.house.one_turn()
+    found = scene.house.get("box")
+    assert found is not None
+    assert found.deleted_at is not None
+
+
+def waiting(scene: Scene) -> None:
+    scene.quota(memory="100Mi")
+    for name in ("box", "other"):
+        scene.house.apply(name, resources=SMALL)
+    scene.house.settle()
+    assert "False QuotaExceeded" in {scene.house.condition(name, "Ready") for name in ("box", "other")}
+
+
+def ill(scene: Scene) -> None:
+    """The same eye sees what is wrong."""
+    scene.house.apply("box", resources=SMALL, template={"readiness": {"exec": {"command": ["false"]}}})
+    scene.house.settle(seconds=5)
+    assert scene.house.condition("box", "Ready").startswith("False")
+
+
+@with_promtool
+@pytest.mark.parametrize(
+    "state", [suspended, idle, paused, finished, deleting, waiting, ill], ids=lambda each: each.__name__
+)
+def test_no_alert_fires_but_what_tells_of_that_state(scene: Scene, state: object, tmp_path: Path) -> None:
+    assert callable(state)
+    state(scene)
+    # A deletion is dated from where the rules' own time begins: it is ten minutes old at the end.
+    given = [
+        {"series": name, "values": f"{(MINUTES - 10) * 60 if 'deletion_timestamp' in name else value:.0f}x{MINUTES}"}
+        for name, value in scene.series()
+    ]
+    assert any("paddock_sandbox_status_ready" in each["series"] for each in given)
+    asked = [
+        {"expr": f'ALERTS{{alertname="{each["alert"]}", alertstate="firing"}}', "eval_time": f"{MINUTES}m"}
+        for each in ALERTS
+    ]
+    tests = [
+        {"interval": "1m", "input_series": given, "promql_expr_test": [{**each, "exp_samples": []} for each in asked]}
+    ]
+    rules = [str(FOLDER / f"{each}.rules.yml") for each in ("recording", "alerts")]
+    file = tmp_path / "states.yml"
+    file.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": tests}))
+    told = promtool("test", "rules", str(file), check=False)
+    fired = {each["alert"] for each in ALERTS if f'alertname="{each["alert"]}"' in told}
+    assert fired == TELLS.get(state.__name__, set()), told
