@@ -23,8 +23,8 @@ WORDS: Mapping[str, str] = {
     "OwnerReference.name": "The owner's name, in the same namespace or on the host.",
     "OwnerReference.uid": "If given, the change is refused unless it is still the same owner; filled in if left out.",
     "OwnerReference.controller": "Whether the owner manages this object; at most one does. Paddock does not read it.",
-    "OwnerReference.blockOwnerDeletion": "Taken for Kubernetes' sake: every dependent holds up a deletion in the "
-    "foreground.",
+    "OwnerReference.blockOwnerDeletion": "Whether the owner's deletion in the foreground waits for this object. "
+    "It does unless this says false; only who may write the owner may have it wait.",
     "SandboxSpec.template": "What to run, written out here. One of `template` and `templateRef` is needed.",
     "SandboxSpec.templateRef": "What to run, by the name of a SandboxTemplate of the same namespace.",
     "TemplateRef.name": "The SandboxTemplate's name.",

@@ -121,6 +121,20 @@ def test_a_folder_is_bound_into_a_box_that_runs_and_outlives_its_restart(world: 
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
 
 
+def test_a_folder_that_is_renamed_or_removed_on_the_host_is_the_same_folder(world: World, root: Path) -> None:
+    uid, mount = world.new_uid(), folder(root, "a")
+    box = started(world, uid, mount)
+    (root / "a").rename(root / "renamed")
+    (root / "a").mkdir()
+    for _ in range(2):
+        assert world.engine.look_at(box.id) == ""
+        assert wrong(world, uid, mount) == ""
+        assert missing((mount,), (now := world.only(uid)).inside, now.bound) == ()
+    (root / "renamed").rmdir()
+    assert world.engine.look_at(box.id) == ""
+    assert wrong(world, uid, mount) == ""
+
+
 def test_another_daemon_knows_what_is_bound(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "b")
     box = started(world, uid, mount)

@@ -21,6 +21,7 @@ from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import PullImage, RemoveContainer, SignalContainer, StartContainer, UpdateLimits
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.kinds.runtime.container import Tmpfs
+from controller.policy.attest.attest import differing, facts
 from controller.ports import StreamError
 from tests.contract.engine_worlds import (
     SMALL,
@@ -117,6 +118,23 @@ def test_the_config_is_what_the_engine_and_the_kernel_hold(world: World, uid: st
     assert "nameserver 127.0.0.1" in output(world, box, "cat /etc/resolv.conf")
 
 
+def test_nothing_of_the_hosts_kernel_is_read_that_need_not_be(world: World, uid: str) -> None:
+    box = world.running(uid)
+    for path in ("/proc/cmdline", "/proc/config.gz", "/sys/kernel/notes", "/proc/kcore", "/proc/keys"):
+        assert output(world, box, f"cat {path} 2>/dev/null | wc -c") == "0", path
+    masked = hand(world).inspect(box.id)["HostConfig"]["MaskedPaths"]
+    made = subprocess.run(["docker", "create", "paddock/test-tiny:1"], check=True, capture_output=True, text=True)
+    try:
+        plain = hand(world).inspect(made.stdout.strip())["HostConfig"]["MaskedPaths"]
+        assert set(plain) <= set(masked), "what the engine masks by itself"
+    finally:
+        subprocess.run(["docker", "rm", made.stdout.strip()], check=True, capture_output=True)
+    config = replace(world.create(uid).config, name=box.name)
+    found = world.only(uid)
+    assert found.inside is not None
+    assert differing(each for each in facts(config, found.inside)) == ""
+
+
 def test_a_command_leaves_nothing_of_the_images_own(world: World, uid: str) -> None:
     box = world.running(uid, command=("sh", "-c", "echo $0 $1; sleep 1000"))
     assert hand(world).inspect(box.id)["Config"]["Entrypoint"][:2] == ["sh", "-c"]
@@ -201,19 +219,21 @@ def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None
         subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
 
 
-def test_an_image_brings_no_labels_of_ours_and_no_code_for_the_loader(world: World, uid: str) -> None:
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "GCONV_PATH", "GLIBC_TUNABLES"])
+def test_an_image_brings_no_labels_of_ours_and_no_code_for_the_loader(world: World, uid: str, name: str) -> None:
     image = f"paddock/test-tricks-{uid[:8]}"
-    tricks = "LABEL paddock.uid=other paddock.role=egress paddock.more=1 paddock.dev/recipe=2\nENV LD_PRELOAD=/x.so\n"
+    labels = "paddock.uid=other paddock.role=egress paddock.more=1 paddock.dev/recipe=2"
+    tricks = f"LABEL {labels}\nENV {name}=/x.so LD_ORIGIN_PATH=\n"
     recipe = f"FROM paddock/test-tiny:1\n{tricks}".encode()
     subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
     try:
         refused = world.engine.act(world.create(uid, image=image))
         assert isinstance(refused, Transient)
-        assert (refused.reason, "sets LD_PRELOAD" in refused.message) == ("ImageRefused", True)
-        box = world.running(uid, image=image, env=(("LD_PRELOAD", ""),))
+        assert (refused.reason, f"sets {name}," in refused.message) == ("ImageRefused", True)
+        box = world.running(uid, image=image, env=((name, ""),))
         labels = hand(world).inspect(box.id)["Config"]["Labels"]
         assert (labels["paddock.uid"], labels["paddock.role"], labels["paddock.more"]) == (uid, "sandbox", "")
-        assert output(world, box, "echo =$LD_PRELOAD=") == "=="
+        assert output(world, box, f"echo =${name}=") == "=="
         world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
     finally:
         subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)

@@ -1,5 +1,6 @@
 """Places on this host, on the real kernel: what is let go of, and when. Somebody listens in the place of an engine."""
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -76,6 +77,19 @@ def test_a_secret_and_memory_are_the_users_and_another_daemon_knows_of_them(
     next_one = again(tmp_path, ticks)
     assert next_one.bound("u") == mounts.bound("u")
     assert [each.origin != "" for each in mounts.bound("u")] == [True, True]
+    next_one.close()
+
+
+def test_what_an_older_daemon_noted_is_known_by_its_inode_too(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
+    mounts.bind(bind("u", *MOUNTS))
+    notes = tmp_path / "m" / "i" / "u" / "bound.json"
+    older = [
+        {name: value for name, value in each.items() if name != "identity"} for each in json.loads(notes.read_text())
+    ]
+    notes.write_text(json.dumps(older))
+    next_one = again(tmp_path, ticks)
+    assert next_one.bound("u") == mounts.bound("u")
+    assert all(each.identity for each in next_one.bound("u"))
     next_one.close()
 
 

@@ -97,8 +97,11 @@ def finished(scene: Scene) -> None:
 def deleting(scene: Scene) -> None:
     scene.house.apply("box", resources=SMALL, lifecycle={"shutdownGracePeriodSeconds": 3600})
     scene.house.settle()
+    scene.house.engine.box(scene.house.container_name("box")).ignores_term = True
     scene.house.delete("box")
-    scene.house.one_turn()
+    for _ in range(4):
+        scene.house.one_turn()
+    assert scene.house.condition("box", "Ready") == "False Terminating"
     found = scene.house.get("box")
     assert found is not None
     assert found.deleted_at is not None

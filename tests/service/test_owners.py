@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, IN_USE_FINALIZER, Propagation
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.service import errors
+from controller.service.access.access import acting
 from tests.helpers_api import World
 from tests.service.test_applyset import box, template
 
@@ -166,3 +168,46 @@ def test_an_owner_of_a_kind_that_is_not_known_is_not_taken_for_gone(world: World
     delete(world, "a")
     assert going(world)["b"] is False
     assert world.sandbox("b").owner_references == (foreign,)
+
+
+USER = Caller("ann", grants=(Grant(role="user", namespaces=("default",)),))
+OPERATOR = Caller("olga", grants=(Grant(role="operator", namespaces=("default",)),))
+
+
+def of_template(flag: str = "") -> str:
+    more = f", blockOwnerDeletion: {flag}" if flag else ""
+    return box("b", metadata=f", ownerReferences: [{{kind: SandboxTemplate, name: t{more}}}]")
+
+
+def blocking(world: World) -> Any:
+    [reference] = world.sandbox("b").owner_references
+    return reference.get("blockOwnerDeletion")
+
+
+def test_holding_up_a_deletion_takes_the_right_to_write_the_owner(world: World) -> None:
+    world.apply(template("t"))
+    with acting(USER) as refused, pytest.raises(errors.Invalid, match="which you may not write; leave it out"):
+        world.apply(of_template("true"))
+    assert [each.verb for each, _ in refused] == ["update"]
+    with acting(USER) as refused:
+        world.apply(of_template())
+    assert (blocking(world), refused) == (False, [])
+    with acting(OPERATOR):
+        world.apply(of_template("true"))
+    assert blocking(world) is True
+    with acting(USER):
+        assert world.apply(of_template("true")) == ["unchanged"], "what an operator gave, a user may keep"
+        world.apply(of_template("false"))
+    assert blocking(world) is False
+    with acting(USER), pytest.raises(errors.Invalid, match="leave it out"):
+        world.apply(of_template("true"))
+
+
+def test_the_owner_waits_only_for_whom_it_has_to(world: World) -> None:
+    world.apply(template("t"))
+    with acting(USER):
+        world.apply(of_template())
+    world.change("b", finalizers=("example.com/mine",))
+    delete(world, "t", "Foreground", of="SandboxTemplate")
+    assert world.store.get("SandboxTemplate", "default", "t") is None
+    assert going(world) == {"b": True}

@@ -2,9 +2,10 @@
 
 An image's VOLUME is writable and without a limit even where the root file system is read-only, so each one has to be
 covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
-the box, Paddock's too, so the spec has to set them itself. Either is refused otherwise. Labels of it that would pass
-for ours are emptied; its health check, and its user where the level fixes one, have no effect. Told are its setuid
-files (which gain nothing with no-new-privileges) and, where the box runs as the image says, that this is root.
+the box, one that was bound into it too, so the spec has to set them itself. Either is refused otherwise. Labels of it
+that would pass for ours are emptied; its health check, and its user where the level fixes one, have no effect. Told are
+its setuid files (which gain nothing with no-new-privileges) and, where the box runs as the image says, that this is
+root.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,17 @@ from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.common.labels import emptied
 from controller.kinds.runtime.container import ContainerConfig
 
-_LOADER = ("LD_AUDIT", "LD_PRELOAD")
+# By these an image decides which code the loader, or libc when it converts text, takes into any program.
+_LOADER = (
+    "GCONV_PATH",
+    "GLIBC_TUNABLES",
+    "LD_AUDIT",
+    "LD_DYNAMIC_WEAK",
+    "LD_LIBRARY_PATH",
+    "LD_ORIGIN_PATH",
+    "LD_PRELOAD",
+    "LD_PROFILE",
+)
 _ROOT = ("", "0", "root")
 _SHOWN = 4
 
@@ -66,11 +77,12 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
             f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
         )
     own = {name for name, _ in config.env}
-    variables = {each.partition("=")[0] for each in data.get("Env") or ()}
-    loader = [name for name in _LOADER if name in variables - own]
+    variables = dict(each.partition("=")[::2] for each in data.get("Env") or ())
+    loader = [name for name in _LOADER if variables.get(name) and name not in own]
     if loader:
         settings = ", ".join(f"{{name: {name}, value: ''}}" for name in loader)
         yield (
-            f"the image {config.image} sets {', '.join(loader)}, which puts its code into every program in the box; "
-            f"say what you want it to be with spec.template.env: [{settings}], or build the image without it"
+            f"the image {config.image} sets {', '.join(loader)}, which puts its code into every program in the sandbox;"
+            " say what you want it to be (`docker inspect` shows the image's own) with spec.template.env: "
+            f"[{settings}], or build the image without it"
         )

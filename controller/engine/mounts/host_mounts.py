@@ -89,6 +89,15 @@ class HostMounts:
         """What was bound for that object. Never raises."""
         return self._known().get(uid, ())
 
+    def renamed(self, uid: str) -> tuple[Bound, ...]:
+        """What was bound for that object, from where it comes by now: a folder stays the same by another name.
+
+        Never raises.
+        """
+        with contextlib.suppress(NoWay, OSError):
+            self._namespace.run(lambda: self._follow(uid))
+        return self.bound(uid)
+
     def bind(self, action: BindMounts) -> Outcome:
         """Make the places, and bind what is wanted there. Raises Fault."""
         try:
@@ -216,7 +225,16 @@ class HostMounts:
             os.close(tree)
             raise
         _attach(tree, place)
-        return replace(begun, origin=_origin(place))
+        return replace(begun, origin=_origin(place), identity=_identity(place))
+
+    def _follow(self, uid: str) -> None:
+        """Note where the folders come from now that are bound at the places of an object, each known by its inode."""
+        places = [each for each in (self._folder / uid).iterdir() if each.name.isdigit()]
+        origins = {_identity(each): _origin(each) for each in places}
+        known = self._noted(uid)
+        followed = tuple(replace(each, origin=origins.get(each.identity, each.origin)) for each in known)
+        if followed != known:
+            self._write(uid, followed)
 
     def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
         if mount.kind == "host":
@@ -316,10 +334,19 @@ class HostMounts:
         found: dict[str, tuple[Bound, ...]] = {}
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
-                found[folder.name] = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
+                noted = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
+                found[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
                 found[folder.name] = ()  # a daemon died while it made them: they are made anew
         self._bound = found
+
+
+def _identified(folder: Path, noted: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    """The same, with the identities that an older Paddock did not note, of all that is where it was then."""
+    if all(each.identity or not each.origin for each in noted):
+        return noted
+    known = {_origin(each): _identity(each) for each in folder.iterdir() if each.name.isdigit()}
+    return tuple(replace(each, identity=each.identity or known.get(each.origin, "")) for each in noted)
 
 
 def _begun(mount: Mount) -> Bound:
@@ -357,6 +384,12 @@ def _origin(place: Path) -> str:
         return mount_calls.origin_of(opened) or _mounted_at(place)[-1]
     finally:
         os.close(opened)
+
+
+def _identity(place: Path) -> str:
+    """The device and inode of what is uppermost at a path."""
+    found = place.stat(follow_symlinks=False)
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _mounted_at(place: Path) -> list[str]:

@@ -24,6 +24,7 @@ from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.container import Limits
+from controller.policy.attest.mounted import moved
 from controller.ports import Meter, NullMeter
 
 log = logging.getLogger(__name__)
@@ -198,7 +199,11 @@ class Looker:
             return replace(container, bound=self._mounts.bound(container.uid) if self._mounts else ())
         inside = read_inside(container.pid, container.id, self._cgroups.proc)
         # In this order: what is bound while the inside is read is noted before it is there.
-        return replace(container, inside=inside, bound=self._mounts.bound(container.uid) if self._mounts else ())
+        bound = self._mounts.bound(container.uid) if self._mounts else ()
+        if self._mounts and moved(inside, bound):
+            bound = self._mounts.renamed(container.uid)
+            inside = read_inside(container.pid, container.id, self._cgroups.proc)
+        return replace(container, inside=inside, bound=bound)
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
         """A live container with the limits that are in force, None where the cgroups don't tell."""

@@ -31,6 +31,13 @@ def owner_uids(obj: StoredObject) -> tuple[str, ...]:
     return tuple(str(each.get("uid", "")) for each in obj.owner_references)
 
 
+def blocking_uids(obj: StoredObject) -> tuple[str, ...]:
+    """The uids of the owners whose deletion in the foreground waits for this object."""
+    return tuple(
+        str(each.get("uid", "")) for each in obj.owner_references if each.get("blockOwnerDeletion") is not False
+    )
+
+
 def owner_key(reference: Mapping[str, Any], namespace: str, registry: Registry) -> tuple[str, str, str] | None:
     """Where the owner of an object of that namespace is stored; None for a kind that this version does not know."""
     kind = registry.by_name(str(reference.get("kind", "")))

@@ -66,7 +66,8 @@ class Mount:
 class Bound:
     """What was bound at `path`: the words of the Mount, and where the kernel has it from (device and folder there).
 
-    `in_memory`: it holds memory as long as it is mounted. `size_bytes` is a volume's then.
+    `in_memory`: it holds memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
+    own (device and inode), which stays when it is renamed ("": bound by a Paddock that did not note it).
     """
 
     path: str
@@ -75,6 +76,7 @@ class Bound:
     read_only: bool = False
     in_memory: bool = False
     size_bytes: int = 0
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import structlog
 from controller.kinds.common.owner_reference import (
     FOREGROUND_FINALIZER,
     IN_USE_FINALIZER,
+    blocking_uids,
     owner_key,
     owner_uids,
     used_keys,
@@ -72,6 +73,10 @@ class Garbage:
         self._suspects = set()
         return any(wrote)
 
+    def _is_held(self, uid: str) -> bool:
+        """Whether an owner has dependents that its deletion waits for."""
+        return any(uid in blocking_uids(self._owned[each]) for each in self._dependents.get(uid, ()))
+
     def _forget(self, uid: str) -> None:
         known = self._owned.pop(uid, None)
         for owner in owner_uids(known) if known else ():
@@ -104,7 +109,7 @@ class Garbage:
     def _over(self, obj: StoredObject) -> frozenset[str]:
         """The finalizers of an object that waits, whose time is over."""
         found = set()
-        if FOREGROUND_FINALIZER in obj.finalizers and not self._dependents.get(obj.uid):
+        if FOREGROUND_FINALIZER in obj.finalizers and not self._is_held(obj.uid):
             found.add(FOREGROUND_FINALIZER)
         if IN_USE_FINALIZER in obj.finalizers and not self._users.get((obj.kind, obj.namespace, obj.name)):
             found.add(IN_USE_FINALIZER)
@@ -136,7 +141,7 @@ class Garbage:
     def _let_go(self, transaction: Transaction, waiting: StoredObject, over: frozenset[str]) -> bool:
         """Take finalizers off an object that nothing keeps any more; with the last one the object goes."""
         found = _again(transaction, waiting)
-        if FOREGROUND_FINALIZER in over and any(waiting.uid in owner_uids(each) for each in transaction.owned()):
+        if FOREGROUND_FINALIZER in over and any(waiting.uid in blocking_uids(each) for each in transaction.owned()):
             over -= {FOREGROUND_FINALIZER}
         if found is None or over.isdisjoint(found.finalizers):
             return False

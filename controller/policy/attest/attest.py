@@ -142,8 +142,13 @@ def _expected(mount: Mounted, config: ContainerConfig) -> bool:
 
 
 def _is_kernels(mount: Mounted) -> bool:
-    """Whether writing there changes the host's kernel. The folder that holds v1's cgroups is only a folder."""
-    return _below(mount.path, _KERNEL_SETTINGS) and (mount.path, mount.kind) != ("/sys/fs/cgroup", "tmpfs")
+    """Whether writing there changes the host's kernel. The folder that holds v1's cgroups is only a folder.
+
+    A file that is masked is a /dev/null, which everybody may write.
+    """
+    masked = mount.kind in ("tmpfs", "devtmpfs") and mount.origin.endswith(" /null")
+    cgroups = (mount.path, mount.kind) == ("/sys/fs/cgroup", "tmpfs")
+    return _below(mount.path, _KERNEL_SETTINGS) and not masked and not cgroups
 
 
 def _below(path: str, folders: Iterable[str]) -> bool:

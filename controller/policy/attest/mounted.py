@@ -63,5 +63,11 @@ def missing(mounts: Iterable[Mount], inside: Inside | None, bound: Iterable[Boun
     )
 
 
+def moved(inside: Inside, bound: Iterable[Bound]) -> bool:
+    """Whether anything bound comes from another place than was noted: a folder may have been renamed."""
+    found = {each.path: each.origin for each in inside.mounts if not is_empty(each)}
+    return any(each.origin and found.get(each.path, each.origin) != each.origin for each in bound)
+
+
 def _gone(found: Mounted | None) -> bool:
     return found is not None and is_empty(found)

@@ -54,6 +54,14 @@ def decision(ask: Ask) -> Decision:
     return Decision(True) if asking is None else decide(asking, ask)
 
 
+def may(ask: Ask) -> bool:
+    """Whether whoever asks may do this; a refusal is noted for the audit."""
+    found = decision(ask)
+    if not found.allowed:
+        _note(ask, found.reason)
+    return found.allowed
+
+
 def require(ask: Ask, registry: Registry) -> None:
     """Raise unless the caller may do this. What they may not even see is answered as what is not there."""
     found = decision(ask)

@@ -15,6 +15,7 @@ from controller.kinds.common.owner_reference import (
     FOREGROUND_FINALIZER,
     IN_USE_FINALIZER,
     Propagation,
+    blocking_uids,
     owner_key,
     owner_uids,
 )
@@ -66,7 +67,7 @@ class Cascade:
         for each in owned:
             if each.uid not in uids:
                 self._disown(each, uids)
-        waits = {uid for each in owned for uid in owner_uids(each)} if propagation == "Foreground" else set()
+        waits = {uid for each in owned for uid in blocking_uids(each)} if propagation == "Foreground" else set()
         # Users first: one that is gone at once holds nothing any more.
         in_order = sorted(going, key=lambda each: self._registry.deletion_order.get(each.kind, 0))
         return {each.uid: self._mark(each, stays=each.uid in waits) for each in in_order}

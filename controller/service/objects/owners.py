@@ -1,7 +1,7 @@
 """Owner references as they are written: whom they mean is found, checked, and noted by uid.
 
 An owner must exist, in the same namespace (or on the host), and not be on its way out; nothing owns itself, not even
-through others: a deletion could never end.
+through others: a deletion could never end. To hold up an owner's deletion takes the right to write that owner.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from controller.documents.document import Document
+from controller.kinds.access.access import Ask
 from controller.kinds.common.owner_reference import owner_key
 from controller.kinds.common.problem import Path, Problem
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, Registry
 from controller.ports import Transaction
+from controller.service.access.access import decision, may
 
 Key = tuple[str, str, str]
 _PATH = ("metadata", "ownerReferences")
@@ -65,12 +67,15 @@ class Owners:
         references = dict(kept)
         for at, each in enumerate(document.owner_references):
             found = self._resolved(document, each)
+            key = (each["kind"], each["name"])
+            if not isinstance(found, str):
+                before = references.get(key, {})
+                before = before if before.get("uid") == found["uid"] else {}
+                found = self._blocking(document, before, {**before, **found})
             if isinstance(found, str):
                 self._say(document, at, found)
             else:
-                key = (each["kind"], each["name"])
-                before = references.get(key, {})
-                references[key] = {**before, **found} if before.get("uid") == found["uid"] else found
+                references[key] = found
         if sum(bool(each.get("controller")) for each in references.values()) > 1:
             self._say(document, None, "only one owner may be the controller")
         obj = replace(self._wanted[document.key], owner_references=tuple(references.values()))
@@ -98,6 +103,22 @@ class Owners:
         if given.get("uid") and given["uid"] != owner.uid:
             return f"{word} was deleted and created anew since; leave `uid` out to mean the new one"
         return {**given, "uid": owner.uid}
+
+    def _blocking(
+        self, document: Referring, before: Mapping[str, Any], wanted: Mapping[str, Any]
+    ) -> Mapping[str, Any] | str:
+        """The reference, which holds up its owner's deletion only where whoever writes it may write the owner, too."""
+        kind, namespace, name = owner_key(wanted, document.namespace, self._registry) or ("", None, "")
+        asked, known = wanted.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
+        ask = Ask("update", kind, namespace, name)
+        if asked is False or (before and asked == known):
+            return wanted
+        if asked is None:
+            return wanted if decision(ask).allowed else {**wanted, "blockOwnerDeletion": False}
+        if may(ask):
+            return wanted
+        word = f"{kind.lower()}/{name}"
+        return f"blockOwnerDeletion holds up the deletion of {word}, which you may not write; leave it out"
 
     def check_cycles(self, documents: Sequence[Referring]) -> None:
         """Note a problem for each document whose object would own itself through others. Call it last."""
