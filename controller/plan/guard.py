@@ -47,7 +47,8 @@ def decide(case: Case, *, before: Memory) -> Decision | None:
         return _back(case, container) if before.unguarded else None
     if case.around.on_guard_lost == "report" or (case.rendered is not None and rest(case) is not None):
         return None
-    if case.around.on_guard_lost == "stop":
+    failed = case.memory.failure is not None and case.memory.failure.count > 0
+    if case.around.on_guard_lost == "stop" or (before.unguarded and failed):  # what can't be frozen is stopped
         return _killed(case, container)
     if container.state is not State.RUNNING:
         return Decision(case.memory, egress.UNGUARDED, words(case))
@@ -82,4 +83,4 @@ def _killed(case: Case, container: Container) -> Decision:
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
     memory = asked_to_stop(case.memory, container, case.now)
-    return Decision(memory, egress.UNGUARDED, words(case), tuple(actions))
+    return Decision(memory, egress.UNGUARDED, f"{_DONE['stop']}: {case.unconfined}", tuple(actions))

@@ -17,6 +17,7 @@ from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
 from controller.engine.observe.view import View
 from controller.kinds.runtime.network import Guard
 from tests.conftest import HandClock
+from tests.contract.engine_worlds import docker_world
 
 FILE = Path(__file__).parents[2] / "deploy" / "paddock-guard.nft"
 Parts = list[dict[str, Any]]
@@ -175,6 +176,17 @@ def test_rules_that_did_not_change_are_not_read_again(clock: HandClock) -> None:
     for _ in range(10):
         watch.follow()
     assert rules.reads == 1
+
+
+@pytest.mark.docker
+def test_an_engine_that_is_open_sees_a_loss_without_a_look() -> None:
+    rules = CountedRules(1)
+    with docker_world(firewall=rules) as world:
+        world.settled()
+        world.until(lambda: not world.engine.observe().unguarded)
+        rules.now = Guard("the table is gone", lost=True)
+        rules.count = 2
+        world.until(lambda: world.engine.observe().guard_lost)
 
 
 @pytest.mark.docker

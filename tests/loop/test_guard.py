@@ -9,6 +9,7 @@ import pytest
 from controller.kinds.observed.canary import Guarded
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import PauseContainer, SignalContainer, UnpauseContainer
+from controller.kinds.planning.outcome import Transient
 from controller.policy.images import ImageRules
 from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
@@ -113,6 +114,16 @@ def test_it_may_be_told_alone(make: Make) -> None:
     guard(house, "")
     assert house.condition("open", "Ready") == "True Running"
     assert told(house, "open") == ["GuardLost", "GuardBack"]
+
+
+def test_what_can_not_be_frozen_is_stopped(make: Make) -> None:
+    house = make("pause")
+    running(house, "open")
+    house.engine.fail_next(PauseContainer, Transient("EngineError", "no freezer"))
+    guard(house, GONE)
+    assert state(house, "open") is State.EXITED
+    guard(house, "")
+    assert house.condition("open", "Ready") == "True Running"
 
 
 def test_a_guard_that_can_not_be_read_is_not_lost(make: Make) -> None:
