@@ -2,13 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from controller.kinds.common.problem import Path
-from controller.kinds.common.quantity import parse_bytes, parse_cpu
+from controller.kinds.common.quantity import Bytes, Millicores
 
 
 def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -63,10 +63,19 @@ def descriptions(info: FieldInfo) -> list[str]:
 
 def quantity(info: FieldInfo) -> str:
     """`cpu` or `bytes` for a field that holds such a quantity, else nothing."""
-    readers = {getattr(each, "func", None) for each in _metadata(info)}
-    if parse_cpu in readers:
+    types = set(_types(info.annotation))
+    if Millicores in types:
         return "cpu"
-    return "bytes" if parse_bytes in readers else ""
+    return "bytes" if Bytes in types else ""
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of."""
+    inner = get_args(annotation)
+    if not inner:
+        yield annotation
+    for each in inner[:1] if get_origin(annotation) is Annotated else inner:
+        yield from _types(each)
 
 
 def closest(word: str, known: Iterable[str]) -> str:

@@ -51,6 +51,11 @@ class PoolQuota(Model):
     pids: _Count = None
     per_sandbox: PerSandbox = PerSandbox()
 
+    @property
+    def hard(self) -> HardLimits:
+        """The limits for all together, as a Quota has them."""
+        return HardLimits(cpu=self.cpu, memory=self.memory, pids=self.pids)
+
 
 class QuotaSpec(Model):
     hard: HardLimits = HardLimits()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import LIVE, Flag, Model, Name, Text, Whole
-from controller.kinds.common.quantity import BytesQuantity, CpuQuantity
+from controller.kinds.common.quantity import Bytes, BytesQuantity, CpuQuantity
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.kinds.runtime.confinement import ProfileName, RuntimeName, SELinuxOptions
@@ -74,7 +74,7 @@ class WorkspaceMount(Model):
     """Where the sandbox's workspace is, and how large it is in memory where the sandbox names no folder for it."""
 
     mount_path: AbsolutePath = "/workspace"
-    size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = 64 << 20
+    size: Annotated[BytesQuantity, Field(ge=1 << 12, le=1 << 40)] = Bytes(64 << 20)
 
 
 class SecretMount(Model):

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from controller.kinds.common.quantity import Bytes, Millicores
 from controller.kinds.hostquota import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
@@ -80,8 +81,8 @@ def _full(each: Resource, more: int, now: int, most: int) -> str:
 
 def host_defaults(facts: HostFacts) -> HardLimits:
     """What all sandboxes may hold where no HostQuota says otherwise; what is not known of the host bounds nothing."""
-    cpu = facts.cpus * CPU_OVERCOMMIT if facts.cpus else None
-    return HardLimits(cpu=cpu, memory=facts.memory_bytes or None, gpus=len(facts.gpus) or None)
+    cpu = Millicores(facts.cpus * 1000 * CPU_OVERCOMMIT) if facts.cpus else None
+    return HardLimits(cpu=cpu, memory=Bytes(facts.memory_bytes) or None, gpus=len(facts.gpus) or None)
 
 
 def bounds(quotas: Iterable[StoredQuota], facts: HostFacts) -> Mapping[str, tuple[Bound, ...]]:
@@ -108,8 +109,7 @@ def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
         if each.spec is None:
             found[key] = (Bound(name, key, each.obj.uid),)
         elif (quota := each.spec.quota) is not None:
-            hard = HardLimits(cpu=quota.cpu, memory=quota.memory, pids=quota.pids)
-            found[key] = (Bound(name, key, each.obj.uid, hard, quota.per_sandbox),)
+            found[key] = (Bound(name, key, each.obj.uid, quota.hard, quota.per_sandbox),)
     return found
 
 

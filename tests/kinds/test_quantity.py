@@ -1,12 +1,19 @@
 """Quantities by Kubernetes' rules: exact, canonical, and refused in words."""
 
 from decimal import Decimal
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from controller.kinds.common.quantity import format_bytes, format_cpu, parse_bytes, parse_cpu
+from controller.documents.model_fields import quantity
+from controller.kinds.base import Model
+from controller.kinds.common.quantity import Bytes, Millicores, format_bytes, format_cpu, parse_bytes, parse_cpu
+from controller.kinds.quota import HardLimits
+from controller.kinds.registry import discover
 
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -99,3 +106,85 @@ def test_bytes_are_exact_or_refused(number: Decimal, suffix: str) -> None:
 def test_the_text_is_canonical(count: int) -> None:
     text = format_bytes(count)
     assert format_bytes(parse_bytes(text)) == text
+
+
+def models_with_quantities() -> dict[type[Model], dict[str, type[Millicores] | type[Bytes]]]:
+    """Every spec model that holds a quantity, and its fields that are one."""
+    discover()
+    found, left = {}, [Model]
+    while left:
+        model = left.pop()
+        left += model.__subclasses__()
+        units = {name: quantity(info) for name, info in model.model_fields.items()}
+        if any(units.values()):
+            found[model] = {name: {"cpu": Millicores, "bytes": Bytes}[unit] for name, unit in units.items() if unit}
+    return found
+
+
+MODELS = models_with_quantities()
+# What a model needs beside its quantities.
+NEEDED = {"mount_path": "/data", "name": "data", "base": "development"}
+
+
+def test_every_model_with_a_quantity_is_found() -> None:
+    names = {each.__name__ for each in MODELS}
+    assert names >= {"HardLimits", "PerSandbox", "PoolQuota", "ResourceLimits", "ProfileLimits", "TmpfsMount"}
+    assert set(MODELS[HardLimits]) == {"cpu", "memory", "disk"}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda each: each.__name__)
+@given(data=st.data())
+def test_a_quantity_that_was_read_is_never_read_again(model: type[Model], data: st.DataObject) -> None:
+    """Text -> model, and from there by every way into a model of the same type: always the same number."""
+    read = {}
+    for name, type_ in MODELS[model].items():
+        bounds = {type(each).__name__: each for each in metadata(model.model_fields[name])}
+        number = data.draw(st.integers(bounds["Ge"].ge, bounds["Le"].le), label=name)
+        read[name] = type_(number)
+    needed = {name: NEEDED[name] for name, info in model.model_fields.items() if info.is_required() and name in NEEDED}
+    text = {Millicores: format_cpu, Bytes: format_bytes}
+    made = model.model_validate(needed | {name: text[type(each)](each) for name, each in read.items()})
+    ways = {
+        "the constructor, by name": model(**needed, **read),
+        "each field of another": model(**{name: getattr(made, name) for name in model.model_fields}),
+        "a dump as JSON": model.model_validate(made.model_dump(mode="json", by_alias=True)),
+        "a dump": model.model_validate(made.model_dump()),
+        "JSON text": model.model_validate_json(made.model_dump_json()),
+        "a copy": made.model_copy(update=read),
+        "validated again": model.model_validate(made),
+    }
+    for way, other in ways.items():
+        assert other == made, way
+        for name, number in read.items():
+            assert getattr(other, name) == number, way
+            assert type(getattr(other, name)) is type(number), way
+
+
+def metadata(info: FieldInfo) -> list[Any]:
+    inner = [each for part in get_args(info.annotation) for each in getattr(part, "__metadata__", ())]
+    return [*info.metadata, *inner]
+
+
+def test_a_default_is_a_quantity_as_well() -> None:
+    for model, fields in MODELS.items():
+        for name, type_ in fields.items():
+            default = model.model_fields[name].default
+            assert default in (None, PydanticUndefined) or type(default) is type_, f"{model.__name__}.{name}"
+
+
+def test_a_bare_number_of_a_spec_is_cores_or_bytes() -> None:
+    found = HardLimits.model_validate({"cpu": 2, "memory": 2, "disk": 0.0})
+    assert (found.cpu, found.memory, found.disk) == (2000, 2, 0)
+
+
+def test_a_sum_is_a_quantity_still() -> None:
+    total = sum([Millicores(500), Millicores(250)])
+    assert HardLimits(cpu=total).cpu == HardLimits(cpu=Millicores(1000) - 250).cpu == 750
+    assert HardLimits(memory=Bytes(1) + 2).memory == 3
+
+
+def test_one_unit_is_not_taken_for_the_other() -> None:
+    with pytest.raises(ValueError, match="must be a quantity"):
+        HardLimits(cpu=Bytes(1))
+    with pytest.raises(ValueError, match="must be a quantity"):
+        HardLimits(memory=Millicores(1))

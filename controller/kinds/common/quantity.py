@@ -1,19 +1,57 @@
 """Resource quantities by Kubernetes' rules, kept as exact integers.
 
 CPU is held in millicores, memory in bytes. Output is canonical: `2`, `500m`, `512Mi`, `1536Mi`, `8G`.
+What has been read has a type of its own, so that it is never read again: a bare `2` of CPU is two cores, and
+`Millicores(2)` is two millicores, wherever it is put. Sums and differences keep the type.
 pydantic's ByteSize reads these notations differently and is not used. Rules:
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SHAPE = re.compile(r"^(?P<number>\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?P<suffix>[A-Za-z]*|[eE][+-]?\d{1,2})$")
+
+
+class _Quantity(int):
+    """A number whose unit is known. It stays what it is in a sum or a difference."""
+
+    def __add__(self, other: int) -> Self:
+        return type(self)(int(self) + int(other))
+
+    __radd__ = __add__  # also of `sum`, which begins with a bare 0
+
+    def __sub__(self, other: int) -> Self:
+        return type(self)(int(self) - int(other))
+
+
+class Millicores(_Quantity):
+    """CPU that has been read, in thousandths of a core."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
+        return _schema(parse_cpu, format_cpu)
+
+
+class Bytes(_Quantity):
+    """Memory or disk that has been read, in bytes."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
+        return _schema(parse_bytes, format_bytes)
+
+
+def _schema(read: Callable[[Any], _Quantity], text: Callable[[int], str]) -> CoreSchema:
+    """A pydantic type that is read by one function and written by the other."""
+    written = core_schema.plain_serializer_function_ser_schema(text, return_schema=core_schema.str_schema())
+    return core_schema.no_info_plain_validator_function(read, serialization=written)
 
 
 def _split(text: str) -> tuple[Decimal, str]:
@@ -37,26 +75,36 @@ def _whole(value: Decimal, text: str, unit: str) -> int:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool | _Quantity) or not isinstance(value, int | float | str):
         raise ValueError("must be a quantity: a number, or text such as 500m, 2, 512Mi or 8G")
     if isinstance(value, float):
         return format(Decimal(repr(value)), "f")
     return str(value).strip()
 
 
-def parse_cpu(value: Any) -> int:
-    """Millicores of a CPU quantity (`500m` -> 500, `2` -> 2000, `0.25` -> 250). Raises ValueError."""
+def parse_cpu(value: Any) -> Millicores:
+    """Millicores of a CPU quantity (`500m` -> 500, `2` -> 2000, `0.25` -> 250). Raises ValueError.
+
+    Millicores are given back as they are.
+    """
+    if isinstance(value, Millicores):
+        return value
     text = _text(value)
     number, suffix = _split(text)
     if suffix == "m":
-        return _whole(number, text, "millicore")
+        return Millicores(_whole(number, text, "millicore"))
     if suffix not in _DECIMAL:
         raise ValueError(f"`{text}`: `{suffix}` is no unit of CPU; write cores (2, 0.5) or millicores (500m)")
-    return _whole(number * _DECIMAL[suffix] * 1000, text, "millicore")
+    return Millicores(_whole(number * _DECIMAL[suffix] * 1000, text, "millicore"))
 
 
-def parse_bytes(value: Any) -> int:
-    """Bytes of a memory or disk quantity (`512Mi`, `8G`, `1.5Gi`, `1e9`). Raises ValueError."""
+def parse_bytes(value: Any) -> Bytes:
+    """Bytes of a memory or disk quantity (`512Mi`, `8G`, `1.5Gi`, `1e9`). Raises ValueError.
+
+    Bytes are given back as they are.
+    """
+    if isinstance(value, Bytes):
+        return value
     text = _text(value)
     number, suffix = _split(text)
     if suffix == "m":
@@ -64,7 +112,7 @@ def parse_bytes(value: Any) -> int:
     factor = _BINARY.get(suffix) or _DECIMAL.get(suffix)
     if factor is None:
         raise ValueError(f"`{text}`: `{suffix}` is no unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
-    return _whole(number * factor, text, "byte")
+    return Bytes(_whole(number * factor, text, "byte"))
 
 
 def format_cpu(millicores: int) -> str:
@@ -84,14 +132,8 @@ def format_bytes(count: int) -> str:
 _SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "number", "minimum": 0}]}
 
 CpuQuantity = Annotated[
-    int,
-    BeforeValidator(parse_cpu),
-    PlainSerializer(format_cpu, return_type=str),
-    WithJsonSchema({**_SCHEMA, "description": "CPU in cores (2, 0.5) or millicores (500m)"}),
+    Millicores, WithJsonSchema({**_SCHEMA, "description": "CPU in cores (2, 0.5) or millicores (500m)"})
 ]
 BytesQuantity = Annotated[
-    int,
-    BeforeValidator(parse_bytes),
-    PlainSerializer(format_bytes, return_type=str),
-    WithJsonSchema({**_SCHEMA, "description": "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"}),
+    Bytes, WithJsonSchema({**_SCHEMA, "description": "bytes, with Ki Mi Gi Ti or k M G T (512Mi, 8G)"})
 ]
