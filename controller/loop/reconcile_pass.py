@@ -95,7 +95,14 @@ class Turn:
             self._workers.start(group)
         sample(decided.samples, self._usage, self._clock, self._activity)
         self._drifted = _still_drifted(self._drifted, decided, snapshot)
-        self._last.now = replace(snapshot, instances=dict(self._instances or {}), drifted=self._drifted)
+        before = self.last.shortages if self.last else ()
+        busy = [each for each in before if each.uid in snapshot.in_flight]  # not decided in this pass
+        self._last.now = replace(
+            snapshot,
+            instances=dict(self._instances or {}),
+            drifted=self._drifted,
+            shortages=(*decided.shortages, *busy),
+        )
         self._tell(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from controller.kinds.common.labels import container_name, egress_uid
 from controller.kinds.meta import Event
 from controller.kinds.planning.action import CreateContainer
-from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance, Memory
 from controller.kinds.planning.plan import Deferral, Deletion, Group, Plan, Probing, Sample, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
@@ -40,6 +40,7 @@ from controller.plan.sandbox.sandbox import decide
 from controller.plan.sandbox.status import status
 from controller.plan.securityprofile import tell as tell_profiles
 from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import NO_LIMITS
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -206,10 +207,18 @@ def _give_room(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
 
 
 def _room(draft: Draft, snapshot: Snapshot) -> Room:
+    """The room there is, with what each of those that ask for more holds whatever becomes of that."""
     gone = {ref.uid for ref in draft.finalized}
-    instances = {each.uid: each for each in (*snapshot.instances.values(), *draft.instances)}
+    asking = [_holding(each) for each in draft.asking]
+    known = (*snapshot.instances.values(), *draft.instances, *filter(None, asking))
+    instances = {each.uid: each for each in known}
     kept = (each for each in instances.values() if each.parent_uid not in gone)
     return Room(kept, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values())
+
+
+def _holding(asked: Asking) -> Instance | None:
+    """The record of one that asks for room, without what it asks for."""
+    return _instance(asked.case, asked.decision, asked.instance, asked.claim.base if asked.claim.seated else None)
 
 
 def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
@@ -227,7 +236,7 @@ def _quota_statuses(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
 def _conclude(
     draft: Draft, snapshot: Snapshot, memo: Memo, asked: Asking, decision: Decision, reserves: Limits | None
 ) -> None:
-    """Note what comes of one object. `reserves` None: it gets no record."""
+    """Note what comes of one object. `reserves` None: it has no seat, and gets no record where it has none."""
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
     decision = peers.attend(case, gpus.assign(draft, snapshot, case, decision))
     draft.audit += audited_starts(case, decision)
@@ -309,7 +318,7 @@ def _write(
     changed = written != case.obj.status
     if changed:
         draft.statuses.append(StatusWrite(case.obj.ref, written))
-    wanted = None if reserves is None else _instance(case, decision, instance, reserves)
+    wanted = _instance(case, decision, instance, reserves)
     if wanted is not None and wanted != instance:
         draft.instances.append(wanted)
     return not (changed or decision.events or decision.delete) and wanted == instance
@@ -334,10 +343,13 @@ def _about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event
     return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
 
 
-def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> Instance:
-    """The record of the object's container, as it has to be before anything is done."""
+def _instance(case: Case, decision: Decision, instance: Instance | None, reserves: Limits | None) -> Instance | None:
+    """The record of the object's container, as it has to be before anything is done; None: it has none."""
     if instance is not None:
-        return altered(instance, memory=decision.memory, reserves=reserves)
+        role = instance.role if instance.member_uid else REFUSED if reserves is None else SANDBOX
+        return altered(instance, memory=decision.memory, reserves=reserves or NO_LIMITS, role=role)
+    if reserves is None:
+        return None
     obj = case.obj
     return Instance(
         name=container_name(obj.name, obj.uid),
@@ -345,7 +357,7 @@ def _instance(case: Case, decision: Decision, instance: Instance | None, reserve
         parent_kind=obj.kind,
         namespace=obj.namespace,
         parent_name=obj.name,
-        role="sandbox",
+        role=SANDBOX,
         reserves=reserves,
         created_at=case.now,
         memory=decision.memory,

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import SANDBOX, Instance
 from controller.kinds.planning.plan import Deletion, StatusWrite
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, amount_of, of_pool
 from controller.ports import Conflict
@@ -55,7 +55,7 @@ _UPDATE_INSTANCE = (
     .where(instances.c.uid == bindparam("of_uid"))
     .values({column.name: bindparam(column.name) for column in instances.c if column.name != "uid"})
 )
-_SEATS = case((instances.c.role == "sandbox", 1), else_=0)
+_SEATS = case((instances.c.role == SANDBOX, 1), else_=0)
 _HELD = [
     func.sum(_SEATS if each.unit == "sandboxes" else instances.c[each.unit]).label(f"held_{each.unit}")
     for each in RESOURCES
@@ -139,7 +139,7 @@ class SqlTransaction:
         before = stored_instances(self._connection, moved)
         for sign, rows_ in ((-1, before.values()), (1, moved.values())):
             for each in rows_:
-                mine = amount_of(each.reserves, int(each.role == "sandbox"))
+                mine = amount_of(each.reserves, int(each.role == SANDBOX))
                 now = held.get(each.namespace, Amount())
                 held[each.namespace] = now + mine if sign > 0 else now - mine
         return {**held, "": sum(held.values(), Amount())}

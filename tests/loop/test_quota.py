@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.action import Action, PullImage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, Ceiling
@@ -403,3 +404,105 @@ def _do(house: House, what: str, *how: Any) -> None:
             house.daemon()
         else:
             house.fuse.blow_at = None
+
+
+def used(house: House) -> dict[str, Any]:
+    found: dict[str, Any] = stored(house).status["used"]
+    return found
+
+
+def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(house: House) -> None:
+    quota(house, memory="64Mi", sandboxes=1, gpus=1)
+    house.apply("stuck", resources={"limits": {"memory": "64Mi", "cpu": "100m", "gpus": 1}})
+    house.settle()
+    assert house.condition("stuck", "Degraded") == "True NoDeviceDriver"
+    assert house.condition("stuck", "Scheduled") == "False NoDeviceDriver"
+    assert set(used(house).values()) == {"0"}
+    box(house, "a")
+    house.settle()
+    assert running(house, "a") == ["a"]
+    box(house, "stuck")
+    house.settle()
+    assert house.condition("stuck", "Scheduled") == "False QuotaExceeded", "mended, it waits in its turn"
+    house.delete("a")
+    house.settle()
+    assert running(house, "stuck") == ["stuck"]
+    assert used(house) == {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", **NONE}
+
+
+def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(house: House) -> None:
+    quota(house, memory="64Mi", sandboxes=1)
+    box(house, "waits", template={"image": "gone:1"})
+    pulls = []
+
+    def seen(action: Action) -> None:
+        if isinstance(action, PullImage):
+            pulls.append(house.store.instances()[0].reserves.memory_bytes)
+
+    house.before = seen
+    house.settle(seconds=0)
+    assert pulls == [64 << 20]
+    assert house.condition("waits", "Scheduled") == "False ImagePullFailed"
+    assert set(used(house).values()) == {"0"}
+    box(house, "a")
+    house.settle(seconds=600)
+    assert running(house, "a") == ["a"]
+    assert house.condition("waits", "Scheduled") == "False QuotaExceeded", "its next try has no room now"
+    house.engine.add_image("gone:1")
+    house.delete("a")
+    house.settle()
+    assert running(house, "waits") == ["waits"]
+
+
+def test_a_daemon_that_starts_anew_knows_what_holds_nothing(house: House) -> None:
+    quota(house, memory="64Mi", sandboxes=1)
+    house.apply("stuck", resources={"limits": {"memory": "64Mi", "cpu": "100m", "gpus": 1}})
+    house.settle()
+    calls = len(house.engine.calls)
+    house.daemon()
+    house.settle()
+    assert len(house.engine.calls) == calls
+    assert set(used(house).values()) == {"0"}
+    house.delete("stuck")
+    house.settle()
+    assert not house.names()
+    assert not house.ours()
+
+
+TROUBLES = st.sampled_from(["image", "gpus"])
+WISHES = st.lists(
+    st.tuples(st.sampled_from(["32Mi", "64Mi", "96Mi"]), st.sampled_from([0, 0, 5]), st.none() | TROUBLES), max_size=7
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(wishes=WISHES)
+def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes: list[tuple[str, int, str]]) -> None:
+    """With and without those among them that are known not to start, and are older, the same sandboxes run."""
+    wishes = sorted(wishes, key=lambda each: each[2] is None)
+    outcomes = []
+    for with_trouble in (True, False):
+        house = House(world.store())
+        house._uids = house.store.revision() * 100
+        try:
+            _clear(house)
+            quota(house, memory="128Mi", sandboxes=3)
+            for number, (memory, priority, trouble) in enumerate(wishes):
+                house.clock.advance(1)
+                limits = {"cpu": "100m", "memory": memory, "pids": 16, "gpus": int(trouble == "gpus")}
+                template = {"image": "gone:1" if trouble == "image" else TINY}
+                if with_trouble or not trouble:
+                    name = f"box-{number}"
+                    house.apply(name, resources={"limits": limits}, priority=priority, template=template)
+                    if trouble:
+                        house.settle(seconds=0)
+            house.settle(seconds=20)
+            outcomes.append(sorted(running(house, *house.names())))
+            names = {name for name in house.names() if wishes[int(name.removeprefix("box-"))][2]}
+            held_by = [each for each in house.store.instances() if each.parent_name in names]
+            assert {(each.role, each.reserves.memory_bytes) for each in held_by} <= {("refused", 0)}
+            _clear(house)
+        finally:
+            house.close()
+            house.store.close()
+    assert outcomes[0] == outcomes[1]

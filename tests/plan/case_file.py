@@ -22,10 +22,11 @@ from controller.kinds.planning.instance_record import Failure, Instance, Memory,
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
+from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import Bound, HostRoot
 from controller.kinds.runtime.probe import Checked, Probed, ProbeResult, Tally, Watch
-from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.sandbox import FINALIZER, ResourceLimits, SandboxSpec
 from controller.plan.host import Memo, plan
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, render
@@ -157,7 +158,9 @@ def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
     return Activity(last_at, said.get("open", 0), said.get("asking", 0), mark, newest)
 
 
-def instance(box: Sandbox, remembered: Memory) -> Instance:
+def instance(box: Sandbox, remembered: Memory, reserves: dict[str, Any] | None = None) -> Instance:
+    """The record of a box; `reserves` as limits of a spec."""
+    limits = ResourceLimits.model_validate(reserves or {})
     return Instance(
         name=container_name(box.obj.name, box.obj.uid),
         parent_uid=box.obj.uid,
@@ -165,7 +168,7 @@ def instance(box: Sandbox, remembered: Memory) -> Instance:
         namespace="default",
         parent_name=box.obj.name,
         role="sandbox",
-        reserves=Limits(0, 0, 0),
+        reserves=Limits(limits.cpu or 0, limits.memory or 0, limits.pids or 0, gpus=limits.gpus or 0),
         created_at=NOW,
         memory=remembered,
         version=1,
@@ -186,6 +189,7 @@ def snapshot(
     used: dict[str, Activity] | None = None,
     unguarded: str = "",
     guard_lost: bool = False,
+    quota: dict[str, Any] | None = None,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -202,7 +206,12 @@ def snapshot(
         results=results or {},
         probes=probes or {},
         activity=used or {},
+        quotas={"quota-uid": _quota(quota)} if quota else {},
     )
+
+
+def _quota(spec: dict[str, Any]) -> StoredQuota:
+    return StoredQuota(StoredObject("Quota", "default", "main", "quota-uid", spec), QuotaSpec.model_validate(spec))
 
 
 def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
@@ -230,7 +239,8 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         deleted = NOW + said["deleted"] if "deleted" in said else None
         boxes[name] = sandbox(name, said["spec"], generation=said.get("generation", 1), deleted_at=deleted)
         if "memory" in said:
-            instances[uid_of(name)] = instance(boxes[name], memory(boxes[name], **said["memory"]))
+            remembered = memory(boxes[name], **said["memory"])
+            instances[uid_of(name)] = instance(boxes[name], remembered, said.get("reserves"))
     containers = [
         container(boxes[name], **dict(said)) for each in data.get("containers", []) for name, said in each.items()
     ]
@@ -248,6 +258,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         blind=data.get("blind", ""),
         unguarded=data.get("unguarded", ""),
         guard_lost=data.get("guard_lost", False),
+        quota=data.get("quota"),
         lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.plan.sandbox.status import limits_to_json
 from tests.plan.case_file import decide, read
 
 CASES = sorted(Path(__file__).parent.glob("cases/*.yaml"))
@@ -20,6 +21,10 @@ def test_plan_is_printed_as_the_case_says(path: Path) -> None:
         assert {type_: found[type_] for type_ in wanted} == wanted
     for name, wanted in data.get("status", {}).items():
         assert {key: statuses[name].get(key) for key in wanted} == wanted
+    records = {each.parent_name: each for each in planned.writes.instances}
+    for name, wanted in data.get("records", {}).items():
+        limits = limits_to_json(records[name].reserves)
+        assert {"role": records[name].role, **{key: limits[key] for key in limits if key in wanted}} == wanted
     if "events" in data:
         assert [f"{each.type} {each.reason}: {each.message}" for each in planned.writes.events] == data["events"]
 

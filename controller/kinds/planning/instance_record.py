@@ -143,9 +143,14 @@ class Memory:
         return self.checked.ended if self.checked is not None and self.checked.run == run else ""
 
 
+SANDBOX, REFUSED = "sandbox", "refused"
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One row. `role` is `sandbox`, or for a pool's member `warm` (a claim may take it) or `retired` (it goes).
+
+    `refused` is a sandbox's that can't start as it is: the record only remembers why, and holds nothing.
 
     `egress` is that of the container through which another one, its parent's, reaches what it may.
 

@@ -70,11 +70,15 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short."""
+    """A sandbox that waits for room in a quota. `scope` is `namespace`, `pool` or `host`, `resource` what is short.
+
+    `holds_up`: those that ask in the same quota after it have to wait for it.
+    """
 
     uid: str
     scope: str
     resource: str
+    holds_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from controller.kinds.observed.usage import Layer
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Outcome
+from controller.kinds.planning.plan import Shortage
 from controller.kinds.quota import StoredQuota
 from controller.kinds.runtime.probe import Probed
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -89,7 +90,8 @@ class Snapshot:
     `profiles` are the operator's own security profiles.
     `pressure` is of what the machine is short. `layers` is what containers have written to disk, by their id, as far
     as it was measured. `guarded` is what the canary found. `drifted` counts the fields in which an object's container
-    differed when it was decided last, where it did; nothing is decided by it.
+    differed when it was decided last, where it did; nothing is decided by it. `shortages` are what sandboxes waited for
+    when they were decided last: a claim goes by them, no plan does.
     """
 
     now: float
@@ -109,6 +111,7 @@ class Snapshot:
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
     layers: Mapping[str, Layer] = field(default_factory=lambda: MappingProxyType({}))
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    shortages: tuple[Shortage, ...] = ()
 
     def alive(self) -> list[Container]:
         """Containers that run now and whose object is known: a sandbox, or a pool's member, which is nobody's yet.

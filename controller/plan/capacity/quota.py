@@ -4,8 +4,12 @@ A record reserves the more of what may be in use and of what is wanted: growth i
 and what shrinks or stops is given back once it was seen. What is in force already is never asked for, and nothing
 that runs is stopped for want of room. A record is an object's seat: one without is not counted, and has no container.
 
+What can't start as it is (the engine refuses it, its image could not be had) holds nothing and has no seat, its record
+only remembers why; while its image is being fetched anew, it has its place.
+
 Asked in order of priority, then age. One that lacks room in a quota holds up all after it that ask in the same quota,
-so that small ones can't starve a big one; but not one that could never fit: it would hold them up for good.
+so that small ones can't starve a big one; but not one that could never fit: it would hold them up for good. Nor does
+one whose image could not be had.
 """
 
 import math
@@ -15,22 +19,24 @@ from typing import Any
 
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, State
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import RESOURCES, Amount, Ceiling, StoredQuota, amount_of, of_pool
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.altered import altered
+from controller.plan.common.backoff import can_not_start
+from controller.plan.common.backoff import held as held_up
 from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network.egress import NONE, Share, share
+from controller.plan.network.egress import NONE, Share, is_held_up, share
 from controller.plan.sandbox import mounts
 from controller.plan.sandbox.claim import EXHAUSTED
 from controller.plan.sandbox.rest import rest
 from controller.plan.sandbox.sandbox import decide
 from controller.plan.sandbox.status import dated
-from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools
-from controller.policy.sandbox import reserved, volume_bytes
+from controller.policy.quota_ledger import HOST, Bound, bounds, judge, of_pools
+from controller.policy.sandbox import volume_bytes
 
 NO_LIMITS = Limits(0, 0, 0)
 WAITS = "QuotaExceeded"
@@ -42,7 +48,7 @@ _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
 class Claim:
     """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants.
 
-    `beside` is the same of its egress container.
+    `beside` is the same of its egress container. `holds_up`: those after it wait for it, where it lacks room.
     """
 
     base: Limits
@@ -50,6 +56,7 @@ class Claim:
     seated: bool
     wants_seat: bool
     beside: Share = NONE
+    holds_up: bool = True
 
     @property
     def asks(self) -> bool:
@@ -66,10 +73,15 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     """What this object reserves and asks for, were it given all. A look that tells nothing moves nothing."""
     held = instance.reserves if instance else NO_LIMITS
     containers = ((case.container,) if case.container else ()) + case.extra
-    seated = instance is not None or bool(containers)
+    seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if case.blind or decision.reason == "Unreadable":
         return Claim(held, held, seated, False, share(case, True))
-    wanted = _wanted(case, decision)
+    failure = decision.memory.failure
+    tried = held_up(failure, case.obj.generation, case.deleting) and can_not_start(failure)
+    refused = not case.deleting and (case.rendered is None or (tried and is_held_up(decision)))
+    if refused and all(each.state is State.CREATED for each in containers):
+        return Claim(NO_LIMITS, NO_LIMITS, False, False, share(case, False))
+    wanted = None if refused else _wanted(case, decision)
     used = _in_use(containers, wanted or held)
     kept = _each(min, wanted, held) if wanted else NO_LIMITS
     whole = _each(max, used, wanted or NO_LIMITS)
@@ -79,7 +91,8 @@ def claim(case: Case, decision: Decision, instance: Instance | None) -> Claim:
     if base.pids and not _made_as_asked(case):  # devices stay with what runs, whatever its spec asks for by now
         base, whole = (altered(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
     seat = case.rendered is not None and not case.deleting
-    return Claim(base, altered(whole, cpu_shares=shares), seated, seat, share(case, wanted is not None))
+    around = share(case, wanted is not None)
+    return Claim(base, altered(whole, cpu_shares=shares), seated, seat, around, holds_up=not tried)
 
 
 def _made_as_asked(case: Case) -> bool:
@@ -162,7 +175,8 @@ class Room:
         whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
         base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
-        words, lacking, never = [], [], False
+        words, lacking, never = [], [], not asked.holds_up
+        short: list[tuple[Bound, str]] = []
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
             found = judge(bound, self.used(bound.namespace), whole, base)
             ahead = f"{self._first[bound]} is before it" if bound in self._first else ""
@@ -171,7 +185,8 @@ class Room:
             if not found.admitted:
                 lacking.append(bound)
                 never = never or found.never
-                self._note(case, bound, found.lacking)
+                short += [(bound, each) for each in found.lacking]
+        self._note(case, short, holds_up=not never)
         if words:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(case))
@@ -186,11 +201,10 @@ class Room:
             self._given.add(of)
         return ""
 
-    def _note(self, case: Case, bound: Bound, resources: Iterable[str]) -> None:
-        if case.obj.kind == "Sandbox":
+    def _note(self, case: Case, short: Iterable[tuple[Bound, str]], *, holds_up: bool) -> None:
+        for bound, resource in short if case.obj.kind == "Sandbox" else ():
             own = "namespace" if bound.namespace == case.obj.namespace else "pool"
-            scope = own if bound.namespace else "host"
-            self.shortages += [Shortage(case.obj.uid, scope, each) for each in resources]
+            self.shortages.append(Shortage(case.obj.uid, own if bound.namespace else "host", resource, holds_up))
 
     def ceilings(self) -> tuple[Ceiling, ...]:
         """What was reckoned with where room was given: the store must not come to hold more."""
@@ -206,7 +220,7 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
             total[0] += limits.cpu_millicores
             total[1] += limits.memory_bytes
             total[2] += limits.pids
-            total[3] += each.role == "sandbox"  # a pool's members have no seat before they are claimed
+            total[3] += each.role == SANDBOX  # a pool's members have no seat before they are claimed
             total[4] += limits.disk_bytes
             total[5] += limits.gpus
     return {namespace: Amount(*total) for namespace, total in sums.items()}
@@ -248,18 +262,12 @@ def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits
 
 
 def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
-    """Whether a new sandbox comes after one that waits for room: by its priority, for all of them are older.
-
-    What waits in vain for more than a quota could ever give holds up nobody.
-    """
-    found = bounds(snapshot.quotas.values(), snapshot.observed.facts)
-    shared = (*found.get(obj.namespace, ()), *found[HOST])
-    for each in snapshot.sandboxes.values():
-        words = "" if each.spec is None or each.spec.priority < spec.priority else _waits_for(each.obj)
-        if each.spec is None or not any(f"{bound}: " in words for bound in shared):
+    """Whether a new sandbox comes after one that waits for room: by its priority, for all of them are older."""
+    for each in snapshot.shortages:
+        other = snapshot.sandboxes.get(each.uid)
+        if other is None or other.spec is None or other.spec.priority < spec.priority or not each.holds_up:
             continue
-        limits = reserved(each.spec, each.template, NO_LIMITS) if each.template else NO_LIMITS
-        if not any(never_fits(shared, amount_of(limits, 1))):
+        if each.scope == "host" or (each.scope == "namespace" and other.obj.namespace == obj.namespace):
             return True
     return False
 
@@ -290,7 +298,7 @@ def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> D
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(case, spec=case.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
-    silent = bool(_waits_for(case.obj, reason)) or case.obj.kind != "Sandbox"
+    silent = _waits(case.obj, reason) or case.obj.kind != "Sandbox"
     events = () if silent else (case.event(reason, words, warning=True),)
     return replace(
         resting,
@@ -301,10 +309,10 @@ def without_room(case: Case, asked: Claim, words: str, reason: str = WAITS) -> D
     )
 
 
-def _waits_for(obj: StoredObject, reason: str = WAITS) -> str:
-    """For what room its status tells that it waits; empty when it does not."""
+def _waits(obj: StoredObject, reason: str = WAITS) -> bool:
+    """Whether its status says already that it waits for room."""
     found = obj.status.get("conditions", ())
-    return next((each["message"] for each in found if each["type"] == "Scheduled" and each["reason"] == reason), "")
+    return any(each["type"] == "Scheduled" and each["reason"] == reason for each in found)
 
 
 def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:
@@ -313,7 +321,7 @@ def scheduled(case: Case, decision: Decision, asked: Claim) -> Condition:
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
     if not asked.seated and not asked.wants_seat:
         return Condition("Scheduled", "False", decision.reason or "NotAccepted", decision.message)
-    if case.blind and _waits_for(case.obj):
+    if case.blind and _waits(case.obj):
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
     return Condition("Scheduled", "True", "Assigned", "to this host")
 

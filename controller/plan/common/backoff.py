@@ -17,6 +17,7 @@ CALL_LONGEST_SECONDS = 300.0
 CRASH_FIRST_SECONDS = 10.0
 CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
+_NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "EgressImageMissing")
 
 
 def crash_delay_seconds(crashes: int) -> float:
@@ -81,6 +82,11 @@ def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
 def wants_pull(action: Action, outcome: Outcome) -> bool:
     """Whether a create failed for want of its image."""
     return isinstance(action, CreateContainer) and not isinstance(outcome, Ok) and outcome.reason == "ImageMissing"
+
+
+def can_not_start(failure: Failure | None) -> bool:
+    """Whether it will not start as things are: it is refused for good, or its image could not be had."""
+    return failure is not None and (failure.terminal or (failure.count > 0 and failure.reason in _NO_IMAGE))
 
 
 def held(failure: Failure | None, generation: int, deleting: bool) -> bool:
