@@ -160,6 +160,13 @@ class Settings(BaseSettings):
     secrets_dir: Path = Field(
         default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
     )
+    objects_per_namespace: int = Field(
+        default=1500,
+        ge=0,
+        le=1 << 40,
+        description="how many objects of all kinds a namespace may hold where no Quota of it says (`hard.objects`); 0: "
+        "any number",
+    )
     volumes_per_namespace_bytes: int = Field(
         default=10 << 30, ge=0, description="what the volumes of one namespace may hold together; 0: it has none"
     )

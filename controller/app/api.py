@@ -51,6 +51,7 @@ def services_of(
         ports=engine.ports,
         connections=settings.port_limits(),
         transfers=settings.transfer_limits(),
+        most_objects=settings.objects_per_namespace,
     )
 
 

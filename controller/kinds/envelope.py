@@ -1,6 +1,7 @@
 """What surrounds every spec: the top level of a document and its metadata, by Kubernetes' rules."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -46,13 +47,21 @@ LabelValue = Annotated[
     ),
 ]
 
-_ANNOTATIONS_BYTES = 1 << 20  # together
+_ANNOTATIONS_BYTES = 256 << 10  # together, as Kubernetes has it
+
+
+def too_large(annotations: Mapping[str, str]) -> str:
+    """Why an object can't have these annotations together; "" when it can."""
+    held = sum(len(key.encode()) + len(value.encode(errors="surrogatepass")) for key, value in annotations.items())
+    if held <= _ANNOTATIONS_BYTES:
+        return ""
+    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; keep what is large elsewhere"
 
 
 def _bounded(annotations: dict[str, str]) -> dict[str, str]:
     """One long text could stand in each of them, by an alias."""
-    if sum(len(key) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
-        raise ValueError(f"are more than {_ANNOTATIONS_BYTES >> 20} MiB together; keep what is large elsewhere")
+    if words := too_large(annotations):
+        raise ValueError(words)
     return annotations
 
 

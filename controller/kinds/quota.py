@@ -57,9 +57,22 @@ class PoolQuota(Model):
         return HardLimits(cpu=self.cpu, memory=self.memory, pids=self.pids)
 
 
+class HardQuota(HardLimits):
+    """What a namespace may hold. `objects` are stored ones of any kind; left out, the daemon's own bound holds."""
+
+    objects: _Count = None
+
+
+class SandboxBounds(PerSandbox):
+    """What one sandbox may ask for, its weight against others and its place among those that wait included."""
+
+    cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+    priority: Annotated[Whole | None, Field(ge=-1_000_000, le=1_000_000)] = None
+
+
 class QuotaSpec(Model):
-    hard: HardLimits = HardLimits()
-    per_sandbox: PerSandbox = PerSandbox()
+    hard: HardQuota = HardQuota()
+    per_sandbox: SandboxBounds = SandboxBounds()
 
 
 @dataclass(frozen=True, slots=True)

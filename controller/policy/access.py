@@ -17,6 +17,7 @@ from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, leveled
+from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 
@@ -24,6 +25,7 @@ _READ = ("get", "list")
 _SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
+_ORDINARY_SHARES = 1024  # what a container has that names none
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
 _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
@@ -103,6 +105,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
         yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}: ask an admin")
         return
     yield from _named(grant, spec, "spec")
+    yield from _weights(grant, spec)
     if isinstance(spec, SandboxSpec):
         template = leveled(spec, spec.template) if spec.template is not None else None
         yield from _limits(grant, spec.resources, template, policy)
@@ -124,6 +127,23 @@ def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
             yield from _image(grant, value, path)
         elif name == "security_level" and isinstance(value, str):
             yield from _level(grant, value, path)
+
+
+def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
+    """A weight or a priority over the grant's. What a stored template says of its weight is not asked for here."""
+    asked: dict[str, tuple[int | None, int]] = {}
+    shares = _ORDINARY_SHARES if grant.cpu_shares is None else grant.cpu_shares
+    if isinstance(spec, SandboxSpec):
+        asked["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
+        if spec.template is not None:
+            asked["spec.template.resources.cpuShares"] = spec.template.resources.cpu_shares, shares
+    elif isinstance(spec, Template):
+        asked["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
+    if isinstance(spec, SandboxSpec | SandboxPoolSpec):
+        asked["spec.priority"] = spec.priority, grant.priority or 0
+    for path, (value, most) in asked.items():
+        if value is not None and value > most:
+            yield Refusal(path, f"{value} is more than you may ask for: at most {most} for each sandbox")
 
 
 def _level(grant: Grant, level: str, path: str) -> Iterator[Refusal]:

@@ -1,3 +1,14 @@
-"""What a HostQuota may say: what a Quota may. More than the host has is over-commitment, and the operator's choice."""
+"""What a HostQuota may say: what a Quota may, but for what only a namespace has."""
 
-from controller.policy.quota import admit as admit
+from controller.kinds.hostquota import HostQuotaSpec
+from controller.policy import quota
+from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
+
+
+def admit(spec: HostQuotaSpec, policy: Policy) -> tuple[Refusal, ...]:
+    """Every reason to refuse it."""
+    if spec.hard.objects is None:
+        return quota.admit(spec, policy)
+    words = "is counted in each namespace; write it in a Quota, or set objects_per_namespace in the daemon's settings"
+    return (*quota.admit(spec, policy), Refusal("spec.hard.objects", words))

@@ -158,10 +158,15 @@ def template_refused(template: Template) -> Iterator[Refusal]:
             yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
 
 
+def is_plain(path: str) -> bool:
+    """Whether an absolute path is written in the one plain way. POSIX lets `normpath` keep two slashes in front."""
+    return posixpath.normpath(path) == path and not path.startswith("//")
+
+
 def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
     """Why this folder of the host is never bound, by its words alone; "" when it may be."""
     roots = tuple(roots)
-    if posixpath.normpath(path) != path or path.startswith("//"):
+    if not is_plain(path):
         return f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`"
     found = next((each for each in path.split("/") if each in CREDENTIAL_FOLDERS), "")
     if found:
@@ -181,7 +186,7 @@ def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusa
     taken = [each.mount_path for each in template.tmpfs]
     places: list[str] = []
     for field, path in asked:
-        if posixpath.normpath(path) != path or path == "/" or path.startswith("//"):
+        if not is_plain(path) or path == "/":
             yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
         elif any(below(path, each) for each in _KERNEL_PATHS):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")

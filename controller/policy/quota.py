@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from controller.kinds.quota import RESOURCES, QuotaSpec
+from controller.kinds.quota import RESOURCES, HardLimits, PerSandbox, QuotaSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 
 
 def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:
     """Every reason to refuse a quota: only that it contradicts itself."""
-    return tuple(contradictions(spec, "spec.hard.", "spec."))
+    return tuple(contradictions(spec.hard, spec.per_sandbox, "spec.hard.", "spec."))
 
 
-def contradictions(spec: QuotaSpec, hard: str, at: str) -> Iterator[Refusal]:
+def contradictions(all_: HardLimits, per_sandbox: PerSandbox, hard: str, at: str) -> Iterator[Refusal]:
     """What is more for one than for all; `hard` and `at` are where those stand in the document."""
     for each in RESOURCES:
-        one, most = getattr(spec.per_sandbox, each.name, None), getattr(spec.hard, each.name)
+        one, most = getattr(per_sandbox, each.name, None), getattr(all_, each.name)
         if one is not None and most is not None and one > most:
             words = f"{each.text(one)} is more than {hard}{each.name} allows for all ({each.text(most)}); lower it"
             yield Refusal(f"{at}perSandbox.{each.name}", words)

@@ -115,7 +115,9 @@ def of_pools(pools: Iterable[Pool]) -> Mapping[str, tuple[Bound, ...]]:
 
 def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:
     """The limits that were written, and the host's own for those that were not."""
-    return standard.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
+    return standard.model_copy(
+        update={name: getattr(said, name) for name in said.model_fields_set & HardLimits.model_fields.keys()}
+    )
 
 
 def judge(bound: Bound, used: Amount, ask: Amount, held: Amount) -> Verdict:
@@ -123,6 +125,16 @@ def judge(bound: Bound, used: Amount, ask: Amount, held: Amount) -> Verdict:
     if bound.hard is None:
         return Verdict(("this version of Paddock can't read its spec; apply it again",))
     return admit(used, ask, bound.hard, bound.per_sandbox, held)
+
+
+def outranks(bounds_: Iterable[Bound], cpu_shares: int, priority: int) -> Iterator[tuple[str, str]]:
+    """The field and words for each weight and priority above what a quota allows one sandbox."""
+    asked = (("resources.cpuShares", "cpu_shares", cpu_shares), ("priority", "priority", priority))
+    for bound in bounds_:
+        for path, name, value in asked:
+            most = getattr(bound.per_sandbox, name, None)
+            if most is not None and value > most:
+                yield path, f"{value} is more than {bound} allows one sandbox ({most}); lower it"
 
 
 def never_fits(bounds_: Iterable[Bound], ask: Amount) -> Iterator[str]:

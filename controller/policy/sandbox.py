@@ -1,6 +1,5 @@
 """What a Sandbox may ask for, and the container its spec stands for. Pure: (spec, policy) in, data out."""
 
-import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -175,7 +174,7 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
     seen: set[str] = set()
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
-        if posixpath.normpath(path) != path or path == "/":
+        if not mounts.is_plain(path) or path == "/":
             yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
         elif any(path == each or path.startswith(each + "/") for each in _KERNEL_PATHS):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")

@@ -1,6 +1,5 @@
 """What a SandboxPool may say."""
 
-from controller.kinds.quota import QuotaSpec
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
@@ -11,5 +10,4 @@ def admit(spec: SandboxPoolSpec, _policy: Policy) -> tuple[Refusal, ...]:
     """Every reason to refuse a pool: a quota of its own that contradicts itself."""
     if spec.quota is None:
         return ()
-    quota = QuotaSpec(hard=spec.quota.hard, per_sandbox=spec.quota.per_sandbox)
-    return tuple(contradictions(quota, "spec.quota.", "spec.quota."))
+    return tuple(contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))

@@ -108,6 +108,7 @@ def make_services(
     left: LeftExecs | None = None,
     secrets: Secrets | None = None,
     exec_folder: Path | None = None,
+    most_objects: int = 0,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -117,6 +118,7 @@ def make_services(
     `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
     asking for them is refused.
     `exec_folder` is where detached commands are recorded (without it there are none), and `left` finds them again.
+    `most_objects` is how many objects a namespace may hold whose quotas do not say (0: any number).
     `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
@@ -136,6 +138,7 @@ def make_services(
         new_uid=new_uid,
         claims=claims,
         facts=facts,
+        most_objects=most_objects,
         meter=meter,
     )
     lifetimes = Lifetimes(clock)
@@ -177,6 +180,7 @@ def make_services(
             new_uid=new_uid,
             claims=claims,
             facts=facts,
+            most_objects=most_objects,
         ),
         watches=watches,
         why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),

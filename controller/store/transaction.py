@@ -33,6 +33,10 @@ _NO_OWNERS = rows.to_text(())
 NAMED = select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name")))
 _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
+# By kinds, for the index on names begins with them: the price is that of the namespace, not of the store.
+_COUNT_IN = select(func.count()).where(
+    objects.c.kind.in_(bindparam("kinds", expanding=True)), objects.c.namespace == bindparam("namespace")
+)
 _OF_UIDS = select(objects).where(objects.c.uid.in_(bindparam("uids", expanding=True)))
 ALL_INSTANCES = select(instances).order_by(instances.c.name)
 _INSTANCES_OF = select(instances).where(instances.c.uid.in_(bindparam("uids", expanding=True)))
@@ -99,6 +103,10 @@ class SqlTransaction:
         ]
         found.sort(key=lambda row: (row["namespace"], row["name"]))
         return [rows.object_from_row(row) for row in found]
+
+    def count(self, kinds: Sequence[str], namespace: str) -> int:
+        """How many objects of these kinds the database holds in the namespace, without what is kept back here."""
+        return int(self._connection.execute(_COUNT_IN, {"kinds": list(kinds), "namespace": namespace}).scalar_one())
 
     def owned(self) -> Sequence[StoredObject]:
         """Every object with owner references, of whatever kind."""

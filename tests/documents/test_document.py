@@ -97,7 +97,7 @@ def test_annotations_are_bounded_together_whatever_they_are_made_of() -> None:
     documents, problems = parse("app.yaml", text, discover())
     assert not documents
     assert [each.field for each in problems] == ["metadata.annotations"]
-    assert problems[0].message == "are more than 1 MiB together; keep what is large elsewhere"
+    assert problems[0].message.endswith("bytes together, more than 256 KiB; keep what is large elsewhere")
 
 
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:

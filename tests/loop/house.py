@@ -117,6 +117,7 @@ class House:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self._uids = 0
+        self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, Layer] = {}  # what boxes were measured to have written, by container id
         self.wake: Callable[[], None] = lambda: None
         self.before: Callable[[Action], None] = lambda _action: None  # told of each action, as the daemon's audit is
@@ -138,6 +139,7 @@ class House:
             in_use=self.activity,
             traces=self.traces,
             policy=self.policy,
+            most_objects=self.most_objects,
         )
 
     def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ LATER = {"type": "OfALaterVersion", "status": "True"}
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_all_that_is_written_is_known_to_be_ours(path: object) -> None:
     found, _ = read(path)  # type: ignore[arg-type]
-    for each in decide(found).writes.statuses:
+    for each in (one for one in decide(found).writes.statuses if one.ref.kind == "Sandbox"):
         assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/carried.py"
         assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
 

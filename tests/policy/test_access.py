@@ -234,6 +234,38 @@ def test_no_disk_and_no_gpus_are_within_any_bound_of_them() -> None:
     assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), box()) == []
 
 
+def pooled(**asked: Any) -> dict[str, Any]:
+    return {"templateRef": {"name": "python"}, **asked}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "shares", "priority"),
+    [
+        ({"limits": {"pids": 4096}}, 1024, 0),
+        ({"images": ("*",)}, 1024, 0),
+        ({"cpuShares": 2048}, 2048, 0),
+        ({"priority": 10}, 1024, 10),
+        ({"cpuShares": 2, "priority": -5}, 2, -5),
+    ],
+    ids=str,
+)
+def test_a_grant_with_bounds_bounds_weight_and_priority(bounds: dict[str, Any], shares: int, priority: int) -> None:
+    who, place = granted("operator", "team-a", **bounds), {"priority": priority}
+    assert refused(who, box(resources={"cpuShares": shares}, **place)) == []
+    assert refused(who, box(resources={"cpuShares": shares + 1}, **place)) == ["spec.resources.cpuShares"]
+    inline = {"template": {"image": "a:1", "resources": {"cpuShares": shares + 1}}, **place}
+    assert refused(who, inline) == ["spec.template.resources.cpuShares"]
+    assert refused(who, box(priority=priority + 1)) == ["spec.priority"]
+    template = {"image": "a:1", "resources": {"cpuShares": shares + 1}}
+    assert refused(who, template, "SandboxTemplate") == ["spec.resources.cpuShares"]
+    assert refused(who, pooled(priority=priority + 1), "SandboxPool") == ["spec.priority"]
+    assert refused(who, pooled(priority=priority), "SandboxPool") == []
+
+
+def test_a_grant_without_bounds_bounds_neither() -> None:
+    assert refused(granted("user", "team-a"), box(resources={"cpuShares": 262144}, priority=1_000_000)) == []
+
+
 def test_one_grant_has_to_allow_all_of_it() -> None:
     images = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
     levels = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "levels": ("development",)})

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
-from controller.kinds.quota import RESOURCES, Amount, HardLimits, PerSandbox, QuotaSpec, StoredQuota
+from controller.kinds.quota import RESOURCES, Amount, HardLimits, HardQuota, PerSandbox, QuotaSpec, StoredQuota
 from controller.policy.quota_ledger import CPU_OVERCOMMIT, NOTHING, admit, bounds, judge, never_fits
 
 SMALL = st.integers(0, 6)
@@ -99,4 +99,5 @@ def test_a_quota_that_can_not_be_read_gives_no_room() -> None:
 
 def test_every_resource_of_a_spec_is_counted() -> None:
     assert {each.name for each in RESOURCES} == set(HardLimits.model_fields)
+    assert set(HardQuota.model_fields) - set(HardLimits.model_fields) == {"objects"}, "which are no sandbox's"
     assert replace(NOTHING, **{each.unit: 0 for each in RESOURCES}) == NOTHING

@@ -61,4 +61,5 @@ def bounds(grant: dict[str, Any]) -> str:
     said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images") if name in grant]
     said += ["digests only"] if grant.get("requireDigest") else []
     said += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]
+    said += [f"{name}<={grant[name]}" for name in ("cpuShares", "priority") if grant.get(name) is not None]
     return " ".join(said) or "none"

@@ -46,6 +46,8 @@ def token_() -> None:
 @click.option("--max-cpu", metavar="CPU", help="The most one sandbox may ask for.")
 @click.option("--max-memory", metavar="BYTES", help="The same for memory.")
 @click.option("--max-pids", type=click.IntRange(1), metavar="COUNT", help="The same for processes.")
+@click.option("--max-cpu-shares", type=click.IntRange(2, 262144), metavar="SHARES", help="The same for its weight.")
+@click.option("--max-priority", type=int, metavar="NUMBER", help="The same for its priority.")
 @click.option(
     "--expires", metavar="DURATION|never", default="30d", show_default=True, help="How long it is good, at most 366d."
 )
@@ -64,6 +66,8 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
     grant |= {key: list(options[key]) for key in ("levels", "images") if options[key]}
     limits = {each: options[f"max_{each}"] for each in ("cpu", "memory", "pids")}
     grant["limits"] = {key: value for key, value in limits.items() if value is not None}
+    weights = {"cpuShares": options["max_cpu_shares"], "priority": options["max_priority"]}
+    grant |= {key: value for key, value in weights.items() if value is not None}
     opened = _new_file(out) if out else None
     try:
         found = connect(ctx).request(

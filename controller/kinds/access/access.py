@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.kinds.base import Flag, Model, Text
+from controller.kinds.base import Flag, Model, Text, Whole
 from controller.kinds.sandbox import ResourceLimits
 
 Role = Literal["viewer", "user", "operator", "admin"]
@@ -45,8 +45,10 @@ Subject = Annotated[
 class Grant(Model):
     """A role in some namespaces, and the bounds of what its holder may ask for there. None: no bound of its own.
 
-    `limits` is the most that one sandbox may ask for. A template that is stored in the namespace is the word of those
-    who may write it: what it names is open to everyone who may use it, whatever the bounds say of images and levels.
+    `limits` is the most that one sandbox may ask for, as are `cpuShares` and `priority`: a grant with any bound that
+    does not name these lets nobody ask for more than 1024 (the ordinary weight) and 0. A template that is stored in the
+    namespace is the word of those who may write it: what it names is open to everyone who may use it, whatever the
+    bounds say of images and levels.
     """
 
     role: Role
@@ -55,11 +57,19 @@ class Grant(Model):
     images: Annotated[tuple[ImagePattern, ...] | None, Field(max_length=1000)] = None
     require_digest: Flag = False
     limits: ResourceLimits = ResourceLimits()
+    cpu_shares: Annotated[Whole | None, Field(ge=2, le=262144)] = None
+    priority: Annotated[Whole | None, Field(ge=-1_000_000, le=1_000_000)] = None
 
     @property
     def bounded(self) -> bool:
         """Whether it bounds what may be asked for."""
-        bounds = (self.levels, self.images, *(getattr(self.limits, name) for name in ResourceLimits.model_fields))
+        bounds = (
+            self.levels,
+            self.images,
+            self.cpu_shares,
+            self.priority,
+            *(getattr(self.limits, name) for name in ResourceLimits.model_fields),
+        )
         return self.require_digest or any(each is not None for each in bounds)
 
 

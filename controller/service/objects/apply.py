@@ -15,6 +15,7 @@ from controller.documents.yaml_tree import Room
 from controller.kinds.base import Model
 from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.problem import Problem, field_path
+from controller.kinds.envelope import too_large
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Kind, Registry
@@ -76,8 +77,10 @@ class Apply:
         new_uid: Callable[[], str],
         claims: Claims,
         facts: Facts = HostFacts,
+        most_objects: int = 0,
         meter: Meter | None = None,
     ) -> None:
+        self._most_objects = most_objects
         self._claims, self._facts, self._meter = claims, facts, meter or NullMeter()
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
@@ -183,8 +186,10 @@ class Apply:
             wanted, wrong = self._wanted(document, current, profiles)
             problems += wrong
             if wanted is not None:
+                made = self._applied(document, current, wanted, now, as_set)
+                problems += _annotated(document, current, made.obj)
                 fitting.append((document, current))
-                applied.append(self._applied(document, current, wanted, now, as_set))
+                applied.append(made)
         applied, wrong = self._owned(transaction, fitting, applied)
         problems += wrong
         if not problems and not conflicts:
@@ -209,7 +214,7 @@ class Apply:
         self, transaction: Transaction, documents: Sequence[Document], applied: Sequence[Applied]
     ) -> Iterator[Problem]:
         """A problem for each document that asks for what its quotas can never give."""
-        fitting = Fitting(transaction, [each.obj for each in applied], self._facts())
+        fitting = Fitting(transaction, [each.obj for each in applied], self._facts(), self._most_objects)
         for document, each in zip(documents, applied, strict=True):
             for field, message in fitting.refusals(each.obj):
                 yield document.problem(field_path(field), message)
@@ -266,6 +271,12 @@ class Apply:
             finalizers=document.kind.finalizers,
             last_applied=sent,
         )
+
+
+def _annotated(document: Document, current: StoredObject | None, obj: StoredObject) -> Iterator[Problem]:
+    """A problem where its annotations and those that it has already are too large together."""
+    if (current is None or obj.annotations != current.annotations) and (words := too_large(obj.annotations)):
+        yield document.problem(("metadata", "annotations"), words)
 
 
 def _told(kind: Kind, obj: StoredObject, current: StoredObject | None) -> Applied:

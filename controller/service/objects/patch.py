@@ -93,7 +93,7 @@ class Patch:
         _check(current, before, after)
         metadata, spec = after["metadata"], without_nulls(_plain(after["spec"]))
         finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
-        problems += patch_metadata.problems_of(metadata)
+        problems += patch_metadata.problems_of(current, metadata)
         normal, wrong = _read(kind, current, spec)
         problems += wrong
         if normal is not None:

@@ -40,9 +40,14 @@ class Referrer:
         return Problem("", 0, 0, field_text(path), message)
 
 
-def problems_of(metadata: Mapping[str, Any]) -> list[Problem]:
-    """All that is wrong with the labels, annotations and owner references by themselves."""
+def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Problem]:
+    """All that is wrong with the labels, annotations and owner references by themselves.
+
+    Annotations that are not changed are not judged: they may be older than a bound.
+    """
     kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
+    if kept["annotations"] == current.annotations:
+        del kept["annotations"]
     read = {"name": metadata["name"], **without_nulls(kept)}
     if metadata.get("ownerReferences") is not None:
         read["ownerReferences"] = metadata["ownerReferences"]

@@ -1,9 +1,10 @@
 """What can never fit is refused when it is written: more than a quota allows one sandbox, or all of them together.
 
-Want of room is no error: the planner lets it wait. Judged by what is stored, and by what is written along with it.
+Want of room is no error: the planner lets it wait. But there is no waiting for a place among a namespace's objects: one
+too many is refused. Judged by what is stored, and by what is written along with it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -13,31 +14,45 @@ from controller.kinds.hostquota import NAME, stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
-from controller.kinds.quota import Amount, StoredQuota, amount_of, of_pool
+from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, of_pool
+from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template, leveled
+from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
-from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools
+from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools, outranks
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.ports import Transaction
 from controller.service.objects.profiles import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
+_KINDS = tuple(each.name for each in discover() if not each.read_only)
 _M = TypeVar("_M", bound=Model)
 
 
 class Fitting:
-    """The check for one transaction. `written` is all that it is about to write."""
+    """The check for one transaction. `written` is all that it is about to write.
 
-    def __init__(self, transaction: Transaction, written: Sequence[StoredObject], facts: HostFacts) -> None:
-        self._transaction, self._facts = transaction, facts
+    `most_objects` is how many a namespace may hold whose quotas do not say (0: any number).
+    """
+
+    def __init__(
+        self, transaction: Transaction, written: Sequence[StoredObject], facts: HostFacts, most_objects: int = 0
+    ) -> None:
+        self._transaction, self._facts, self._most_objects = transaction, facts, most_objects
+        self._places: dict[str, tuple[int, Mapping[str, int]]] = {}
         self._written = {(each.kind, each.namespace, each.name): each for each in written}
         self._bounds: dict[str, tuple[Bound, ...]] = {}
         self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """(field, reason) for each quota that could not hold this object if it held nothing else."""
+        yield from self._too_many(obj)
+        if obj.kind == "SandboxPool" and self._is_new(obj):
+            pool = _read(SandboxPoolSpec, obj)
+            for path, words in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
+                yield f"spec.{path}", words
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
             return
@@ -50,6 +65,28 @@ class Fitting:
         limits = reserved(spec, template, otherwise)
         for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
             yield _FIELD, words
+        for path, words in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
+            yield f"spec.{path}", words
+
+    def _too_many(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """A refusal where there is no place for a new object. A Quota always has one: it may make more."""
+        namespace = obj.namespace
+        if not namespace or obj.kind == "Quota" or self._transaction.get(obj.kind, namespace, obj.name) is not None:
+            return
+        said = [(each.hard.objects, str(each)) for each in self.of(namespace) if isinstance(each.hard, HardQuota)]
+        bounds_ = [(most, words) for most, words in said if most is not None]
+        if not bounds_ and not self._most_objects:
+            return
+        most, words = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
+        if namespace not in self._places:
+            keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
+            place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
+            self._places[namespace] = self._transaction.count(_KINDS, namespace), place
+        held, places = self._places[namespace]
+        if held + places[obj.uid] > most:
+            advice = "delete some, or have an admin raise `hard.objects` of its Quota"
+            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({words}); {advice}"
+            yield "metadata.namespace", full
 
     def _is_new(self, obj: StoredObject) -> bool:
         """Whether the spec is another than the stored one: what was there before a quota is not refused for it."""

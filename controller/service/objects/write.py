@@ -41,7 +41,9 @@ class Write:
         new_uid: Callable[[], str],
         claims: Claims,
         facts: Facts = HostFacts,
+        most_objects: int = 0,
     ) -> None:
+        self._most_objects = most_objects
         self._claims, self._facts = claims, facts
         self._store, self._registry, self._admit = store, registry, admit
         self._wake, self._clock, self._new_uid = wake, clock, new_uid
@@ -89,7 +91,7 @@ class Write:
 
     def _fitting(self, transaction: Transaction, document: Document, obj: StoredObject) -> StoredObject:
         """The object, unless it asks for what its quotas can never give: then Invalid."""
-        refusals = list(Fitting(transaction, [obj], self._facts()).refusals(obj))
+        refusals = list(Fitting(transaction, [obj], self._facts(), self._most_objects).refusals(obj))
         if refusals:
             raise errors.invalid([document.problem(field_path(field), message) for field, message in refusals])
         return obj

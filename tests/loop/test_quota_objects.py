@@ -1,0 +1,130 @@
+"""How much a namespace may store: objects by number, their annotations by size; and what one sandbox may outrank."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.kinds.registry import discover
+from controller.service import errors
+from controller.service.objects.apply import Source
+from tests.loop.house import TINY, House
+from tests.loop.test_pools import apply_pool, house
+
+__all__ = ["house"]
+KIB = 1 << 10
+
+
+def document(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> str:
+    about = {"name": name, **metadata}
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": about, "spec": spec or {}})
+
+
+def apply(house: House, *documents: str) -> None:
+    house.services.apply.apply([Source("test", text) for text in documents])
+
+
+def template(name: str, **metadata: Any) -> str:
+    return document("SandboxTemplate", name, {"image": TINY}, **metadata)
+
+
+def stored(house: House) -> int:
+    kinds = [each.name for each in discover() if not each.read_only]
+    return sum(len(house.store.list(kind, "default")[0]) for kind in kinds)
+
+
+@pytest.fixture
+def small(house: House) -> House:
+    house.most_objects = 3
+    house.daemon()
+    return house
+
+
+def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: House) -> None:
+    apply(small, template("a"), template("b"))
+    small.apply("box")
+    with pytest.raises(errors.Invalid, match="namespace `default` is full: it has 3 of at most 3 objects") as refused:
+        small.apply("more")
+    assert "objects_per_namespace in the daemon's settings" in str(refused.value)
+    assert "raise `hard.objects` of its Quota" in str(refused.value)
+    with pytest.raises(errors.Invalid, match="is full"):
+        small.services.write.create(discover().by_name("SandboxTemplate"), "default", template("c"))  # type: ignore[arg-type]
+    apply(small, template("a", labels={"x": "y"}))
+    apply(small, template("elsewhere", namespace="other"))
+    small.delete("a", "sandboxtemplate")
+    apply(small, template("c"))
+    assert stored(small) == 3
+
+
+def test_all_of_one_apply_count_and_those_beyond_are_named(small: House) -> None:
+    apply(small, template("a"))
+    with pytest.raises(errors.Invalid) as refused:
+        apply(small, *[template(f"new-{number}") for number in range(4)])
+    assert len(refused.value.causes) == 2
+    assert stored(small) == 1
+    apply(small, *[template(f"new-{number}") for number in range(2)])
+    assert stored(small) == 3
+
+
+def test_a_quota_raises_it_and_has_a_place_in_a_full_namespace(small: House) -> None:
+    apply(small, *[template(f"new-{number}") for number in range(3)])
+    apply(small, document("Quota", "main", {"hard": {"objects": 5}}))
+    apply(small, template("fits"))
+    with pytest.raises(errors.Invalid, match=r"it has 5 of at most 5 objects \(quota default/main\)"):
+        apply(small, template("more"))
+    apply(small, document("Quota", "main", {"hard": {"objects": 2}}))
+    apply(small, template("fits", labels={"still": "changed"}))
+    small.settle()
+    assert stored(small) == 5, "nothing goes because a bound was lowered"
+
+
+def test_a_host_quota_has_no_objects(house: House) -> None:
+    with pytest.raises(errors.Invalid, match=r"spec.hard.objects: is counted in each namespace; write it in a Quota"):
+        apply(house, document("HostQuota", "host", {"hard": {"objects": 5}}))
+
+
+@pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
+def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: House, kind: str) -> None:
+    name = "host" if kind == "HostQuota" else "main"
+    house.apply("older", resources={"cpuShares": 4096}, priority=100)
+    apply(house, document(kind, name, {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
+    with pytest.raises(errors.Invalid, match=r"spec.resources.cpuShares: 2049 is more than .* allows one sandbox"):
+        house.apply("a", resources={"cpuShares": 2049})
+    with pytest.raises(errors.Invalid, match=r"spec.resources.cpuShares: 262144 is more"):
+        house.apply("a", template={"resources": {"cpuShares": 262144}})
+    with pytest.raises(errors.Invalid, match=r"spec.priority: 11 is more than .* allows one sandbox \(10\); lower it"):
+        house.apply("a", priority=11)
+    house.apply("a", resources={"cpuShares": 2048}, priority=10)
+    house.apply_template("t", image=TINY)
+    with pytest.raises(errors.Invalid, match=r"spec.priority: 11 is more"):
+        apply_pool(house, priority=11)
+    apply_pool(house, priority=10)
+    house.settle()
+    assert house.condition("older", "Ready") == "True Running", "what was there before goes on"
+
+
+def test_annotations_are_bounded_with_those_that_are_there(house: House) -> None:
+    apply(house, template("t", annotations={"a": "x" * (200 * KIB)}))
+    kind = discover().by_name("SandboxTemplate")
+    assert kind is not None
+    with pytest.raises(errors.Invalid, match="more than 256 KiB"):
+        house.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (60 * KIB)}}})
+    house.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (50 * KIB)}}})
+    with pytest.raises(errors.Invalid, match=r"metadata\.annotations: are .* bytes together, more than 256 KiB"):
+        apply(house, template("t", annotations={"a": "x" * (250 * KIB)}))
+    with pytest.raises(errors.Invalid, match="more than 256 KiB"):
+        apply(house, template("u", annotations={"a": "x" * (150 * KIB), "b": "x" * (150 * KIB)}))
+
+
+def test_an_older_object_with_more_annotations_can_still_be_changed(house: House) -> None:
+    apply(house, template("t"))
+    with house.store.transaction() as transaction:
+        found = transaction.get("SandboxTemplate", "default", "t")
+        assert found is not None
+        transaction.put(replace(found, annotations={"a": "x" * (200 * KIB), "b": "x" * (200 * KIB)}))
+    kind = discover().by_name("SandboxTemplate")
+    assert kind is not None
+    patched = house.services.patch.patch(kind, "default", "t", {"metadata": {"labels": {"x": "y"}}})
+    assert patched.labels == {"x": "y"}
+    apply(house, template("t", labels={"x": "z"}))
