@@ -119,7 +119,10 @@ class Audit(Protocol):
         ...
 
     def prune(self, *, before: float, keep: int) -> int:
-        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
+        """Drop entries before a time and, beyond `keep`, the oldest of the caller with the most entries.
+
+        The rest can still be verified. Return how many are gone.
+        """
         ...
 
 

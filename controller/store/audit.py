@@ -7,14 +7,17 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from controller.kinds.access.audit import GENESIS, AuditEntry, ChainReport, linked
+from controller.kinds.access.audit import GENESIS, OWN, THIN, THINNED, AuditEntry, ChainReport, fair_share, linked
 from controller.store import rows
 from controller.store.schema import audit, audit_chain
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
+_THIN_AT_ONCE = 500  # what SQLite and PostgreSQL take as one list, and a short time for others to wait
 _MOST = 100_000
 _CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
+_IS_A_CALLERS = ~((audit.c.actor == OWN) & audit.c.verb.in_((THIN, THINNED)))
+_COUNTS = select(audit.c.actor, func.count().label("entries")).where(_IS_A_CALLERS).group_by(audit.c.actor)
 _INSERT, _LINK = insert(audit), update(audit_chain)
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
@@ -67,37 +70,92 @@ class SqlAudit:
             return _verified(connection, chain)
 
     def prune(self, *, before: float, keep: int) -> int:
-        """Drop the oldest: those before a time, and all but the newest `keep`. What is left can still be verified."""
+        """Drop those before a time, and beyond `keep` the oldest of whoever has the most. The chain stays whole."""
         with self._writing("audit_prune") as connection:
-            chain = connection.execute(_CHAIN).one_or_none()
-            if chain is None:
-                return 0
             # Clocks may jump: an old time amid newer ones takes nothing along that is newer.
             younger = select(func.min(audit.c.id)).where(audit.c.at >= before)
-            oldest_kept = connection.execute(younger).scalar_one() or chain.last_id + 1
-            through = max(oldest_kept - 1, chain.last_id - max(0, keep))
-            newest_gone = connection.execute(select(audit).where(audit.c.id == through)).mappings().one_or_none()
-            if through <= chain.pruned_id or newest_gone is None:
-                return 0
-            gone: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
-            connection.execute(update(audit_chain).values(pruned_id=through, pruned_hash=newest_gone["hash"]))
+            oldest_kept = connection.execute(younger).scalar_one()
+            gone = _prune_through(connection, None if oldest_kept is None else oldest_kept - 1)
+        with self._reading("audit_list") as connection:
+            counts: dict[str, int] = {each.actor: each.entries for each in connection.execute(_COUNTS)}
+        if sum(counts.values()) <= keep:
             return gone
+        share = fair_share(counts.values(), keep)
+        if not share:  # more callers than there is room for entries
+            with self._writing("audit_prune") as connection:
+                chain = connection.execute(_CHAIN).one()
+                return gone + _prune_through(connection, chain.last_id - max(0, keep))
+        for actor, count in counts.items():
+            for surplus in range(count - share, 0, -_THIN_AT_ONCE):
+                with self._writing("audit_prune") as connection:  # each for itself: writers do not wait for all
+                    gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE))
+        return gone
+
+
+def _prune_through(connection: Connection, through: int | None) -> int:
+    """Drop the beginning of the log up to that entry (None: all of it); how many entries."""
+    chain = connection.execute(_CHAIN).one_or_none()
+    if chain is None:
+        return 0
+    through = chain.last_id if through is None else through
+    newest_gone = connection.execute(select(audit).where(audit.c.id == through)).mappings().one_or_none()
+    if through <= chain.pruned_id or newest_gone is None:
+        return 0
+    gone: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
+    connection.execute(update(audit_chain).values(pruned_id=through, pruned_hash=newest_gone["hash"]))
+    return gone
+
+
+def _thin(connection: Connection, actor: str, count: int) -> int:
+    """Drop the oldest entries of a caller, and put into the log how many; where they were, the chain is bridged."""
+    of_actor = select(audit.c.id, audit.c.at, audit.c.hash).where(audit.c.actor == actor, _IS_A_CALLERS)
+    found = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
+    chain = connection.execute(_CHAIN).one_or_none()
+    if not found or chain is None:
+        return 0
+    runs: list[list[Any]] = []
+    for each in found:
+        if runs and runs[-1][-1].id + 1 == each.id:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    connection.execute(delete(audit).where(audit.c.id.in_([each.id for each in found])))
+    if runs[0][0].id == chain.pruned_id + 1:
+        last = runs.pop(0)[-1]
+        connection.execute(update(audit_chain).values(pruned_id=last.id, pruned_hash=last.hash))
+    bridges = [(run[-1], {"actor": actor, "entries": len(run)}) for run in runs]
+    if bridges:
+        made = [
+            AuditEntry(last.at, OWN, "", THINNED, detail=told, id=last.id, hash=last.hash) for last, told in bridges
+        ]
+        connection.execute(_INSERT, [_row(each) for each in made])
+        newest = connection.execute(select(audit.c.at).where(audit.c.id == chain.last_id)).scalar_one_or_none()
+        total = {"actor": actor, "entries": sum(len(run) for run in runs)}
+        append(connection, [AuditEntry(newest or found[-1].at, OWN, "", THIN, detail=total)])
+    return len(found)
 
 
 def _verified(connection: Connection, chain: Any) -> ChainReport:
     last_id, last_hash, count = chain.pruned_id, chain.pruned_hash, 0
-    problem = ""
+    problem, thinned, told = "", 0, 0
     for each in _all(connection):
+        if each.actor == OWN and each.verb == THINNED and each.id - each.detail.get("entries", 0) == last_id:
+            last_id, last_hash, thinned = each.id, each.hash, thinned + each.detail["entries"]
+            continue
         if each.id != last_id + 1:
             problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is not in its place"
         elif linked(each, last_hash) != each.hash:
             problem = f"entry {each.id} is not as it was written, or one before it was taken out"
         if problem:
-            return ChainReport(count, chain.pruned_id, last_id, last_hash, problem)
+            return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
+        if each.actor == OWN and each.verb == THIN:
+            told += each.detail["entries"]
         last_id, last_hash, count = each.id, each.hash, count + 1
     if (last_id, last_hash) != (chain.last_id, chain.last_hash):
         problem = f"the log ends at entry {last_id}, and {chain.last_id} were written"
-    return ChainReport(count, chain.pruned_id, last_id, last_hash, problem)
+    elif thinned > told:  # what bridges a gap is in no hash itself; how many were dropped is
+        problem = f"{thinned - told} entries were taken out that no pruning tells of"
+    return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
 
 
 def _all(connection: Connection) -> Iterator[AuditEntry]:

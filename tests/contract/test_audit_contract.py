@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,70 @@ def test_pruning_does_not_hide_what_was_taken_out(world: World) -> None:
     with world.database() as database, database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM audit WHERE id = 3")
     assert "entry 3 is missing" in store.audit.verify().problem
+
+
+def by(store: SqlStore, *actors: str) -> None:
+    start = len(store.audit.entries(limit=10_000))
+    made = [entry(number) for number in range(start + 1, start + 1 + len(actors))]
+    store.audit.append([replace(each, actor=actor) for each, actor in zip(made, actors, strict=True)])
+
+
+def left(store: SqlStore, actor: str) -> int:
+    return sum(each.actor == actor for each in store.audit.entries())
+
+
+def test_one_caller_s_entries_do_not_push_out_another_s(world: World) -> None:
+    store = world.store()
+    by(store, "quiet", *["loud"] * 20, "quiet", *["loud"] * 1500, "other", *["loud"] * 30, "quiet")
+    before = {each.id: each.hash for each in store.audit.entries(limit=10_000)}
+    assert store.audit.prune(before=0.0, keep=50) == 1550 - 46
+    assert (left(store, "quiet"), left(store, "other"), left(store, "loud")) == (3, 1, 46)
+    kept = [each for each in store.audit.entries() if each.actor in ("quiet", "other", "loud")]
+    assert all(before[each.id] == each.hash for each in kept)
+    newest = [each.id for each in kept if each.actor == "loud"]
+    assert newest == [number for number in sorted(before) if number in newest][-46:], "the oldest of theirs are gone"
+    report = store.audit.verify()
+    assert (report.problem, report.entries - 50 > 0, report.thinned) == ("", True, 1550 - 46)
+    assert store.audit.prune(before=0.0, keep=50) == 0, "there is nothing more to drop"
+    by(store, "later")
+    assert world.store().audit.verify().problem == ""
+
+
+def test_several_loud_callers_share_what_the_quiet_ones_leave(world: World) -> None:
+    store = world.store()
+    by(store, *["a", "b"] * 50, "quiet", *["c"] * 10)
+    store.audit.prune(before=0.0, keep=31)
+    assert [left(store, each) for each in ("a", "b", "c", "quiet")] == [10, 10, 10, 1]
+    assert store.audit.verify().problem == ""
+
+
+def test_what_was_thinned_is_dropped_by_its_age_as_everything_is(world: World) -> None:
+    store = world.store()
+    by(store, "quiet", *["loud"] * 20, "quiet")
+    store.audit.prune(before=0.0, keep=10)
+    assert store.audit.prune(before=1000.0, keep=10) > 0
+    assert store.audit.entries() == []
+    by(store, "quiet")
+    report = store.audit.verify()
+    assert (report.problem, report.entries, report.thinned) == ("", 1, 0)
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        "UPDATE audit SET actor = 'paddock', verb = 'thinned', detail = '{\"entries\":1}' WHERE id = 22",
+        "DELETE FROM audit WHERE verb = 'thinned'",
+        'UPDATE audit SET detail = \'{"actor":"loud","entries":30}\' WHERE verb = \'thin\'',
+    ],
+)
+def test_thinning_does_not_hide_what_was_taken_out(world: World, done: str) -> None:
+    store = world.store()
+    by(store, "quiet", *["loud"] * 20, "quiet", "quiet")
+    store.audit.prune(before=0.0, keep=10)
+    assert store.audit.verify().problem == ""
+    with world.database() as database, database.writing() as connection:
+        connection.exec_driver_sql(done)
+    assert store.audit.verify().problem
 
 
 def test_two_daemons_cannot_fork_the_chain(world: World) -> None:

@@ -35,7 +35,8 @@ def router(audit: Audit) -> APIRouter:
         with errors.store_in_words():
             found = audit.verify()
         names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}
-        body = {"apiVersion": API_VERSION, "kind": "AuditReport", **names, "problem": found.problem}
+        names |= {"thinned": found.thinned, "problem": found.problem}
+        body = {"apiVersion": API_VERSION, "kind": "AuditReport", **names}
         return JSONResponse(body)
 
     return routes

@@ -58,7 +58,8 @@ def verify(ctx: click.Context, expect: str | None) -> None:
     if expect is not None:
         _check(client, expect, found)
     pruned = f", after {found['pruned']} that were pruned" if found["pruned"] else ""
-    say(f"{found['entries']} entries are as they were written{pruned}")
+    thinned = f", without {found['thinned']} of callers with too many" if found["thinned"] else ""
+    say(f"{found['entries']} entries are as they were written{pruned}{thinned}")
     say(f"{found['lastId']}:{found['lastHash']}")
 
 
@@ -66,12 +67,17 @@ def _check(client: Any, expect: str, found: dict[str, Any]) -> None:
     number, _, wanted = expect.partition(":")
     if not number.isdigit() or not wanted:
         raise click.UsageError("--expect takes ID:HASH, as `paddock audit verify` prints it")
+    pruned = f"entry {number} was pruned: what it expects can't be compared any more"
     if int(number) <= found["pruned"]:
-        raise CliError(f"entry {number} was pruned: what it expects can't be compared any more")
+        raise CliError(pruned)
     limit = min(100_000, found["lastId"] - int(number) + 1)
     items = client.get("audit", limit=str(limit))["items"] if limit > 0 else []
-    if not any(each["id"] == int(number) and each["hash"] == wanted for each in items):
-        raise CliError(f"entry {number} is not the one that was expected: the log was written anew")
+    if any(each["id"] == int(number) and each["hash"] == wanted for each in items):
+        return
+    for each in items:
+        if each["verb"] == "thinned" and 0 < each["id"] - int(number) < each["detail"]["entries"]:
+            raise CliError(pruned)
+    raise CliError(f"entry {number} is not the one that was expected: the log was written anew")
 
 
 def _row(each: dict[str, Any]) -> list[str]:

@@ -6,11 +6,14 @@ names of the fields that changed.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 GENESIS = ""  # the hash before the first entry
+# Verbs of entries of Paddock's own. `thin`: so many entries of one caller were dropped, who had more than a fair share.
+# `thinned` stands where they were, with the hash of the last of them: the chain goes on from it.
+OWN, THIN, THINNED = "paddock", "thin", "thinned"
 Outcome = Literal["allowed", "refused"]
 
 
@@ -34,13 +37,28 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """What verifying found: `problem` "" when every entry is as it was written. `pruned` is how many are gone."""
+    """What verifying found: `problem` "" when every entry is as it was written.
+
+    `pruned` is how many are gone from the beginning, `thinned` how many from in between.
+    """
 
     entries: int
     pruned: int
     last_id: int
     last_hash: str
     problem: str = ""
+    thinned: int = 0
+
+
+def fair_share(counts: Iterable[int], keep: int) -> int:
+    """The most that each may have, so that all have at most `keep` together and none gives way to a larger one."""
+    left, smallest_first = keep, sorted(counts)
+    for at, count in enumerate(smallest_first):
+        share = left // (len(smallest_first) - at)
+        if count > share:
+            return share
+        left -= count
+    return keep
 
 
 def linked(entry: AuditEntry, before: str) -> str:
