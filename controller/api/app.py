@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from fastapi import Depends, FastAPI
 
 from controller.api.common import errors, openapi
+from controller.api.common.parsing import Parsing
 from controller.api.middleware.authenticate import Authenticate, Who, in_process
 from controller.api.middleware.authorise import authorise
-from controller.api.middleware.limits import BodyLimit, RequestMetrics
+from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import Ending
 from controller.api.middleware.trace import Trace
@@ -59,6 +60,7 @@ def create_app(
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
+    app.state.parsing = Parsing()
     errors.install(app)
     app.include_router(health.router(ready))
     app.include_router(auth.router(services.registry, services.tokens))
@@ -86,6 +88,7 @@ def create_app(
             app.include_router(usage.router(kind, services))
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
+    app.add_middleware(BodyType)
     app.add_middleware(BodyLimit)
     app.add_middleware(Ending, lifetimes=services.lifetimes)
     app.add_middleware(LoadLimit, limits=load)

@@ -84,6 +84,7 @@ def exchange(
             for name, value in authorization(server).items():
                 link.putheader(name, value)
             if body is not None:
+                link.putheader("Content-Type", "application/octet-stream")
                 link.putheader("Transfer-Encoding", "chunked")
             link.endheaders()
             if body is not None:

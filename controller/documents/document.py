@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 
 from controller.documents.error_messages import faults, kind_of
 from controller.documents.model_fields import closest
-from controller.documents.yaml_tree import Node, Room, Tree, read
-from controller.kinds.common.problem import Path, Problem
+from controller.documents.yaml_tree import REST_UNTOLD, Node, Room, Tree, read
+from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
 from controller.kinds.envelope import DEFAULT_NAMESPACE, TOP_FIELDS, Metadata, no_namespace
 from controller.kinds.registry import Kind, Registry
 from controller.version import API_VERSION
 
-MOST_PROBLEMS = 1000  # of a file
+MAX_VALUES = 20_000  # of one object, with what aliases stand for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,12 @@ def parse(
     good: list[Document] = []
     for tree in itertools.chain.from_iterable(_flattened(each) for each in trees):
         if len(problems) >= MOST_PROBLEMS:
-            problems.append(tree.problem((), "what is wrong from here on is not told; repair the problems above first"))
+            problems.append(tree.problem((), REST_UNTOLD))
             break
+        if tree.root.size > MAX_VALUES:
+            words = f"has {tree.root.size:,} values (aliases counted as often as used); an object has at most"
+            problems.append(tree.problem((), f"{words} {MAX_VALUES:,}: keep what is large elsewhere"))
+            continue
         found = _Check(tree, registry, namespace)
         document = found.run()
         problems += found.problems
@@ -152,11 +156,13 @@ class _Check:
         )
 
     def _top(self, root: Node) -> None:
-        for name in root.fields or ():
-            if name not in TOP_FIELDS:
-                meant = closest(name, TOP_FIELDS)
-                hint = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(TOP_FIELDS)}"
-                self._say((name,), f"unknown field; {hint}", at_key=True, reason="FieldValueForbidden")
+        unknown = [name for name in root.fields or () if name not in TOP_FIELDS]
+        for name in unknown[:MOST_PROBLEMS]:
+            meant = closest(name, TOP_FIELDS)
+            hint = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(TOP_FIELDS)}"
+            self._say((name,), f"unknown field; {hint}", at_key=True, reason="FieldValueForbidden")
+        if len(unknown) > MOST_PROBLEMS:
+            self._say((), f"and {len(unknown) - MOST_PROBLEMS} more unknown fields")
         version = self._tree.find(("apiVersion",))
         if version is None:
             self._say(("apiVersion",), f"is required; add `apiVersion: {API_VERSION}`", reason="FieldValueRequired")

@@ -8,10 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from controller.documents import model_fields
-from controller.kinds.common.problem import Path, field_text
+from controller.kinds.common.problem import MOST_PROBLEMS, Path, field_text
 from controller.kinds.common.quantity import format_bytes, format_cpu
-
-MOST_FAULTS = 100  # of one validation: to find words for each takes its time, and a file can hold a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ def faults(model: type[BaseModel], error: ValidationError, around: Path, text: C
     """All faults of a failed validation, as far as anybody reads them. `around` is the model's place in the document,
     for the paths in words; `text` gives a scalar of the document as it was written ("" where there is none)."""
     errors = error.errors(include_url=False)
-    found = [_fault(model, each, around, text) for each in errors[:MOST_FAULTS]]
-    if len(errors) > MOST_FAULTS:
-        more = len(errors) - MOST_FAULTS
+    found = [_fault(model, each, around, text) for each in errors[:MOST_PROBLEMS]]
+    if len(errors) > MOST_PROBLEMS:
+        more = len(errors) - MOST_PROBLEMS
         found.append(Fault(around, f"{more} more problems are not told; repair these first"))
     return found
 

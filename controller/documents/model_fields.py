@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 from controller.kinds.common.problem import Path
 from controller.kinds.common.quantity import Bytes, Millicores
 
+_LONGEST_WORD = 100  # that somebody may have meant for another
+
 
 def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by the name users write."""
@@ -80,6 +82,8 @@ def _types(annotation: Any) -> Iterator[Any]:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or nothing."""
+    if len(word) > _LONGEST_WORD:
+        return ""
     by_lower = {each.lower(): each for each in known}
     found = difflib.get_close_matches(word.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.7)
     return by_lower[found[0]] if found else ""

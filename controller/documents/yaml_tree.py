@@ -12,11 +12,12 @@ import yaml
 
 from controller.documents.text_file import MAX_BYTES, too_large
 from controller.documents.yaml_core import scalar
-from controller.kinds.common.problem import Path, Problem, field_text
+from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem, field_text
 
 MAX_DEPTH = 64
-MAX_NODES = 1_000_000
+MAX_NODES = 400_000  # what takes some seconds to read
 _TOO_MANY = f"more than {MAX_NODES:,} values (aliases counted as often as used); split the file"
+REST_UNTOLD = "what is wrong from here on is not told; repair the problems above first"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE = "tag:yaml.org,2002:"
 _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -99,6 +100,8 @@ def read(file: str, text: str, room: Room | None = None) -> tuple[list[Tree], li
     try:
         for event in yaml.parse(_join_pairs(text), Loader=_LOADER):
             builder.take(event)
+            if len(builder.problems) >= MOST_PROBLEMS:
+                raise _TooMuch(event, REST_UNTOLD)
     except yaml.YAMLError as error:
         builder.problems.append(_syntax(file, text, error))
     except _TooMuch as error:

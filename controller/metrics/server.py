@@ -1,24 +1,41 @@
-"""The metrics door: HTTP from threads of its own, so that no scrape waits for the API, nor the API for a scrape."""
+"""The metrics listener: HTTP from threads of its own, so that no scrape waits for the API, nor the API for a scrape.
 
+HTTP/1.0: one request a connection. A scraper sends its request at once and reads the answer as it comes, so a
+connection that does neither makes room for the next one as soon as there are many.
+"""
+
+import asyncio
+import contextlib
 import errno
 import ipaddress
 import logging
+import re
 import socket
 import ssl
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer, ThreadingMixIn
-from threading import BoundedSemaphore, Lock, Thread
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from http import HTTPStatus
+from http.client import HTTPException, HTTPMessage, parse_headers
+from io import BytesIO
+from threading import Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from controller.kinds.common.http_head import fault, head_in
 from controller.metrics.pages import Answer, Pages
 from controller.metrics.port_owner import port_owner
 
 _log = logging.getLogger("paddock.metrics")
-MAX_CONNECTIONS = 16
-IDLE_SECONDS = 10
+HEAD_SECONDS = 2.0  # from connecting to the end of the request's head, with the handshake of TLS
+ANSWER_SECONDS = 10.0  # for the client to take the answer
+MOST_WAITING = 256  # connections whose request has not come yet
+MOST_ANSWERED = 16  # that are being answered, and as many that take their answer
+_HEAD_BYTES = 16 << 10
+_ACCEPTED_AT_ONCE = 32  # a part of those that may wait: before more are let in, what has come is read
+_BACKLOG = 1024
+_REST_SECONDS = 1.0  # where no more files may be opened
+_REQUEST = re.compile(rb"([A-Z]+) ([\x21-\x7e]+) HTTP/1\.[01]\r\n")
 
 
 class CannotListen(Exception):
@@ -47,17 +64,17 @@ class MetricsServer:
     @property
     def port(self) -> int:
         """The port bound; before `start`, the one asked for."""
-        return self._server.server_address[1] if self._server else self._port
+        return self._server.port if self._server else self._port
 
     def start(self) -> None:
         """Bind and serve in the background. Raises CannotListen."""
         if self._server is not None:
             raise RuntimeError("the metrics server runs already")
         try:
-            self._server = _Server(self._host, self._port, self._pages.answer, self._tls)
+            self._server = _Server(_listening(self._host, self._port), self._pages.answer, self._tls)
         except OSError as error:
             raise CannotListen(_why(self._host, self._port, error)) from error
-        self._thread = Thread(target=self._server.serve_forever, name="paddock-metrics", daemon=True)
+        self._thread = Thread(target=self._server.run, name="paddock-metrics", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -85,99 +102,222 @@ def _why(host: str, port: int, error: OSError) -> str:
     return f"metrics address {where} can't be used: {error.strerror or error}; choose another host or port"
 
 
-class _Server(ThreadingMixIn, TCPServer):
-    """A thread for each connection, a bounded number of them, all ended by `stop`."""
+def _listening(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # A port in TIME_WAIT is free; a port with a listener still is not.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
 
-    allow_reuse_address = True  # a port in TIME_WAIT is free; a port with a listener still is not
-    daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
+
+class _Places:
+    """At most so many connections: one more ends the oldest of the address that has the most."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+        self._held: dict[object, dict[_Connection, None]] = {}
+
+    def __iter__(self) -> "Iterator[_Connection]":
+        return iter([each for held in self._held.values() for each in held])
+
+    def __contains__(self, connection: object) -> bool:
+        return isinstance(connection, _Connection) and connection in self._held.get(connection.holder, {})
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: "_Connection") -> None:
+        if self._count >= self._most:
+            crowd = max(self._held.values(), key=len)
+            next(iter(crowd)).end()
+        self._held.setdefault(connection.holder, {})[connection] = None
+        self._count += 1
+
+    def discard(self, connection: "_Connection") -> None:
+        """Does nothing where it has no place here."""
+        held = self._held.get(connection.holder, {})
+        if connection in held:
+            del held[connection]
+            self._count -= 1
+            if not held:
+                del self._held[connection.holder]
+
+
+class _Server:
+    """One event loop over a listening socket. All but `stop` and `port` belongs to the thread of `run`."""
 
     def __init__(
-        self, host: str, port: int, answer: Callable[[str, Any], Answer], tls: ssl.SSLContext | None = None
+        self, listening: socket.socket, answer: Callable[[str, Any], Answer], tls: ssl.SSLContext | None
     ) -> None:
-        self.answer, self._tls = answer, tls
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._slots = BoundedSemaphore(MAX_CONNECTIONS)
-        self._open: set[socket.socket] = set()
-        self._lock = Lock()
-        super().__init__((host, port), _Handler)
+        self.answer, self.tls, self._listening = answer, tls, listening
+        self.port: int = listening.getsockname()[1]
+        self.loop = asyncio.new_event_loop()
+        self._stopping, self._answered = asyncio.Event(), asyncio.Event()
+        self.waiting, self.taking = _Places(MOST_WAITING), _Places(MOST_ANSWERED)
+        self.asked: set[_Connection] = set()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        with self._lock:
-            self._open.add(request)
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had: the base class closes the connection
-            self._done(request)
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._done(request)
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's own thread: a client that is slow to shake hands holds up nobody else."""
-        if self._tls is None:
-            super().finish_request(request, client_address)
-            return
-        request.settimeout(IDLE_SECONDS)
-        # The plain socket stays the one that is known and closed by the base class.
-        with self._tls.wrap_socket(request.dup(), server_side=True) as secured:
-            super().finish_request(secured, client_address)
-
-    def _done(self, request: Any) -> None:
-        with self._lock:
-            self._open.discard(request)
-        self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's
-        """A client that went away, or never spoke, is no error of ours."""
-        _log.debug("metrics connection from %s broke off", client_address, exc_info=True)
+    def run(self) -> None:
+        """Serve until `stop`."""
+        with contextlib.closing(self.loop):
+            self.loop.run_until_complete(self._serve())
 
     def stop(self) -> None:
-        """Wake the accept loop, end idle connections, let answers being written end (at most IDLE_SECONDS)."""
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.shutdown()
-        with self._lock:
-            for each in self._open:
-                _end_of_input(each)
-        for _ in range(MAX_CONNECTIONS):
-            self._slots.acquire(timeout=IDLE_SECONDS)
-        self.server_close()
+        """From any thread: end idle connections, let answers end (at most ANSWER_SECONDS). `run` returns then."""
+        self.loop.call_soon_threadsafe(self._stopping.set)
+
+    def forget(self, connection: "_Connection") -> None:
+        """It has ended."""
+        self.waiting.discard(connection)
+        self.taking.discard(connection)
+        self.asked.discard(connection)
+        if not self.asked and not self.taking:
+            self._answered.set()
+
+    async def _serve(self) -> None:
+        self.loop.add_reader(self._listening, self._accept)
+        await self._stopping.wait()
+        self.loop.remove_reader(self._listening)
+        self._listening.close()
+        for each in self.waiting:
+            each.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while self.asked or len(self.taking):
+                    self._answered.clear()
+                    await self._answered.wait()
+        for late in (*self.asked, *self.taking):
+            late.end()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                made, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.warning("no more metrics connections can be taken for a moment: %s", error)
+                self.loop.remove_reader(self._listening)
+                self.loop.call_later(_REST_SECONDS, self._accept_again)
+                return
+            made.setblocking(False)
+            self.waiting.add(_Connection(self, made, _holder(address[0])))
+
+    def _accept_again(self) -> None:
+        if not self._stopping.is_set():
+            self.loop.add_reader(self._listening, self._accept)
 
 
-def _end_of_input(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RD)
-    except OSError:  # ended by itself just now
-        return
+def _holder(address: str) -> object:
+    """Whose connection it is: an address, or the network that a host of IPv6 may choose its addresses from."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None) or found
+    return mapped.packed[:8] if mapped.version == 6 else mapped.packed
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """HTTP/1.0: one request a connection."""
+class _Connection(asyncio.Protocol):
+    """One client: it waits for its request, is answered by a thread, and takes its answer."""
 
-    server: _Server
-    server_version = "paddock"
-    sys_version = ""
-    timeout = IDLE_SECONDS
+    def __init__(self, server: _Server, sock: socket.socket, holder: object) -> None:
+        self.holder, self._server, self._sock, self._data = holder, server, sock, bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._timer = server.loop.call_later(HEAD_SECONDS, self.end)
+        options: dict[str, Any] = {"ssl": server.tls}
+        if server.tls is not None:
+            options |= {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": HEAD_SECONDS}
+        connecting = server.loop.connect_accepted_socket(lambda: self, sock, **options)
+        self._connecting = server.loop.create_task(connecting)
+        self._connecting.add_done_callback(self._connected)
 
-    def do_GET(self) -> None:
-        answer = self.server.answer(self.path, self.headers)
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
+    def _connected(self, connecting: "asyncio.Task[Any]") -> None:
+        """A client that goes away, or speaks no TLS, is no error of ours."""
+        if connecting.cancelled() or connecting.exception() is not None:
+            _log.debug("a metrics connection broke off before its request")
+            self._sock.close()
+            self.connection_lost(None)
 
-    do_HEAD = do_GET
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        _log.debug(format, *args)
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the base class's
+        self._timer.cancel()
+        self._server.forget(self)
+
+    def end(self) -> None:
+        """Cut it off, and free its place."""
+        self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self.connection_lost(None)
+
+    def eof_received(self) -> bool:
+        """A client that has asked may close its side, and still gets its answer."""
+        return self in self._server.asked and self._server.tls is None
+
+    def data_received(self, data: bytes) -> None:
+        if self not in self._server.waiting:
+            return  # what comes after the request is not read
+        self._data += data
+        head = head_in(bytes(self._data))
+        if why := fault(head):
+            self._take(Answer(400, f"bad request: {why}\n".encode()))
+        elif len(head) > _HEAD_BYTES:
+            self._take(Answer(431, b"bad request: its head is larger than 16 KiB; send fewer headers\n"))
+        elif head.endswith(b"\r\n\r\n"):
+            self._ask(head)
+
+    def _ask(self, head: bytes) -> None:
+        """The whole request is there: have a thread find the answer."""
+        request = _REQUEST.match(head)
+        try:
+            headers = parse_headers(BytesIO(head[request.end() :] if request else b""))
+        except HTTPException:
+            request = None
+        if request is None:
+            self._take(Answer(400, b"bad request: send `GET /metrics HTTP/1.1`, and at most 100 headers\n"))
+        elif request[1] not in (b"GET", b"HEAD"):
+            self._take(Answer(501, b"not implemented: GET and HEAD are served here\n"))
+        elif len(self._server.asked) >= MOST_ANSWERED:
+            self.end()
+        else:
+            self._server.waiting.discard(self)
+            self._server.asked.add(self)
+            self._timer.cancel()
+            try:
+                Thread(target=self._work, args=(*request.groups(), headers), daemon=True).start()
+            except RuntimeError:  # no thread to be had
+                self.end()
+
+    def _work(self, method: bytes, target: bytes, headers: HTTPMessage) -> None:
+        """On a thread of its own."""
+        answer = self._server.answer(target.decode("ascii"), headers)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._server.loop.call_soon_threadsafe(self._take, answer, method == b"HEAD")
+
+    def _take(self, answer: Answer, head_only: bool = False) -> None:
+        """Write the answer, and close the connection once the client has taken it."""
+        self._server.waiting.discard(self)
+        self._server.asked.discard(self)
+        if self._transport is None or self._transport.is_closing():
+            self._server.forget(self)
+            return
+        self._server.taking.add(self)
+        self._timer.cancel()
+        self._timer = self._server.loop.call_later(ANSWER_SECONDS, self.end)
+        self._transport.write(_head(answer) + (b"" if head_only else answer.body))
+        self._transport.close()
+
+
+def _head(answer: Answer) -> bytes:
+    fixed = {"Server": "paddock", "Date": formatdate(usegmt=True), "Content-Type": answer.content_type}
+    fields = {**fixed, "Content-Length": str(len(answer.body)), **answer.headers}
+    lines = [f"HTTP/1.0 {answer.status} {HTTPStatus(answer.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in fields.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -24,6 +24,7 @@ from controller.policy.levels.levels import FULL_ISOLATION, Policy
 _READ = ("get", "list")
 _SEEN = ("", "status", "logs", "why", "attest", "metrics", "-/metrics")  # parts of an object that are read with it
 _WRITERS: dict[str, Role] = {"Sandbox": "user", "Quota": "admin"}
+_LEAST_WRITER: Role = "user"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 _ORDINARY_SHARES = 1024  # what a container has that names none
 # The kinds whose every image, level and limit `bounded` finds. A grant with bounds writes no others.
@@ -32,13 +33,21 @@ _BOUNDED = ("Sandbox", "SandboxTemplate", "SandboxPool")
 
 def decide(caller: Caller, ask: Ask) -> Decision:
     """Whether the caller may do this at all. What a spec may say is bounded by `refusals`."""
-    if ask.verb in ("self", "apply"):  # apply: each of its documents is asked for by itself
+    if ask.verb == "self":
         return Decision(True)
+    if ask.verb == "apply":  # each of its documents is asked for by itself, once they are read
+        words = f"{caller.name} may not apply anything: it takes at least the role {_LEAST_WRITER} in a namespace"
+        return Decision(True) if may_write(caller) else Decision(False, words)
     role = _role(ask)
     if any(_reaches(each, ask) and _at_least(each, role) for each in caller.grants):
         return Decision(True)
     sees = any(_reaches(each, ask) for each in caller.grants)
     return Decision(False, _words(caller, ask, role), hidden=not sees)
+
+
+def may_write(caller: Caller) -> bool:
+    """Whether there is any place where the caller may change anything."""
+    return any(_at_least(each, _LEAST_WRITER) for each in caller.grants)
 
 
 def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Policy) -> tuple[Refusal, ...]:

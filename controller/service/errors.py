@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from controller import ports
-from controller.kinds.common.problem import Problem
+from controller.kinds.common.problem import Problem, bounded
 from controller.kinds.registry import Kind
 
 
@@ -19,6 +19,9 @@ class ServiceError(Exception):
         super().__init__(message)
         self.causes = tuple(causes)
         self.details = details
+
+
+_Error = TypeVar("_Error", bound=ServiceError)
 
 
 class BadRequest(ServiceError):
@@ -101,8 +104,13 @@ def cause(problem: Problem) -> dict[str, Any]:
 def invalid(problems: Sequence[Problem]) -> Invalid:
     """One error that tells every problem."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
-    lines = "\n".join(str(each) for each in problems)
-    return Invalid(f"{count}; nothing was changed\n{lines}", causes=[cause(each) for each in problems])
+    return refused(Invalid, f"{count}; nothing was changed", problems)
+
+
+def refused(error: type[_Error], words: str, problems: Sequence[Problem]) -> _Error:
+    """An error of that kind, which tells these problems after the words: the first of them, where there are many."""
+    told = bounded(problems)
+    return error("\n".join((words, *map(str, told))), causes=[cause(each) for each in told])
 
 
 def check_built_in(kind: Kind, name: str) -> None:

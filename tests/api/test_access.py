@@ -132,7 +132,11 @@ def test_what_may_be_asked_for_is_bounded_on_every_way_in(two: World) -> None:
         for answer in (
             apply(user, QUICKSTART.replace("python:1", "other:1")),
             apply(user, QUICKSTART.replace("512Mi", "1Gi")),
-            user.post(mine, content=QUICKSTART.replace("name: quickstart", "name: new").replace("512Mi", "1Gi")),
+            user.post(
+                mine,
+                content=QUICKSTART.replace("name: quickstart", "name: new").replace("512Mi", "1Gi"),
+                headers={"Content-Type": "application/yaml"},
+            ),
             user.patch(f"{mine}/quickstart", json={"spec": {"template": {"image": "x:1"}}}, headers=patch),
             user.patch(
                 f"{mine}/quickstart", json={"spec": {"resources": {"limits": {"memory": "2Gi"}}}}, headers=patch

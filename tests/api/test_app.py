@@ -10,6 +10,7 @@ from tests.helpers_api import QUICKSTART, World
 
 API = "/apis/paddock/v1alpha1"
 SANDBOXES = f"{API}/namespaces/default/sandboxes"
+JSON = {"Content-Type": "application/json"}
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 
 
@@ -136,8 +137,8 @@ def test_errors_are_statuses(client: httpx.Client, method: str, path: str, code:
 
 
 def test_a_request_that_is_too_large_is_refused_whether_or_not_it_says_so(client: httpx.Client) -> None:
-    announced = client.post(f"{API}/apply", content=b"x" * ((12 << 20) + 1))
-    streamed = client.post(f"{API}/apply", content=iter([b"x" * (1 << 20)] * 13))
+    announced = client.post(f"{API}/apply", content=b"x" * ((12 << 20) + 1), headers=JSON)
+    streamed = client.post(f"{API}/apply", content=iter([b"x" * (1 << 20)] * 13), headers=JSON)
     for answer in (announced, streamed):
         assert (answer.status_code, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
 

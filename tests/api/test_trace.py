@@ -53,7 +53,7 @@ def test_refusals_and_what_is_not_there_name_it_too(client: httpx.Client) -> Non
     for path in ("/healthz", f"{API}/namespaces/default/sandboxes/none", "/nothing"):
         assert client.get(path, headers=PARENT).headers["X-Trace-Id"] == TRACE
     assert apply(client, "kind: Nothing", PARENT).headers["X-Trace-Id"] == TRACE
-    large = client.post(f"{API}/apply", content=b"x" * (13 << 20), headers=PARENT)
+    large = client.post(f"{API}/apply", json="x" * (13 << 20), headers=PARENT)
     assert (large.status_code, large.headers["X-Trace-Id"]) == (413, TRACE)
 
 

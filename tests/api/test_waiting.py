@@ -62,7 +62,9 @@ def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World, monkeypa
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 30)
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 3)  # in which a loaded machine has answered
     with connected(hasty) as made:
-        made.sendall(b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1")
+        made.sendall(
+            b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n1"
+        )
         data = made.recv(4096)
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not wait for more before it closes
             made.sendall(b"2")

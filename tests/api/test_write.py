@@ -108,13 +108,14 @@ def test_no_way_in_leads_to_what_is_no_namespace(client: Client, served: World, 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 5000, b"a: &a [*a]"])
 def test_a_body_that_cannot_be_read_is_no_defect(client: Client, content: bytes) -> None:
-    answer = client.post(SANDBOXES, content=content)
+    answer = client.post(SANDBOXES, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
 
 
 def test_two_documents_are_too_many(client: Client) -> None:
     text = "---\n".join(json.dumps(body(name)) + "\n" for name in ("a", "b"))
-    assert "must be one Sandbox, not 2" in client.post(SANDBOXES, content=text).json()["message"]
+    answer = client.post(SANDBOXES, content=text, headers={"Content-Type": "application/yaml"})
+    assert "must be one Sandbox, not 2" in answer.json()["message"]
 
 
 def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: World) -> None:

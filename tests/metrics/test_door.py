@@ -1,15 +1,17 @@
 """The metrics door with a lock: the token's file, and TLS with a certificate made for the test."""
 
 import http.client
+import socket
 import ssl
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from controller.metrics.registry import Registry
 from controller.metrics.scrape_access import Door, DoorError, open_door
-from controller.metrics.server import MetricsServer
+from controller.metrics.server import MOST_WAITING, MetricsServer
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,27 @@ def test_scrapes_over_tls_and_only_over_tls(certificate: tuple[Path, Path]) -> N
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             plain.getresponse()
         plain.close()
+    finally:
+        server.stop()
+
+
+def test_handshakes_that_never_end_leave_places_for_scrapers(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 600)
+    cert, key = certificate
+    server = MetricsServer(Registry(), port=0, tls=open_door(None, cert, key).tls)
+    server.start()
+    try:
+        with ExitStack() as held:
+            for _ in range(MOST_WAITING + 16):
+                made = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+                made.sendall(b"\x16\x03\x01")
+            trusting = ssl.create_default_context(cafile=str(cert))
+            secured = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=trusting)
+            secured.request("GET", "/metrics")
+            assert secured.getresponse().status == 200
+            secured.close()
     finally:
         server.stop()
 

@@ -6,9 +6,10 @@ import logging
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry, Metric
@@ -20,7 +21,7 @@ from controller.metrics.host import HostCollector
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.pages import MAX_IN_FLIGHT, Pages
 from controller.metrics.registry import Registry
-from controller.metrics.server import CannotListen, MetricsServer
+from controller.metrics.server import MOST_ANSWERED, MOST_WAITING, CannotListen, MetricsServer
 from tests.metrics.made_up import MadeUpUsage, many
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -277,16 +278,126 @@ def test_stop_lets_a_scrape_in_flight_end(slow: tuple[Slow, Registry]) -> None:
         stopping.result()
 
 
-def test_a_client_beyond_the_last_place_is_turned_away(slow: tuple[Slow, Registry]) -> None:
-    _, registry = slow
-    with running(registry) as server:
-        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(16)]
-        try:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as late:
-                assert late.recv(1) == b""
-        finally:
-            for each in silent:
-                each.close()
+HALF = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+
+
+@contextmanager
+def half_heads(server: MetricsServer, count: int) -> Iterator[deque[socket.socket]]:
+    """So many clients, one after the other, that never end their requests; gives the last ones."""
+    held: deque[socket.socket] = deque()
+    try:
+        for _ in range(count):
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            held[-1].sendall(HALF)
+            if len(held) > MOST_WAITING:  # the listener has ended it
+                assert was_ended(held[0])
+                held.popleft().close()
+        yield held
+    finally:
+        for each in held:
+            each.close()
+
+
+def was_ended(connection: socket.socket) -> bool:
+    """Whether the other side ends it; waits for that, or for an answer, unless the socket does not block."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_three_thousand_half_heads_leave_places_for_scrapers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 600)  # the places must do it
+    with running(filled_registry(1)) as server, half_heads(server, 3000) as held:
+        for _ in range(3):
+            assert get(server)[0] == 200
+        for each in held:
+            each.setblocking(False)
+        assert sum(map(was_ended, held)) <= 3, "each scrape ended at most the oldest"
+
+
+def test_a_half_head_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 0.1)
+    with running(Registry()) as server, half_heads(server, 3) as held:
+        assert all(map(was_ended, held))
+
+
+def test_answers_nobody_takes_leave_places_for_scrapers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.metrics.server.ANSWER_SECONDS", 600)
+    registry = Registry()
+
+    class Large:
+        def collect(self) -> list[Metric]:
+            metric = Metric("large", "x" * (16 << 20), "gauge")  # more than the kernel holds for a client
+            metric.add_sample("large", {}, 1)
+            return [metric]
+
+    registry.register(Large())
+    with running(registry) as server, ExitStack() as held:
+        for _ in range(2 * MOST_ANSWERED):
+            made = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            made.sendall(HALF + b"\r\n\r\n")
+            assert made.recv(12) == b"HTTP/1.0 200"
+        assert get(server, "/")[0] == 200
+        status, _, body = get(server)
+        assert (status, len(body) > 16 << 20) == (200, True)
+
+
+def test_one_address_takes_no_place_of_another() -> None:
+    with (
+        running(filled_registry(1)) as server,
+        half_heads(server, MOST_WAITING - 1) as held,
+        socket.socket() as other,
+    ):
+        other.bind(("127.0.0.2", 0))
+        other.connect(("127.0.0.1", server.port))
+        other.settimeout(30)
+        other.sendall(HALF)
+        for _ in range(MOST_WAITING):
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            held[-1].sendall(HALF)
+        assert was_ended(held[MOST_WAITING - 1]), "the flood ends its own"
+        other.sendall(b"\r\n\r\n")
+        assert other.recv(12) == b"HTTP/1.0 200"
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"GET / HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n", b"has both Content-Length"),
+        (b"GET / HTTP/1.1\nHost: a\n\n", b"bare LF"),
+        (b"GET / HTTP/1.1\r\nHost: a\n\r\n", b"bare LF"),
+        (b"GET / HTTP/1.1\r\nX: a\rHost: b\r\n\r\n", b"bare LF or CR"),
+        (b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", b"goes on in the next line"),
+        (b"GET / HTTP/1.1\r\n\tX: a\r\n\r\n", b"goes on in the next line"),
+        (b"GET /\r\n\r\n", b"send `GET /metrics HTTP/1.1`"),
+        (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 200 + b"\r\n", b"at most 100 headers"),
+    ],
+)
+def test_heads_that_parsers_read_differently_are_refused(head: bytes, why: bytes) -> None:
+    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+        made.sendall(head)
+        answer = b"".join(iter(lambda: made.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert why in answer
+
+
+def test_a_head_without_an_end_is_bounded() -> None:
+    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+        made.sendall(HALF + b"a" * (17 << 10))
+        assert made.recv(12) == b"HTTP/1.0 431"
+
+
+def test_a_client_may_end_its_side_once_it_has_asked() -> None:
+    with (
+        running(filled_registry(1)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as made,
+    ):
+        made.sendall(HALF + b"\r\n\r\n")
+        made.shutdown(socket.SHUT_WR)
+        assert made.recv(12) == b"HTTP/1.0 200"
 
 
 def _accepts(server: MetricsServer) -> bool:

@@ -147,6 +147,7 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
                 lambda: eve.delete(f"{API}/namespaces/default/sandboxes/quickstart"),
                 lambda: eve.get(f"{API}/namespaces/other/sandboxes/quickstart"),
                 lambda: eve.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}),
+                lambda: eve.post(f"{API}/apply", json={"documents": [{"text": "x" * 20_000}]}),
                 lambda: eve.get(f"{API}/audit"),
                 lambda: nobody.get(f"{API}/tokens"),
             )
@@ -159,7 +160,8 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
         ("token eve", "exec", "Sandbox", "refused"),
         ("token eve", "delete", "Sandbox", "refused"),
         ("token eve", "get", "Sandbox", "refused"),
-        ("token eve", "update", "Sandbox", "refused"),
+        ("token eve", "apply", "", "refused"),  # before its documents are read
+        ("token eve", f"{API}/apply", "", "refused"),
         ("token eve", f"{API}/audit", "", "refused"),
         ("unknown", "authenticate", "", "refused"),
     ]

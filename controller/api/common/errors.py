@@ -16,7 +16,14 @@ from controller.service.trace import tracing
 
 _log = structlog.get_logger("paddock.api")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "GET"}}
-_REASONS = {404: "NotFound", 405: "MethodNotAllowed", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}
+_MOST_CAUSES, _MOST_LETTERS = 100, 200
+_REASONS = {
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+}
 _REASONS |= {429: "TooManyRequests"}
 
 
@@ -48,7 +55,13 @@ def _service(_request: Request, error: Exception) -> JSONResponse:
 def _request(_request: Request, error: Exception) -> JSONResponse:
     """A request that is not as /openapi.json describes it."""
     assert isinstance(error, RequestValidationError)
-    found = [(".".join(map(str, each["loc"])), str(each["msg"])) for each in error.errors()]
+    every = error.errors()
+    found = [
+        (".".join(map(str, each["loc"]))[:_MOST_LETTERS], str(each["msg"])[:_MOST_LETTERS])
+        for each in every[:_MOST_CAUSES]
+    ]
+    if len(every) > _MOST_CAUSES:
+        found.append(("body", f"and {len(every) - _MOST_CAUSES} more"))
     causes = [{"field": place, "message": message, "reason": "FieldValueInvalid"} for place, message in found]
     return answer(BadRequest("; ".join(f"{place}: {message}" for place, message in found), causes=causes))
 

@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket
 
 from controller.api.common import errors
 from controller.api.server.peer_credentials import STATE
+from controller.api.server.subprotocol_token import PREFIX
 from controller.kinds.access.access import Caller
 from controller.service.access.access import acting
 from controller.service.access.audit import Recorder
@@ -19,6 +20,7 @@ from controller.service.errors import BadRequest, ServiceError, Unauthorized
 
 Who = Callable[[Peer | None, str, str], Caller | None]
 _OPEN = ("/healthz",)
+_OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set, and no page can leave out
 _KNOWN_SECONDS = 5.0  # what a peer may do by its names is looked up anew after so long
 _MOST_PEERS = 4096
 _LOOKUPS = 8  # at a time
@@ -43,7 +45,10 @@ def by(identify: Identify) -> Who:
 
 
 class Authenticate:
-    """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted)."""
+    """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted).
+
+    A request of a web page is never taken for one of the user whose browser, or forwarded socket, it comes through.
+    """
 
     def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
         self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
@@ -67,12 +72,19 @@ class Authenticate:
 
     async def _caller(self, scope: Scope) -> Caller | None:
         peer = scope.get("state", {}).get(STATE)
-        given = Headers(scope=scope).getlist("authorization")
+        headers = Headers(scope=scope)
+        given = headers.getlist("authorization")
         if len(given) > 1:
             raise BadRequest("there is more than one Authorization header; send one")
         if given and not given[0].strip():  # whoever meant to show a token is not taken for the user who runs it
             raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
+        page = next((each for each in _OF_A_PAGE if each in headers), "")
+        if page and peer is not None and not given:
+            raise Unauthorized(
+                f"a web page's request (it has the header {page.title()}) needs a token: send `Authorization: Bearer"
+                f" TOKEN`, with a WebSocket the subprotocol {PREFIX.decode()}TOKEN in base64url"
+            )
         if not given and peer is not None:
             return await self._peers.caller(peer, source)
         return await run_in_threadpool(self._who, peer, given[0] if given else "", source)

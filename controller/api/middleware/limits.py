@@ -12,13 +12,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.paths import PREFIX
 from controller.api.middleware.body_budget import BodyBudget
+from controller.kinds.access.access import Ask
+from controller.policy.access import may_write
 from controller.ports import Meter
+from controller.service.access import access
 from controller.service.objects import serialize
 
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
 STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive|/haul)?")
+MAX_READERS_BODY_BYTES = 16 << 10  # of a caller who may write nowhere: a question, such as can-i
+_MOST_LETTERS = 256  # of a path, in the audit
+_READER = "may write nowhere: a body of this size is not read for them; ask an admin for the role user in a namespace"
+_STRUCTURED = re.compile(r"(application/([a-z0-9.-]+\+)?|text/)(json|yaml|x-yaml)")
+# What a page's form can send to another site without asking it first; of no type at all, too, but as no PUT.
+_OF_FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
 _TOO_MANY = "too many large requests are under way; ask again in a second"
 
@@ -38,10 +47,18 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdigit() and int(announced) > self._limit_bytes:
-            refusal = JSONResponse(
-                serialize.status("RequestEntityTooLarge", 413, _TOO_LARGE), 413, {"Connection": "close"}
-            )
+        limit_bytes, reason, code, words = self._limit_bytes, "RequestEntityTooLarge", 413, _TOO_LARGE
+        asking = access.caller()
+        if asking is not None and not may_write(asking):
+            limit_bytes, reason, code, words = MAX_READERS_BODY_BYTES, "Forbidden", 403, f"{asking.name} {_READER}"
+
+        def note() -> None:
+            if reason == "Forbidden":
+                access.note(Ask("admin", sub=scope["path"][:_MOST_LETTERS]), words)
+
+        if announced.isdigit() and int(announced) > limit_bytes:
+            note()
+            refusal = JSONResponse(serialize.status(reason, code, words), code, {"Connection": "close"})
             await refusal(scope, receive, send)
             return
         come = 0
@@ -50,8 +67,9 @@ class BodyLimit:
             nonlocal come
             message = await receive()
             size = len(message.get("body", b""))
-            if come + size > self._limit_bytes:
-                raise HTTPException(413, _TOO_LARGE)
+            if come + size > limit_bytes:
+                note()
+                raise HTTPException(code, words)
             if not self._budget.take(size):
                 raise HTTPException(429, _TOO_MANY, {"Retry-After": "1"})
             come += size
@@ -61,6 +79,38 @@ class BodyLimit:
             await self._app(scope, counted, send)
         finally:
             self._budget.give_back(come)
+
+
+class BodyType:
+    """Refuses bodies that a web page's form could have sent, or whose type is not told: 415, with what to send.
+
+    What is streamed into a sandbox may be of any type that no form sends.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if not headers.get("content-length", "0").strip("0") and "transfer-encoding" not in headers:
+            await self._app(scope, receive, send)
+            return
+        given = [each.partition(";")[0].strip().lower() for each in headers.getlist("content-type")]
+        if STREAMED.fullmatch(scope["path"]):
+            taken, wanted = not any(each in _OF_FORMS for each in given), "application/octet-stream"
+        else:
+            taken, wanted = bool(given) and all(map(_STRUCTURED.fullmatch, given)), "application/json"
+        if taken:
+            await self._app(scope, receive, send)
+            return
+        shown = f"`{', '.join(given)[:100]}`" if given else "none"
+        words = f"Content-Type: {shown} is not taken here; send the body with the header `Content-Type: {wanted}`"
+        more = "" if wanted == "application/octet-stream" else " (YAML: `application/yaml`)"
+        refusal = JSONResponse(serialize.status("UnsupportedMediaType", 415, words + more), 415)
+        await refusal(scope, receive, send)
 
 
 class RequestMetrics:

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from controller.api.common import models
 from controller.api.common.apply_set_fields import SetFields
+from controller.api.common.parsing import BoundedRoute, Parsing
 from controller.api.common.paths import PREFIX
 from controller.service import errors
 from controller.service.objects import serialize
@@ -39,16 +40,22 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 def router(services: Services) -> APIRouter:
     """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["apply"])
+    routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
     @routes.post("/apply", operation_id="apply", responses=_ANSWERS)
-    def apply(request: ApplyRequest, user_agent: Annotated[str, Header(include_in_schema=False)] = "") -> JSONResponse:
+    async def apply(
+        request: Request, asked: ApplyRequest, user_agent: Annotated[str, Header(include_in_schema=False)] = ""
+    ) -> JSONResponse:
         """Create or change the objects of all these documents in one transaction, or say all that is wrong."""
+        parsing: Parsing = request.app.state.parsing
+        return await parsing.go_on(len(await request.body()), answer, asked, user_agent)
+
+    def answer(asked: ApplyRequest, user_agent: str) -> JSONResponse:
         applied = services.apply.apply(
-            [Source(each.file, each.text) for each in request.documents],
-            namespace=request.namespace or None,
-            dry_run=request.dryRun,
-            as_set=request.as_set,
+            [Source(each.file, each.text) for each in asked.documents],
+            namespace=asked.namespace or None,
+            dry_run=asked.dryRun,
+            as_set=asked.as_set,
             applied_by=user_agent,
         )
         items = [serialize.applied(each.kind, each.obj, each.result) for each in applied]

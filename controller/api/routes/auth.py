@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from controller.api.common import models
+from controller.api.common.parsing import BoundedRoute
 from controller.api.common.paths import PREFIX
 from controller.kinds.access.access import VERBS, Ask, Grant, Token, Verb
 from controller.kinds.base import Name
@@ -42,7 +43,7 @@ class TokenRequest(BaseModel):
 
 def router(registry: Registry, tokens: TokenAdmin) -> APIRouter:
     """The routes."""
-    routes = APIRouter(prefix=PREFIX, tags=["access"])
+    routes = APIRouter(prefix=PREFIX, tags=["access"], route_class=BoundedRoute)
     failures: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
 
     @routes.get("/auth/whoami", operation_id="whoAmI", responses=failures)

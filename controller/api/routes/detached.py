@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from controller.api.common import models
 from controller.api.common.env import Variables, environment
+from controller.api.common.parsing import BoundedRoute
 from controller.api.common.paths import PREFIX
 from controller.api.routes.exec import Command, Text
 from controller.kinds.registry import Kind
@@ -64,7 +65,7 @@ class ExecList(models.Shape):
 
 def router(kind: Kind, services: Services) -> APIRouter:
     """The routes of a kind whose objects have a container."""
-    routes, detached = APIRouter(prefix=PREFIX, tags=[kind.name]), services.detached
+    routes, detached = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute), services.detached
     execs = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/execs"
 
     @routes.post(

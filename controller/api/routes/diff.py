@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from controller.api.common.apply_set_fields import SetFields
+from controller.api.common.parsing import BoundedRoute, Parsing
 from controller.api.common.paths import PREFIX
 from controller.api.routes.apply import SpecFile
 from controller.kinds.meta import StoredObject
@@ -28,17 +29,21 @@ class DiffRequest(SetFields):
 
 def router(services: Services) -> APIRouter:
     """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["apply"])
+    routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
     @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
-    def diff(request: DiffRequest) -> JSONResponse:
+    async def diff(request: Request, asked: DiffRequest) -> JSONResponse:
         """The same path as apply, stopped before anything is written."""
+        parsing: Parsing = request.app.state.parsing
+        return await parsing.go_on(len(await request.body()), answer, asked)
+
+    def answer(asked: DiffRequest) -> JSONResponse:
         found = services.diff.diff(
-            [Source(each.file, each.text) for each in request.documents],
-            namespace=request.namespace or None,
-            plan=request.plan,
-            delete=request.delete,
-            as_set=request.as_set,
+            [Source(each.file, each.text) for each in asked.documents],
+            namespace=asked.namespace or None,
+            plan=asked.plan,
+            delete=asked.delete,
+            as_set=asked.as_set,
         )
         return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 

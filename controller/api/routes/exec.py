@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from controller.api.common import models
 from controller.api.common.env import Variables, environment
+from controller.api.common.parsing import BoundedRoute
 from controller.api.common.paths import PREFIX
 from controller.api.streams.relay import Pump
 from controller.kinds.registry import Kind
@@ -86,7 +87,7 @@ class ExecResult(models.Shape):
 
 def router(kind: Kind, services: Services) -> APIRouter:
     """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+    routes = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute)
     one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
 
     @routes.post(

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from controller.api.common import models
 from controller.api.common.delete_options import propagation
 from controller.api.common.listing import list_of, table_of
+from controller.api.common.parsing import BoundedRoute, Parsing
 from controller.api.common.paths import PREFIX
 from controller.api.routes.watch import KindWatches, ListQuery, list_query
 from controller.api.streams.watch import MEDIA_TYPE, WatchStreams
@@ -50,7 +51,7 @@ def discovery(services: Services) -> APIRouter:
 
 def router(kind: Kind, services: Services, streams: WatchStreams) -> APIRouter:
     """The routes of one kind."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+    routes = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute)
     answers = _Answers(kind, services, KindWatches(kind, services, streams))
     many = f"/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"/{kind.plural}"
     where = _in_path if kind.namespaced else _on_host
@@ -97,11 +98,14 @@ class _Answers:
             return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version))
         return JSONResponse(serialize.obj(found))
 
-    def create(self, namespace: str, body: str, agent: str) -> JSONResponse:
-        return JSONResponse(serialize.obj(self._write.create(self._kind, namespace, body, written_by=agent)), 201)
+    def create(self, namespace: str, body: bytes, agent: str) -> JSONResponse:
+        return JSONResponse(
+            serialize.obj(self._write.create(self._kind, namespace, _text(body), written_by=agent)), 201
+        )
 
-    def replace(self, namespace: str, name: str, body: str, agent: str) -> JSONResponse:
-        return JSONResponse(serialize.obj(self._write.replace(self._kind, namespace, name, body, written_by=agent)))
+    def replace(self, namespace: str, name: str, body: bytes, agent: str) -> JSONResponse:
+        found = self._write.replace(self._kind, namespace, name, _text(body), written_by=agent)
+        return JSONResponse(serialize.obj(found))
 
     def delete(self, namespace: str, name: str, cascade: Propagation | None, agent: str) -> JSONResponse:
         found = self._objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
@@ -155,8 +159,9 @@ def _add_collection(
     )
     async def create(request: Request, namespace: place, agent: Agent = "") -> JSONResponse:
         """Create an object; 409 AlreadyExists when there is one of its name."""
-        body = await _text(request)
-        return await run_in_threadpool(answers.create, namespace, body, agent)
+        body = await request.body()
+        parsing: Parsing = request.app.state.parsing
+        return await parsing.run(len(body), answers.create, namespace, body, agent)
 
     @routes.delete(
         path,
@@ -194,8 +199,9 @@ def _add_object(
         agent: Agent = "",
     ) -> JSONResponse:
         """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is not the object's."""
-        body = await _text(request)
-        return await run_in_threadpool(answers.replace, namespace, name, body, agent)
+        body = await request.body()
+        parsing: Parsing = request.app.state.parsing
+        return await parsing.run(len(body), answers.replace, namespace, name, body, agent)
 
     @routes.delete(
         path,
@@ -207,8 +213,8 @@ def _add_object(
         return answers.delete(namespace, name, cascade, agent)
 
 
-async def _text(request: Request) -> str:
+def _text(body: bytes) -> str:
     try:
-        return (await request.body()).decode()
+        return body.decode()
     except UnicodeDecodeError as error:
         raise errors.BadRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error

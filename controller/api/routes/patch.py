@@ -1,12 +1,11 @@
 """PATCH on one object, as a merge patch or a JSON patch."""
 
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 
+from controller.api.common.parsing import Parsing, loads
 from controller.api.common.paths import PREFIX
 from controller.kinds.registry import Kind
 from controller.service import errors
@@ -52,8 +51,9 @@ def router(kind: Kind, services: Services) -> APIRouter:
     }
 
     async def answer(request: Request, namespace: str, name: str, dry_run: bool, agent: str) -> JSONResponse:
-        type_, body = _type(request), _body(await request.body())
-        return await run_in_threadpool(_patch, services, kind, (namespace, name), body, type_, dry_run, agent)
+        type_, body = _type(request), await request.body()
+        parsing: Parsing = request.app.state.parsing
+        return await parsing.run(len(body), _patch, services, kind, (namespace, name), body, type_, dry_run, agent)
 
     if kind.namespaced:
 
@@ -75,9 +75,9 @@ def router(kind: Kind, services: Services) -> APIRouter:
 
 
 def _patch(
-    services: Services, kind: Kind, key: tuple[str, str], body: Any, type_: PatchType, dry_run: bool, agent: str
+    services: Services, kind: Kind, key: tuple[str, str], body: bytes, type_: PatchType, dry_run: bool, agent: str
 ) -> JSONResponse:
-    found = services.patch.patch(kind, *key, body, type_=type_, dry_run=dry_run, patched_by=agent)
+    found = services.patch.patch(kind, *key, _body(body), type_=type_, dry_run=dry_run, patched_by=agent)
     return JSONResponse(serialize.obj(found))
 
 
@@ -91,7 +91,7 @@ def _type(request: Request) -> PatchType:
 
 def _body(data: bytes) -> Any:
     try:
-        return json.loads(data, parse_constant=_refuse)
+        return loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise errors.BadRequest(f"the patch is not JSON: {error}") from error
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import h11
 from starlette.responses import Response
@@ -15,6 +16,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.api.middleware.limits import STREAMED
+from controller.api.server.strict_http import StrictConnection
+from controller.api.server.subprotocol_token import with_authorization
 from controller.service.objects import serialize
 
 HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to the end of its head
@@ -47,6 +50,10 @@ class PatientProtocol(H11Protocol):
     share = SHARE
     _waiting: asyncio.TimerHandle | None = None
     _body_until = 0.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn: StrictConnection = StrictConnection()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,6 +93,7 @@ class PatientProtocol(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._wait(None)
         if self.app is not _crowded:
+            self.headers = with_authorization(self.headers)
             super().handle_websocket_upgrade(event)
             return
         self._tell(429, _CROWDED, [("retry-after", "1")])
@@ -101,18 +109,28 @@ class PatientProtocol(H11Protocol):
         self._waiting = None
         if self.transport.is_closing():
             return
-        untold = True
         if self.cycle is not None and not self.cycle.response_complete:
             if not self.cycle.more_body:
                 return
             if self.flow.read_paused:  # it is we who do not read
                 self._wait(STALL_SECONDS)
                 return
+        self._end(408, _LATE)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class's
+        """End a connection on which something else than HTTP has come: nobody can tell where a next request begins."""
+        why = self.conn.fault or "it is not HTTP/1.1; send it as RFC 9112 has it"
+        self._end(400, _status("BadRequest", 400, f"the request was not read: {why}"))
+
+    def _end(self, code: int, body: bytes) -> None:
+        """Answer so where no answer has begun, and end the connection."""
+        untold = True
+        if self.cycle is not None and not self.cycle.response_complete:
             untold = not self.cycle.response_started
             self.cycle.disconnected = True  # whoever reads the body is let go
             self.cycle.message_event.set()
         if untold and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._tell(408, _LATE)
+            self._tell(code, body)
         self.transport.close()
 
     def _tell(self, code: int, body: bytes, more: Sequence[tuple[str, str]] = ()) -> None:

@@ -1,9 +1,12 @@
 """What is wrong with a document, and where: the one shape in which every door tells it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
+MOST_PROBLEMS = 100  # of a request: what a person repairs before asking again, and no more than an answer should hold
+_MOST_LETTERS = {"file": 500, "field": 500, "message": 1500}  # of what was sent, a problem repeats no more
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[([^\]]*)\]")
@@ -23,9 +26,23 @@ class Problem:
     message: str
     reason: str = "FieldValueInvalid"
 
+    def __post_init__(self) -> None:
+        for name, most in _MOST_LETTERS.items():
+            text: str = getattr(self, name)
+            if len(text) > most:
+                object.__setattr__(self, name, f"{text[: most - 3]}...")
+
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         return ": ".join(each for each in (place, self.field, self.message) if each)
+
+
+def bounded(problems: Sequence[Problem]) -> list[Problem]:
+    """The first problems; after these, one that says how many more there are."""
+    told = list(problems[:MOST_PROBLEMS])
+    if len(problems) > MOST_PROBLEMS:
+        told.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
+    return told
 
 
 def field_text(path: Path) -> str:

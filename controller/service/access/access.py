@@ -37,7 +37,8 @@ def acting(caller: Caller | None) -> Iterator[Refused]:
         _REFUSED.reset(tokens[1])
 
 
-def _note(ask: Ask, why: str) -> None:
+def note(ask: Ask, why: str) -> None:
+    """Have a refusal of the caller's told to the audit."""
     noted = _REFUSED.get()
     if noted is not None and len(noted) < _MOST_NOTED:
         noted.append((ask, why))
@@ -67,7 +68,7 @@ def require(ask: Ask, registry: Registry) -> None:
     found = decision(ask)
     if found.allowed:
         return
-    _note(ask, found.reason)
+    note(ask, found.reason)
     kind = registry.by_name(ask.kind)
     if found.hidden and kind is not None and ask.name:
         raise not_found(kind, ask.namespace or "", ask.name)
@@ -87,11 +88,10 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
         ask = Ask(verb, each.kind.name, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
-            _note(ask, found.reason)
+            note(ask, found.reason)
             wrong.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
     if wrong:
-        text = "\n".join(str(each) for each in wrong)
-        raise errors.Forbidden(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in wrong])
+        raise errors.refused(errors.Forbidden, "nothing was changed", wrong)
 
 
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
@@ -100,7 +100,7 @@ def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
         ask = Ask(verb, each.kind, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
-            _note(ask, found.reason)
+            note(ask, found.reason)
             told = "some of these objects are where you may not do this" if found.hidden else found.reason
             raise errors.Forbidden(f"nothing was changed: {told}")
 
@@ -118,7 +118,7 @@ def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
             beyond = refusals(asking, kind, spec, namespace, policy_with(policy(), profiles))
             if beyond:
                 fields = ", ".join(each.field for each in beyond)
-                _note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")
+                note(Ask("update", kind.name, namespace, name), f"more than is granted: {fields}")
             found += [(each.field, each.message) for each in beyond]
         return found
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import structlog
 from pydantic import ValidationError
 
-from controller.documents.document import MOST_PROBLEMS, Document, parse, repeated, without_nulls
+from controller.documents.document import Document, parse, repeated, without_nulls
 from controller.documents.error_messages import faults
-from controller.documents.yaml_tree import Room
+from controller.documents.yaml_tree import REST_UNTOLD, Room
 from controller.kinds.base import Model
 from controller.kinds.common.owner_reference import owner_uids
-from controller.kinds.common.problem import Problem, field_path
+from controller.kinds.common.problem import MOST_PROBLEMS, Problem, field_path
 from controller.kinds.envelope import too_large
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
@@ -148,8 +148,9 @@ class Apply:
         problems: list[Problem] = []
         room = Room()
         for each in sources:
-            if len(problems) > MOST_PROBLEMS:
-                break  # the last one says that there is more
+            if len(problems) >= MOST_PROBLEMS:
+                problems.append(Problem(each.file, 0, 0, "", REST_UNTOLD))
+                break
             found, wrong = parse(each.file, each.text, self._registry, namespace=namespace, room=room)
             documents += found
             problems += wrong
@@ -177,6 +178,9 @@ class Apply:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
         profiles = profiles_in(transaction, self._profiles(transaction, documents))
         for each in documents:
+            if len(problems) + len(conflicts) >= MOST_PROBLEMS:
+                problems.append(each.problem((), REST_UNTOLD))
+                break
             current = transaction.get(*each.key)
             document, refused = as_set.membership(each, current)
             refused += _conflicts(each, current)
@@ -288,8 +292,7 @@ def _told(kind: Kind, obj: StoredObject, current: StoredObject | None) -> Applie
 
 
 def _conflict(problems: Sequence[Problem]) -> errors.Conflict:
-    text = "\n".join(str(each) for each in problems)
-    return errors.Conflict(f"nothing was changed\n{text}", causes=[errors.cause(each) for each in problems])
+    return errors.refused(errors.Conflict, "nothing was changed", problems)
 
 
 def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
