@@ -233,6 +233,7 @@ def make_world(
         streams=engine or streams,
         files=engine.files if engine else files,
         ports=engine.ports if engine else ports,
+        volumes=engine.kept_volumes if engine else None,
         connections=connections,
         admit=admit,
         transfers=transfers,

@@ -46,6 +46,7 @@ def services_of(
         traces=core.traces,
         secrets=secrets,
         files=engine.files,
+        volumes=engine.kept_volumes,
         left=engine.left,
         exec_folder=settings.state_dir / "execs",
         ports=engine.ports,

@@ -164,7 +164,8 @@ def _fields(word: str) -> Iterator[str]:
 def _kinds(ask: Ask, command: click.Command) -> list[str]:
     """The kinds that the command can do something with."""
     found = (ask("") or {}).get("resources", ())
-    return [str(each["name"]) for each in found if command.name in _READING or not each.get("readOnly")]
+    wanted = "delete" if command.name == "delete" else "update"
+    return [str(each["name"]) for each in found if command.name in _READING or wanted in each.get("verbs", (wanted,))]
 
 
 def _plural(ask: Ask, word: str) -> tuple[str, bool]:

@@ -21,6 +21,7 @@ class Resource:
     namespaced: bool
     read_only: str = ""  # why it takes no writes, and what to do instead
     watched: bool = True
+    deletable: bool = True
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """Where the objects, or one object, of this kind are. `namespace` None: everywhere."""
@@ -35,6 +36,13 @@ class Resource:
         """Raises CliError for a kind that can only be read."""
         if self.read_only:
             raise CliError(f"{self.kind} is read-only: {self.read_only}")
+
+    def check_deletable(self, *, by_name: bool) -> None:
+        """Raises CliError for a kind whose objects can't be deleted, or only one by one."""
+        if not self.deletable:
+            self.check_writable()
+        if self.read_only and not by_name:
+            raise CliError(f"{self.plural} are deleted by their names: `paddock delete {self.singular} NAME ...`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class Kinds:
             found["namespaced"],
             read_only=found.get("readOnly", ""),
             watched="watch" in found.get("verbs", ("watch",)),
+            deletable="delete" in found.get("verbs", ("delete",)),
         )
         for word in (found["name"], found["singularName"], *found["shortNames"]):
             self._words[word] = resource

@@ -128,6 +128,12 @@ WORDS: Mapping[str, str] = {
     "reclaimPolicy": "Retain: it stays when sandboxes go; Delete: it goes with the last sandbox that names it.",
     "VolumeMount.mountPath": "Where it appears in the sandbox.",
     "VolumeMount.readOnly": "Nothing can be written there.",
+    "volumeClaimTemplates": "Volumes that each sandbox has for itself, named `<name>-<sandbox>` and made for it.",
+    "VolumeClaimTemplate.name": "What the names of the volumes begin with.",
+    "VolumeClaimTemplate.mountPath": "Where it appears in the sandbox.",
+    "VolumeClaimTemplate.size": "How much each holds, allocated at once. More makes it larger; less is refused.",
+    "VolumeClaimTemplate.reclaimPolicy": "Retain: it stays for the next sandbox of that name; Delete: it goes with its "
+    "sandbox.",
     "WorkspaceSource.volume": "A volume of the namespace.",
     "VolumeSource.name": "Which one; it is made where there is none.",
     "VolumeSource.size": "How much it holds, allocated at once. More makes it larger; less is refused.",

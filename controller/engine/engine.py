@@ -20,7 +20,7 @@ from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.binding import Binder
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
-from controller.engine.mounts.volumes import Volumes
+from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
 from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
@@ -130,6 +130,11 @@ class DockerEngine:
     def left(self) -> LeftExecs:
         """The commands that a daemon before this one began."""
         return self._streams.left
+
+    @property
+    def kept_volumes(self) -> KeptVolumes:
+        """The volumes on this host, to be listed and deleted."""
+        return self._mounts.kept
 
     @property
     def files(self) -> Files:

@@ -49,7 +49,8 @@ class Kind:
     `scale` is the path below the spec of the number that `paddock scale` sets; empty: it has none.
 
     A kind with `read_only` words (what writes it, and what to do instead) is worked out at each reading by the
-    source of its name in service/sources: nobody can write or watch it. `selectable` are the fields that a field
+    source of its name in service/sources: nobody can write or watch it; where it is `deletable`, that source deletes
+    objects, too. `selectable` are the fields that a field
     selector may name besides its name and namespace. `flat`: its fields stand at the top, not in `spec`, and its
     table begins with its own columns, as Kubernetes has it for events.
     """
@@ -66,6 +67,7 @@ class Kind:
     referenced_by: tuple[Reference, ...] = ()
     scale: tuple[str, ...] = ()
     read_only: str = ""
+    deletable: bool = False
     status: type[Model] | None = None
     selectable: tuple[str, ...] = ()
     flat: bool = False

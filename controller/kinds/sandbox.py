@@ -102,6 +102,18 @@ class VolumeMount(VolumeSource):
     read_only: Flag = False
 
 
+class VolumeClaimTemplate(Model):
+    """A volume that each sandbox has for itself, named `<name>-<sandbox>` and made when the sandbox is.
+
+    A new sandbox of the same name finds it again, unless it is told to go with the sandbox.
+    """
+
+    name: Name
+    mount_path: AbsolutePath
+    size: Annotated[BytesQuantity, Field(ge=4 << 20, le=1 << 44)]
+    reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+
+
 class WorkspaceSource(Model):
     """A folder of the host, below one of the operator's roots, or a volume.
 
@@ -154,6 +166,7 @@ class Template(Model):
     workspace: WorkspaceMount | None = None
     secrets: Annotated[tuple[SecretMount, ...], Field(max_length=32)] = ()
     volumes: Annotated[tuple[VolumeMount, ...], Field(max_length=32)] = ()
+    volume_claim_templates: Annotated[tuple[VolumeClaimTemplate, ...], Field(max_length=32)] = ()
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     security: Security | None = None
     runtime: RuntimeName | None = None

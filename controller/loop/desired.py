@@ -136,8 +136,10 @@ class Desired:
             return Sandbox(obj, None, broken=_unreadable(error))
 
     def _with_template(self, box: Sandbox) -> Sandbox:
-        template = box.spec.template if box.spec else None
-        return Sandbox(box.obj, box.spec, template or self._template(box.obj, _refers(box)), box.broken)
+        template = (box.spec.template if box.spec else None) or self._template(box.obj, _refers(box))
+        if template is None and box.obj.deleted_at is not None:
+            template = box.template  # it went before the sandbox, and says which volumes go with that
+        return Sandbox(box.obj, box.spec, template, box.broken)
 
 
 def _refers(box: Sandbox) -> _Key:

@@ -31,9 +31,10 @@ from controller.plan.common.reconcile_context import Case, Decision
 from controller.plan.network import egress, peers, stray_networks
 from controller.plan.pool import refill, warm
 from controller.plan.pool import sandboxpool as pools
+from controller.plan.pool.sandboxpool import sharing
 from controller.plan.pool.stats import ready_ones, retirements
 from controller.plan.sandbox import disk, gpus, probes
-from controller.plan.sandbox.claim import EXHAUSTED
+from controller.plan.sandbox.claim import EXHAUSTED, SHARED, WITHHELD
 from controller.plan.sandbox.claim import REASON as CLAIMING
 from controller.plan.sandbox.log_tail import remember
 from controller.plan.sandbox.sandbox import decide
@@ -240,7 +241,7 @@ def _conclude(
     case, sandbox, uid = asked.case, asked.case.obj, asked.case.obj.uid
     decision = peers.attend(case, gpus.assign(draft, snapshot, case, decision))
     draft.audit += audited_starts(case, decision)
-    waits = decision.until is not None or decision.sample is not None or decision.reason == EXHAUSTED
+    waits = decision.until is not None or decision.sample is not None or decision.reason in WITHHELD
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(draft, snapshot, case, decision, asked.instance, reserves) and quiet and asked.quiet
     quiet = _write_egress(draft, asked, decision) and quiet
@@ -267,7 +268,10 @@ def _launched(
     draft: Draft, snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy
 ) -> Decision:
     """The decision to make a container, with how it came to that; or to wait, where a pool is required and full."""
-    required = sandbox.spec is not None and sandbox.spec.pool_policy == "Require"
+    spec = sandbox.spec
+    if spec is not None and not before.launch and (words := sharing(warm.pools_for(snapshot, sandbox.obj, spec))):
+        return Decision(before, SHARED, words)
+    required = spec is not None and spec.pool_policy == "Require"
     if not required or before.launch:
         return warm.launched_cold(snapshot, sandbox, decision, before, policy)
     pool, missing = pools.place(snapshot, sandbox, draft.granted)

@@ -2,7 +2,7 @@
 
 viewer    reads what is in the namespace, logs too
 user      also has sandboxes there, and works in them (exec ...)
-operator  also writes every other kind of the namespace: templates, pools ...
+operator  also writes every other kind of the namespace (templates, pools ...), and deletes its volumes
 admin     also its quotas; with namespace `*` the host's own kinds, tokens, audit and backups
 
 What is not named here takes an admin: a new route is closed until somebody says for whom it is open.

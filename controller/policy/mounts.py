@@ -71,15 +71,36 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     workspace = _workspace(spec, template)
     folders = [Slot(workspace.mount_path)] if workspace else []
     folders += [Slot(each.mount_path) for each in template.volumes]
+    folders += [Slot(each.mount_path) for each in template.volume_claim_templates]
     files = [Slot(each.mount_path, file=True) for each in template.secrets]
     return tuple(sorted((*folders, *files), key=lambda each: each.path))
 
 
-def mounts(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
-    """What is to be bound there. A workspace that names no folder is an empty one in memory."""
+def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount, ...]:
+    """What is to be bound there. A workspace that names no folder is an empty one in memory.
+
+    `name` is the sandbox's: its own volumes are named after it.
+    """
     secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
     volumes = (_volume(each.mount_path, each, read_only=each.read_only) for each in template.volumes)
-    return (*_folder(spec, template), *volumes, *secrets)
+    return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets)
+
+
+def claimed_name(claim: str, sandbox: str) -> str:
+    """The name of the volume that a sandbox has of a volumeClaimTemplate, as a Kubernetes StatefulSet names them."""
+    return f"{claim}-{sandbox}"
+
+
+def _claimed(template: Template, sandbox: str) -> Iterator[Mount]:
+    for each in template.volume_claim_templates:
+        yield Mount(
+            each.mount_path,
+            "volume",
+            claimed_name(each.name, sandbox),
+            size_bytes=each.size,
+            passing=each.reclaim_policy == "Delete",
+            claimed_by=sandbox,
+        )
 
 
 def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
@@ -87,9 +108,9 @@ def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
     return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size, passing=passing)
 
 
-def volumes(spec: SandboxSpec, template: Template) -> tuple[Mount, ...]:
-    """The volumes that it asks for, each once."""
-    found = {each.source: each for each in mounts(spec, template) if each.kind == "volume"}
+def volumes(spec: SandboxSpec, template: Template, name: str) -> tuple[Mount, ...]:
+    """The volumes that the sandbox of that name asks for, each once."""
+    found = {each.source: each for each in mounts(spec, template, name) if each.kind == "volume"}
     return tuple(found[name] for name in sorted(found))
 
 
@@ -122,6 +143,8 @@ def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy)
     if template.workspace is None:
         others = [("spec.template.secrets", each.mount_path) for each in template.secrets]
         others += [("spec.template.volumes", each.mount_path) for each in template.volumes]
+        own = template.volume_claim_templates
+        others += [("spec.template.volumeClaimTemplates", each.mount_path) for each in own]
         yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
     if asked.host_path is None:
         return
@@ -151,11 +174,38 @@ def template_refused(template: Template) -> Iterator[Refusal]:
     asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
     files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
     volumes = [(f"volumes[{number}].mountPath", each.mount_path) for number, each in enumerate(template.volumes)]
-    yield from _places(template, [*asked, *files, *volumes])
+    claims = [
+        (f"volumeClaimTemplates[{number}].mountPath", each.mount_path)
+        for number, each in enumerate(template.volume_claim_templates)
+    ]
+    yield from _places(template, [*asked, *files, *volumes, *claims])
     sizes: dict[str, int] = {}
     for number, each in enumerate(template.volumes):
         if sizes.setdefault(each.name, each.size) != each.size:
             yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is asked for in two sizes; keep one")
+    taken = {each.name: "volumes" for each in template.volumes}
+    for number, claim in enumerate(template.volume_claim_templates):
+        if claim.name in taken:
+            words = f"`{claim.name}` is the name of another one in `{taken[claim.name]}`; rename one"
+            yield Refusal(f"volumeClaimTemplates[{number}].name", words)
+        taken.setdefault(claim.name, "volumeClaimTemplates")
+
+
+def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusal]:
+    """A refusal for each volume that the sandbox names, and that it has for itself of a volumeClaimTemplate, too."""
+    own = {claimed_name(each.name, name): each.name for each in template.volume_claim_templates}
+    named = [(f"spec.template.volumes[{number}].name", each.name) for number, each in enumerate(template.volumes)]
+    if spec.workspace is not None and spec.workspace.volume is not None:
+        named.append(("spec.workspace.volume.name", spec.workspace.volume.name))
+    for field, volume in named:
+        if volume in own:
+            words = f"`{volume}` is this sandbox's own volume of volumeClaimTemplate `{own[volume]}`; rename one"
+            yield Refusal(field, words)
+
+
+def shared(template: Template) -> tuple[str, ...]:
+    """The volumes that every sandbox of this template writes to together: no SandboxPool may hand such out."""
+    return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
 
 
 def is_plain(path: str) -> bool:

@@ -34,7 +34,7 @@ _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # What reaches a running container: of a volume, how large it is, and what becomes of it afterwards.
 _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
-    "volumes": {"__all__": {"size", "reclaim_policy"}},
+    **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
 }
 _LEVEL_AT = "spec.template.securityLevel"
 _KERNEL_PATHS = ("/proc", "/sys", "/dev")
@@ -264,7 +264,7 @@ def render(
         env=_environment(template, level),
         tmpfs=_mounts(template, level, {each.path for each in places}),
         slots=places,
-        mounts=mounts.mounts(spec, template),
+        mounts=mounts.mounts(spec, template, name),
         shm_bytes=_SHM_BYTES,
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,

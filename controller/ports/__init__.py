@@ -64,5 +64,8 @@ __all__ = [
     "Tokens",
     "Transaction",
     "UsageReader",
+    "VolumeInUse",
+    "Volumes",
+    "VolumesUnreachable",
     "Wake",
 ]

@@ -13,6 +13,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage
 from controller.kinds.runtime.network import Guard
 from controller.kinds.runtime.probe import ProbeResult, Watch
+from controller.kinds.volume import KeptVolume
 from controller.ports.common import Wake
 
 
@@ -116,4 +117,28 @@ class Secrets(Protocol):
 
     def read(self, namespace: str, name: str) -> bytes:
         """The value of that name in that namespace, read now. Raises NoSecret."""
+        ...
+
+
+class VolumesUnreachable(Exception):
+    """The volumes can't be read or removed now; says why."""
+
+
+class VolumeInUse(Exception):
+    """The volume is mounted in a container."""
+
+
+class Volumes(Protocol):
+    """The volumes on this host. Each call may block for some seconds and raise VolumesUnreachable."""
+
+    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+        """Return those of a namespace (None: of all), by namespace and name."""
+        ...
+
+    def is_mounted(self, namespace: str, name: str) -> bool:
+        """Return True if a container has it mounted. Waits a moment for the kernel to release one just gone."""
+        ...
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove one for good. Gone already is success. Raises VolumeInUse."""
         ...

@@ -21,6 +21,7 @@ from controller.ports import (
     Secrets,
     Store,
     Streams,
+    Volumes,
     Wake,
 )
 from controller.service.access.access import bounding
@@ -50,6 +51,7 @@ from controller.service.sandbox.previous_log import PreviousLogs
 from controller.service.sandbox.streams import IntoBox
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
+from controller.service.sources.volume import NoVolumes
 from controller.service.trace import Traces, traced
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
@@ -109,6 +111,7 @@ def make_services(
     secrets: Secrets | None = None,
     exec_folder: Path | None = None,
     most_objects: int = 0,
+    volumes: Volumes | None = None,
 ) -> Services:
     """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
 
@@ -119,7 +122,7 @@ def make_services(
     asking for them is refused.
     `exec_folder` is where detached commands are recorded (without it there are none), and `left` finds them again.
     `most_objects` is how many objects a namespace may hold whose quotas do not say (0: any number).
-    `traces` keeps which request wrote what, for the loop's log lines.
+    `volumes` are those on this host. `traces` keeps which request wrote what, for the loop's log lines.
     `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
     """
     watches, admit = watches or Watches(store, clock), bounding(admit, lambda: policy or Policy())
@@ -142,7 +145,7 @@ def make_services(
         meter=meter,
     )
     lifetimes = Lifetimes(clock)
-    sources = make_sources(store, engine, snapshot, policy)
+    sources = make_sources(store, engine, snapshot, clock, volumes or NoVolumes(), policy)
     objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
     exec_rules = exec_rules or ExecRules()
     used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)

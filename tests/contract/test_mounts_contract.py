@@ -17,6 +17,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, HostRoot, Mount, RemoveVolumes, Slot
 from controller.policy.attest.attest import differing, facts
 from controller.policy.attest.mounted import missing
+from controller.ports import VolumeInUse
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 from tests.mounts import unmount_below
 
@@ -213,6 +214,48 @@ def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
     ok(world.engine.act(bind(world, uid, mount, into=box.id)))
     now = world.only(uid)
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
+
+
+OWN = Mount("/work", "volume", "data-a", size_bytes=8 << 20, claimed_by="a")
+
+
+def test_a_sandboxs_own_volume_is_never_anothers(world: World) -> None:
+    box = started(world, world.new_uid(), OWN)
+    other = world.engine.act(bind(world, world.new_uid(), replace(OWN, claimed_by="b")))
+    assert isinstance(other, Transient)
+    assert other.reason == "MountRefused"
+    by_name = bind(world, world.new_uid(), replace(OWN, claimed_by="", read_only=True))
+    assert isinstance(world.engine.act(by_name), Ok), "whoever names it asks for just that one"
+    for by in ("b", "a"):
+        (found,) = world.engine.kept_volumes.list("default")  # type: ignore[attr-defined]
+        assert (found.name, found.size_bytes, found.claimed_by) == ("data-a", 8 << 20, "a")
+        ok(world.engine.act(RemoveVolumes(box.uid, box.name, "default", ("data-a",), "a test", claimed_by=by)))
+    assert not world.engine.kept_volumes.list()  # type: ignore[attr-defined]
+
+
+def test_one_that_all_may_name_never_becomes_a_sandboxs_own(world: World) -> None:
+    started(world, world.new_uid(), replace(OWN, claimed_by=""))
+    refused = world.engine.act(bind(world, world.new_uid(), OWN))
+    assert isinstance(refused, Transient)
+    assert refused.reason == "MountRefused"
+
+
+def test_volumes_are_listed_and_removed_once_no_container_has_them(world: World) -> None:
+    uid, volumes = world.new_uid(), world.engine.kept_volumes  # type: ignore[attr-defined]
+    box = started(world, uid, OWN)
+    (found,) = volumes.list("default")
+    assert found.mounted
+    assert volumes.is_mounted("default", "data-a")
+    assert not volumes.list("def*")
+    with pytest.raises(VolumeInUse):
+        volumes.remove("default", "data-a")
+    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    assert not volumes.is_mounted("default", "data-a")
+    (kept,) = volumes.list()
+    assert (kept.uid, kept.mounted) == (found.uid, False)
+    for _ in range(2):
+        volumes.remove("default", "data-a")
+    assert not volumes.list()
 
 
 def test_a_volume_grows_with_its_box_is_never_made_smaller_and_goes_when_told(world: World, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def unset(value: BaseModel, at: str = "spec") -> list[str]:
 
 
 def test_the_full_example_shows_every_field() -> None:
-    """But for those that specs/sandboxtemplate, and probes.yaml, development.yaml and workspace.yaml show."""
+    """But for those that specs/sandboxtemplate, and probes.yaml, development.yaml, volumes.yaml and workspace.yaml
+    show."""
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",
@@ -49,6 +50,7 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.template.workspace",
         "spec.template.secrets",
         "spec.template.volumes",
+        "spec.template.volume_claim_templates",
         *probes,
     }
     elsewhere |= {f"spec.template.{each}" for each in CONFINEMENTS}

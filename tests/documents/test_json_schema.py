@@ -84,6 +84,7 @@ OTHER: dict[str, Any] = {
     "workspace": {"mountPath": "/work"},
     "secrets": [{"name": "a", "mountPath": "/run/secrets/a"}],
     "volumes": [{"name": "a", "mountPath": "/data", "size": "8Mi"}],
+    "volumeClaimTemplates": [{"name": "a", "mountPath": "/data", "size": "8Mi"}],
     "runtime": "runsc",
     "appArmorProfile": "docker-default",
     "seLinuxOptions": {"level": "s0:c1"},

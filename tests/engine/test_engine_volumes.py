@@ -2,17 +2,20 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controller.engine.kernel import mount_calls
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts import volume_growth
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.volumes import Volumes
 from controller.kinds.runtime.mount import Mount
+from controller.ports import VolumeInUse
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
@@ -194,3 +197,50 @@ def test_one_that_is_removed_is_gone_and_whoever_has_it_keeps_it_until_then(tmp_
     assert not (inside(fresh) / "old").exists()
     os.close(used)
     os.close(fresh)
+
+
+def test_what_is_kept_tells_its_size_age_and_use(tmp_path: Path, maps: IdMaps) -> None:
+    volumes = Volumes(tmp_path, 1 << 30)
+    assert volumes.kept() == []
+    before = time.time()
+    own = volumes.tree(replace(VOLUME, source="a", claimed_by="box"), "team", ROOT, maps)
+    os.close(volumes.tree(replace(VOLUME, source="a-b"), "team", ROOT, maps))
+    os.close(volumes.tree(VOLUME, "other", ROOT, maps))
+    place = tmp_path / "place"
+    place.mkdir()
+    target = os.open(place, os.O_PATH)
+    mount_calls.attach(own, target)
+    try:
+        first = volumes.used_bytes()["team", "a"]
+        (place / "more").write_bytes(bytes(1 << 20))
+        os.sync()
+        assert 1 << 20 <= volumes.used_bytes()["team", "a"] - first < 2 << 20
+        found = volumes.kept()
+        assert [(each.namespace, each.name) for each in found] == [("other", "data"), ("team", "a"), ("team", "a-b")]
+        assert [each.claimed_by for each in found] == ["", "box", ""]
+        assert all(each.size_bytes == SIZE and abs(each.made_at - before) < 120 for each in found)
+        assert len({each.uid for each in found}) == 3
+        with pytest.raises(VolumeInUse):
+            volumes.remove_unused("team", "a")
+    finally:
+        mount_calls.detach(str(place))
+        os.close(target)
+        os.close(own)
+    free(tmp_path / "team" / "a.img")
+    volumes.remove_unused("team", "a")
+    assert [each.name for each in volumes.kept("team")] == ["a-b"]
+    assert [each.name for each in (tmp_path / "team").iterdir()] == ["a-b.img"]
+
+
+def test_a_sandboxs_own_is_no_others_and_stays_its_own(tmp_path: Path, maps: IdMaps) -> None:
+    volumes, own = Volumes(tmp_path, 1 << 30), replace(VOLUME, claimed_by="one")
+    os.close(volumes.tree(own, "team", ROOT, maps))
+    with pytest.raises(Refused, match="is the own one of sandbox `one`"):
+        volumes.tree(replace(VOLUME, claimed_by="two"), "team", ROOT, maps)
+    os.close(volumes.tree(VOLUME, "team", ROOT, maps))
+    volumes.remove("team", "data", "two")
+    assert volumes.kept("team")
+    volumes.remove("team", "data", "one")
+    os.close(volumes.tree(VOLUME, "team", ROOT, maps))
+    with pytest.raises(Refused, match="was made by its name"):
+        volumes.tree(own, "team", ROOT, maps)

@@ -22,6 +22,7 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
 import hashlib
 import signal as signals
 import threading
+import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,8 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
-from controller.ports import Clock, StreamError, Wake
+from controller.kinds.volume import KeptVolume
+from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
 from tests.fakes.inside import bound_of, inside_of
@@ -225,6 +227,7 @@ class FakeEngine:
         self.secrets: set[str] | None = None  # that are there; None: any
         self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self.volumes: dict[tuple[str, str], int] = {}  # by namespace and name: how large each is
+        self.claims: dict[tuple[str, str], str] = {}  # of those that a sandbox has for itself: which one
         self._failures: dict[type, deque[Outcome]] = defaultdict(deque)
         self._now = Observation()
         self._wake: Wake = lambda: None
@@ -680,6 +683,10 @@ class FakeEngine:
                 return Transient("SecretMissing", f"there is no secret {each.source}")
             if each.kind == "volume":
                 key = (action.namespace, each.source)
+                if key in self.volumes and each.claimed_by not in ("", self.claims.get(key, "")):
+                    return Transient("MountRefused", f"the volume `{each.source}` is another's")
+                if key not in self.volumes and each.claimed_by:
+                    self.claims[key] = each.claimed_by
                 if self.volumes.get(key, 0) > each.size_bytes:
                     return Transient("MountRefused", f"the volume `{each.source}` is larger: none is ever made smaller")
                 self.volumes[key] = each.size_bytes
@@ -691,8 +698,27 @@ class FakeEngine:
 
     def _remove_volumes(self, action: RemoveVolumes) -> Outcome:
         for each in action.volumes:
-            self.volumes.pop((action.namespace, each), None)
+            key = (action.namespace, each)
+            if self.claims.get(key, "") in ("", action.claimed_by):
+                self.drop_volume(key)
         return Ok()
+
+    def drop_volume(self, key: tuple[str, str]) -> None:
+        self.volumes.pop(key, None)
+        self.claims.pop(key, None)
+
+    @property
+    def kept_volumes(self) -> "FakeVolumes":
+        return FakeVolumes(self)
+
+    def mounts_volume(self, namespace: str, name: str) -> bool:
+        """Whether a container of that namespace has it mounted."""
+        return any(
+            each.kind == "volume" and each.source == name
+            for box in self._boxes.values()
+            if box.labels.get(own.NAMESPACE) == namespace
+            for each in box.mounts
+        )
 
     def _in_use(self, network: str) -> bool:
         return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())
@@ -894,6 +920,34 @@ class FakeEngine:
                 uid = box.labels.get(own.UID, "")
                 found[uid] = (*found.get(uid, ()), box.seen(readable=uid not in self._unreadable))
         return MappingProxyType(found)
+
+
+class FakeVolumes:
+    """ports.Volumes: those of a FakeEngine."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+
+    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:
+        return [
+            KeptVolume(
+                *key,
+                uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(key))),
+                size_bytes=size,
+                claimed_by=self._engine.claims.get(key, ""),
+                mounted=self._engine.mounts_volume(*key),
+            )
+            for key, size in sorted(self._engine.volumes.items())
+            if namespace in (None, key[0])
+        ]
+
+    def is_mounted(self, namespace: str, name: str) -> bool:
+        return self._engine.mounts_volume(namespace, name)
+
+    def remove(self, namespace: str, name: str) -> None:
+        if self._engine.mounts_volume(namespace, name):
+            raise VolumeInUse(f"volume `{name}` is mounted in a container still")
+        self._engine.drop_volume((namespace, name))
 
 
 class _ByHand:

@@ -131,6 +131,7 @@ class House:
             store=store,
             engine=self.engine,
             streams=self.engine,
+            volumes=self.engine.kept_volumes,
             admit=self._admit,
             clock=self.clock,
             wake=lambda: self.wake(),

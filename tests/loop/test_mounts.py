@@ -175,9 +175,9 @@ def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: House
 
 
 def test_volumes_are_bound_cold_and_warm(house: House) -> None:
-    filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi"}])
+    filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi", "readOnly": True}])
     house.refer("a", "t", workspace={"volume": {"name": "work", "size": "16Mi"}})
     house.settle()
-    words = ["/cache from volume cache of 8Mi read-write", "/workspace from volume work of 16Mi read-write"]
+    words = ["/cache from volume cache of 8Mi read-only", "/workspace from volume work of 16Mi read-write"]
     assert sorted(bound(house, "a")) == words
     assert launch(house, "a").startswith("Warm")

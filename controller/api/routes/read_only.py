@@ -1,4 +1,4 @@
-"""The routes of a read-only kind: get and list. Anything else is refused with what to do instead."""
+"""The routes of a read-only kind: get and list, and delete where it has that. Others are refused with what to do."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from controller.api.common.event_query import event_query
 from controller.api.common.listing import list_of, table_of
 from controller.api.common.paths import PREFIX
 from controller.api.common.read_query import ReadQuery, read_query
-from controller.api.routes.kinds import Accept, Name, as_table
+from controller.api.routes.kinds import Accept, Agent, Cascade, Name, as_table
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
@@ -65,6 +65,10 @@ class _Answers:
             return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version))
         return JSONResponse(serialize.shown(self._kind, found))
 
+    def delete(self, namespace: str | None, name: str, agent: str) -> JSONResponse:
+        found = self._objects.delete(self._kind, namespace or "", name, deleted_by=agent)
+        return JSONResponse(serialize.shown(self._kind, found))
+
     def refuse(self) -> JSONResponse:
         words = f"{self._kind.name} is read-only: {self._kind.read_only}"
         raise errors.MethodNotAllowed(words, kind=self._kind.plural)
@@ -82,9 +86,23 @@ def _add(
         """The object, as it is now."""
         return answers.one(namespace, name, accept)
 
+    if kind.deletable:
+        _add_delete(routes, kind, answers, f"{path}/{{name}}", where)
+
     @routes.api_route(f"{path}/{{name}}", methods=_WRITING, include_in_schema=False)
     def refused() -> JSONResponse:
         return answers.refuse()
+
+
+def _add_delete(routes: APIRouter, kind: Kind, answers: _Answers, path: str, where: Place) -> None:
+    place = Annotated[str | None, Depends(where)]
+    deleted: dict[int | str, dict[str, Any]] = {200: {"model": models.object_model(kind)}}
+    failures = models.failures(errors.BadRequest, errors.NotFound, errors.Conflict, errors.ServiceUnavailable)
+
+    @routes.delete(path, operation_id=f"delete{kind.name}", responses={**deleted, **failures})
+    def delete(namespace: place, name: Name, _cascade: Cascade, agent: Agent = "") -> JSONResponse:
+        """Delete the object for good; 409 Conflict names what uses it."""
+        return answers.delete(namespace, name, agent)
 
 
 def _add_list(

@@ -99,7 +99,7 @@ def _query(ctx: click.Context, selector: str, cascade: str) -> Query:
 
 
 def _check(target: Target, selector: str, everything: bool) -> None:
-    target.resource.check_writable()
+    target.resource.check_deletable(by_name=bool(target.names))
     if target.names and (everything or selector):
         raise click.UsageError("names can't be combined with --all or -l; leave one of them out")
     if not target.names and not everything and not selector:

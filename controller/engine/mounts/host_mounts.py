@@ -24,7 +24,7 @@ from controller.engine.kernel.engine_namespace import EngineNamespace, NoWay
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.engine.mounts.secrets import SecretFolder
-from controller.engine.mounts.volumes import Volumes
+from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.kinds.planning.outcome import Ok, Outcome, Transient
 from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, Bound, HostRoot, Mount, RemoveVolumes, Slot
 from controller.kinds.runtime.secret import NoSecret
@@ -61,6 +61,7 @@ class HostMounts:
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
         self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
+        self.kept = KeptVolumes(volumes, self._namespace)
         # Written by the one thread that mounts, whole; read by any.
         self._bound: dict[str, tuple[Bound, ...]] | None = None
         self._strays: dict[str, float] = {}
@@ -118,7 +119,7 @@ class HostMounts:
         remove = self._volumes.remove
         try:
             for each in action.volumes:
-                self._namespace.run(partial(remove, action.namespace, each))
+                self._namespace.run(partial(remove, action.namespace, each, action.claimed_by))
         except (NoWay, OSError) as error:
             return Transient("VolumeStays", f"{action}: {getattr(error, 'strerror', None) or error}")
         return Ok()

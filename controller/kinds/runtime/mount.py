@@ -41,7 +41,8 @@ class Mount:
 
     `kind` host: the folder `source` of this host; memory: an empty folder of `size_bytes` in memory; secret: the secret
     of the name `source`, as a file; volume: the namespace's volume of the name `source`, of `size_bytes`;
-    `passing`: it goes with the last sandbox that names it.
+    `passing`: it goes with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": it
+    belongs to all that name it).
     """
 
     path: str
@@ -50,6 +51,7 @@ class Mount:
     read_only: bool = False
     size_bytes: int = 0
     passing: bool = False
+    claimed_by: str = ""
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
@@ -102,13 +104,17 @@ class BindMounts:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVolumes:
-    """Take volumes of a namespace away, with all that is in them. Gone already is success."""
+    """Take volumes of a namespace away, with all that is in them. Gone already is success.
+
+    One that another sandbox than `claimed_by` has for itself stays.
+    """
 
     uid: str
     name: str
     namespace: str
     volumes: tuple[str, ...]
     why: str
+    claimed_by: str = ""
 
     def __str__(self) -> str:
         return f"remove volumes {', '.join(self.volumes)} of namespace {self.namespace}"

@@ -31,7 +31,7 @@ from controller.plan.common.backoff import held as held_up
 from controller.plan.common.reconcile_context import Case, Decision
 from controller.plan.network.egress import NONE, Share, is_held_up, share
 from controller.plan.sandbox import mounts
-from controller.plan.sandbox.claim import EXHAUSTED
+from controller.plan.sandbox.claim import WITHHELD
 from controller.plan.sandbox.rest import rest
 from controller.plan.sandbox.sandbox import decide
 from controller.plan.sandbox.status import dated
@@ -106,7 +106,7 @@ def _wanted(case: Case, decision: Decision) -> Limits | None:
     if case.rendered is None or case.spec is None or case.deleting or decision.finished:
         return None
     resting = rest(altered(case, memory=decision.memory))
-    if decision.reason == EXHAUSTED or (resting is not None and not resting.half):
+    if decision.reason in WITHHELD or (resting is not None and not resting.half):
         return None
     return case.rendered.config.limits
 

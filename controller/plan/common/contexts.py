@@ -8,7 +8,9 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.plan_builder import Memo as Memo
 from controller.plan.common.reconcile_context import Case
 from controller.plan.network.surroundings import around
-from controller.plan.sandbox import gpus, mounts
+from controller.plan.sandbox import gpus
+from controller.plan.sandbox import mounts as bound
+from controller.policy import mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, admit_with, render
@@ -47,7 +49,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         short_of=snapshot.pressure.critical,
         written_bytes=_written(snapshot, ranked),
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
-        volumes=mounts.passing(snapshot, sandbox),
+        volumes=bound.passing(snapshot, sandbox),
         around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
     )
 
@@ -87,7 +89,8 @@ def rendered_with(
     elif sandbox.template is None:
         refusals = (_no_template(sandbox.spec, obj.namespace),)
     else:
-        refusals = admit_with(sandbox.spec, sandbox.template, policy)
+        clashes = mounts.clashes(sandbox.spec, sandbox.template, obj.name)
+        refusals = (*admit_with(sandbox.spec, sandbox.template, policy), *clashes)
         if not refusals:
             made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
     memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)

@@ -17,7 +17,7 @@ from controller.plan.common.contexts import case_of
 from controller.plan.common.reconcile_context import Case, Decision
 from controller.plan.host import plan
 from controller.plan.network import peers
-from controller.plan.sandbox import drift, out_of_band
+from controller.plan.sandbox import drift, mounts, out_of_band
 from controller.plan.sandbox.deaths import ENDED
 from controller.plan.sandbox.sandbox import decide
 from controller.policy.levels.levels import Policy
@@ -146,7 +146,7 @@ def _container(case: Case, container: Container) -> Iterator[tuple[str, str]]:
         why = drift.needs_new_container(case, container, case.rendered)
         if why:
             yield "differs", why
-        elif drift.outdated(container, case.rendered):
+        elif drift.outdated(container, case.rendered) or mounts.waiting(case, container, case.rendered):
             yield "differs", "rendered differently now; takes effect at its next start"
     held = out_of_band.lasting(container)
     if held:

@@ -18,8 +18,10 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.plan.common.backoff import waits
 from controller.plan.sandbox import probes
+from controller.plan.sandbox.claim import SHARED
 from controller.plan.sandbox.status import dated
 from controller.policy.sandbox import Rendered
+from controller.policy.sandboxpool import shares_volumes
 
 WARM, RETIRED = "warm", "retired"
 _NO_LIMITS = Limits(0, 0, 0)
@@ -137,7 +139,7 @@ def turn_over(
     `taken` are the uids that a new member may not have. `lacks` is of what the host is short, in words: then none is
     wanted; `image` says why the pool's image is not on it.
     """
-    wanted = 0 if lacks else _wanted(pool, awaited)
+    wanted = 0 if lacks or shares_volumes(pool.template) else _wanted(pool, awaited)
     out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
     new = _to_add(pool, members, wanted, going, awaited)
     if pool.template is None or pool.obj.deleted_at is not None:
@@ -248,6 +250,11 @@ def _conditions(
         yield Condition("Accepted", "False", "Refused", words)
         yield Condition("Degraded", "True", "Refused", words)
         return
+    if words := shares_volumes(pool.template):
+        yield Condition("Ready", "False", SHARED, words)
+        yield Condition("Accepted", "False", SHARED, words)
+        yield Condition("Degraded", "True", SHARED, words)
+        return
     if lacks:
         yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
     elif ready >= wanted:
@@ -262,6 +269,15 @@ def _conditions(
         yield Condition("Degraded", "True", "ImagePullFailed", image)
     else:
         yield Condition("Degraded", "False", "AsExpected")
+
+
+def sharing(pools: Iterable[Pool]) -> str:
+    """Why none of these pools, all of one template, may give a sandbox; "" when they may."""
+    for each in pools:
+        if each.obj.deleted_at is None and (words := shares_volumes(each.template)):
+            name = each.spec.template_ref.name if each.spec else ""
+            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {words}"
+    return ""
 
 
 def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:

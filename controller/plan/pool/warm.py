@@ -14,7 +14,7 @@ from controller.kinds.quota import amount_of, of_pool
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Decision
-from controller.plan.pool.sandboxpool import WARM, is_ready, is_used, member_spec
+from controller.plan.pool.sandboxpool import WARM, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import never_fits, of_pools
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
@@ -43,7 +43,8 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
     """The members that it may take over if they fit, oldest first, each with its pool."""
     if spec.run_state != "Running" or snapshot.observed.blind:
         return []
-    pools = {each.obj.uid: each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None}
+    found = [each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None]
+    pools = {each.obj.uid: each for each in found if not sharing([each])}
     members = [
         each
         for each in snapshot.instances.values()

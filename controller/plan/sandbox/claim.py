@@ -10,6 +10,9 @@ from controller.plan.common.reconcile_context import Decision
 
 REASON = "Claiming"
 EXHAUSTED = "PoolExhausted"
+SHARED = "SharedVolume"
+# Reasons of a sandbox that its pool gives nothing now: it is not started, and looked at again in every pass.
+WITHHELD = (EXHAUSTED, SHARED)
 
 
 def settle(decision: Decision) -> Decision:

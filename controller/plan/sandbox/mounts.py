@@ -1,6 +1,7 @@
 """What is bound into a box: all of it before each start; what is missing while it runs, as in one just claimed, then.
 
 Another folder than the one that is bound needs a new container: whoever has files open in the old one would keep them.
+Only the sandbox's own spec asks for that at once. What a template names otherwise is bound at the next start.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, Bound, Mount, RemoveVolumes
+from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Case
 from controller.policy.attest.mounted import missing, resized
 from controller.policy.mounts import volumes
@@ -43,14 +45,40 @@ def absent(case: Case, container: Container, rendered: Rendered) -> tuple[Mount,
     """What of a running box's mounts is not there. One that is made otherwise has no places for them."""
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return ()
-    return missing(wanted(case, rendered), container.inside, container.bound)
+    found = missing(wanted(case, rendered), container.inside, container.bound)
+    later = waiting(case, container, rendered) if found else ()
+    return tuple(each for each in found if each not in later)
+
+
+def waiting(case: Case, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
+    """What the named template has instead of something that is bound: bound at the next start."""
+    if case.spec is None or case.spec.template_ref is None or container.config_hash != rendered.config_hash:
+        return ()
+    bound = {each.path: each for each in container.bound if each.origin}
+    return tuple(
+        each
+        for each in wanted(case, rendered)
+        if each.path in bound
+        and bound[each.path].mount != str(each)
+        and not resized(bound[each.path], each)
+        and not _is_own(case.spec, each, bound[each.path])
+    )
+
+
+def _is_own(spec: SandboxSpec, mount: Mount, bound: Bound) -> bool:
+    """Whether it is the workspace that the sandbox itself names, or names no more."""
+    if mount.kind == "volume":
+        named = spec.workspace.volume if spec.workspace else None
+        return named is not None and named.name == mount.source and not mount.claimed_by
+    return mount.kind == "host" or (mount.kind == "memory" and not bound.in_memory)
 
 
 def changed(case: Case, container: Container, rendered: Rendered) -> str:
     """Why a container has to be replaced, because something else is bound there than its spec asks for now."""
     if case.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
         return ""
-    asked = {each.path: each for each in rendered.config.mounts}
+    later = waiting(case, container, rendered)
+    asked = {each.path: each for each in rendered.config.mounts if each not in later}
     other = [
         each
         for each in container.bound
@@ -76,7 +104,7 @@ def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     spec, template = sandbox.spec, sandbox.template
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
-    going = {each.source for each in volumes(spec, template) if each.passing}
+    going = {each.source for each in volumes(spec, template, sandbox.obj.name) if each.passing}
     for other in snapshot.sandboxes.values() if going else ():
         if other.obj.namespace == sandbox.obj.namespace and other.obj.uid != sandbox.obj.uid:
             going -= _kept_by(other)
@@ -88,14 +116,17 @@ def _kept_by(other: Sandbox) -> set[str]:
     if other.spec is None or other.template is None:
         return set()
     gone = other.obj.deleted_at is not None
-    return {each.source for each in volumes(other.spec, other.template) if not (gone and each.passing)}
+    found = volumes(other.spec, other.template, other.obj.name)
+    return {each.source for each in found if not (gone and each.passing)}
 
 
 def with_it(case: Case) -> Iterator[Action]:
     """What takes the volumes away that go with a sandbox of which all else is gone."""
     if case.volumes and not case.memory.reclaimed:
-        name = container_name(case.obj.name, case.obj.uid)
-        yield RemoveVolumes(case.obj.uid, name, case.obj.namespace, case.volumes, "their reclaimPolicy is Delete")
+        obj, why = case.obj, "their reclaimPolicy is Delete"
+        yield RemoveVolumes(
+            obj.uid, container_name(obj.name, obj.uid), obj.namespace, case.volumes, why, claimed_by=obj.name
+        )
 
 
 def unready(case: Case) -> tuple[str, str]:

@@ -110,7 +110,7 @@ def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
 
 
 def _scheduled(decision: Decision) -> Condition:
-    if decision.reason == claim.EXHAUSTED:
+    if decision.reason in claim.WITHHELD:
         return Condition("Scheduled", "False", decision.reason, decision.message)
     return decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
 
@@ -185,7 +185,9 @@ def _resized(case: Case, decision: Decision) -> Condition:
 
 def _outdated(case: Case) -> Condition:
     container, rendered = case.container, case.rendered
-    old = container is not None and rendered is not None and drift.outdated(container, rendered)
+    old = False
+    if container is not None and rendered is not None:
+        old = drift.outdated(container, rendered) or bool(mounts.waiting(case, container, rendered))
     message = "its template, Paddock, a policy or a default changed since; takes effect at its next start"
     return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
 

@@ -81,6 +81,12 @@ class _Watched:
         self._transaction, self._clock = transaction, clock
         self._before: dict[str, StoredObject | None] = {}
         self._after: dict[str, StoredObject | None] = {}
+        self._told = 0
+
+    def audit(self, made: AuditEntry) -> None:
+        """An entry for what is no change of a stored object."""
+        self._transaction.audit(made)
+        self._told += 1
 
     def put(self, obj: StoredObject) -> StoredObject:
         before = self._transaction.get(obj.kind, obj.namespace, obj.name)
@@ -97,16 +103,15 @@ class _Watched:
             self._after[obj.uid] = None
 
     def tell(self) -> int:
-        """Add the entries; how many."""
-        told = 0
+        """Add the entries; how many there are."""
         for uid, after in self._after.items():
             found = _change(self._before[uid], after)
             if found is not None:
                 obj, verb, detail = found
                 named: Any = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": uid}
                 self._transaction.audit(entry(self._clock, verb, detail=detail, **named))
-                told += 1
-        return told
+                self._told += 1
+        return self._told
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)

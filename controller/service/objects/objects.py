@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import cast
 
 import structlog
 
@@ -15,7 +16,7 @@ from controller.service.access.access import not_found as not_found  # for the o
 from controller.service.objects import field_selector, selector
 from controller.service.objects.cascade import Cascade
 from controller.service.objects.field_selector import FieldSelector
-from controller.service.sources import Source
+from controller.service.sources import DeletingSource, Source
 
 _log = structlog.get_logger("paddock.objects")
 
@@ -98,11 +99,24 @@ class Objects:
         `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
         """
         errors.check_built_in(kind, name)
+        if kind.read_only:
+            return self._delete_read_only(kind, namespace, name, deleted_by)
         with errors.store_in_words(), self._store.transaction() as transaction:
             found = transaction.get(kind.name, namespace, name)
             if found is None:
                 raise not_found(kind, namespace, name)
             [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
+        self._told([deleted], deleted_by)
+        return deleted
+
+    def _delete_read_only(self, kind: Kind, namespace: str, name: str, deleted_by: str) -> StoredObject:
+        """Have the source of its kind delete an object that is not stored."""
+        if not kind.deletable:
+            raise errors.MethodNotAllowed(f"{kind.name} is read-only: {kind.read_only}", kind=kind.plural)
+        with errors.store_in_words():
+            deleted = cast(DeletingSource, self._sources[kind.name]).delete(namespace, name)
+        if deleted is None:
+            raise not_found(kind, namespace, name)
         self._told([deleted], deleted_by)
         return deleted
 

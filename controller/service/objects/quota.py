@@ -1,4 +1,5 @@
-"""What can never fit is refused when it is written: more than a quota allows one sandbox, or all of them together.
+"""What can never be is refused when it is written: more than a quota allows one sandbox, or all of them together; and
+a SandboxPool of a SandboxTemplate whose volumes its sandboxes would share.
 
 Want of room is no error: the planner lets it wait. But there is no waiting for a place among a namespace's objects: one
 too many is refused. Judged by what is stored, and by what is written along with it.
@@ -16,12 +17,13 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, of_pool
 from controller.kinds.registry import discover
-from controller.kinds.sandbox import SandboxSpec, Template, leveled
+from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, leveled
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
 from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fits, of_pools, outranks
 from controller.policy.sandbox import NO_LIMITS, reserved
+from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
 from controller.service.objects.profiles import Profiles, profiles_in
 
@@ -47,8 +49,10 @@ class Fitting:
         self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
-        """(field, reason) for each quota that could not hold this object if it held nothing else."""
+        """Yield (field, reason) for each quota that could never hold this object, and for a pool with shared volumes."""
         yield from self._too_many(obj)
+        if self._is_new(obj):
+            yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
             pool = _read(SandboxPoolSpec, obj)
             for path, words in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
@@ -56,7 +60,7 @@ class Fitting:
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
             return
-        template = spec.template or self._template(obj.namespace, spec)
+        template = spec.template or self._template(obj.namespace, spec.template_ref)
         if template is None:
             return
         if self._profiles is None:
@@ -88,13 +92,39 @@ class Fitting:
             full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({words}); {advice}"
             yield "metadata.namespace", full
 
+    def _shared(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """Told of whichever of the two is written: of a template by its volumes, of a pool by the template it names."""
+        if obj.kind == "SandboxPool":
+            pool = _read(SandboxPoolSpec, obj)
+            template = self._template(obj.namespace, pool.template_ref) if pool else None
+            if pool and (words := shares_volumes(template)):
+                yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {words}"
+        elif obj.kind == "SandboxTemplate":
+            own = _read(SandboxTemplateSpec, obj)
+            words = shares_volumes(own)
+            pools = self._pools_of(obj) if words else ""
+            for number, each in enumerate(own.volumes) if own and pools else ():
+                if not each.read_only:
+                    yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {words}"
+
+    def _pools_of(self, template: StoredObject) -> str:
+        """The pools of a template as they will be, in words."""
+        pools = {each.name: each for each in self._transaction.list("SandboxPool", template.namespace)}
+        pools |= {key[2]: each for key, each in self._written.items() if key[:2] == ("SandboxPool", template.namespace)}
+        found = [
+            f"`{name}`"
+            for name, each in sorted(pools.items())
+            if each.deleted_at is None and each.spec.get("templateRef", {}).get("name") == template.name
+        ]
+        return ", ".join(found)
+
     def _is_new(self, obj: StoredObject) -> bool:
         """Whether the spec is another than the stored one: what was there before a quota is not refused for it."""
         stored = self._transaction.get(obj.kind, obj.namespace, obj.name)
         return stored is None or stored.generation != obj.generation
 
-    def _template(self, namespace: str, spec: SandboxSpec) -> Template | None:
-        key = ("SandboxTemplate", namespace, spec.template_ref.name if spec.template_ref else "")
+    def _template(self, namespace: str, ref: TemplateRef | None) -> Template | None:
+        key = ("SandboxTemplate", namespace, ref.name if ref else "")
         found = self._written.get(key) or self._transaction.get(*key)
         return None if found is None else _read(SandboxTemplateSpec, found)
 

@@ -70,9 +70,15 @@ def resource(kind: Kind) -> Json:
         "shortNames": list(kind.short),
         "kind": kind.name,
         "namespaced": kind.namespaced,
-        "verbs": list(_READ if kind.read_only else _ALL),
+        "verbs": list(_verbs(kind)),
     }
     return found | {"readOnly": kind.read_only} if kind.read_only else found
+
+
+def _verbs(kind: Kind) -> tuple[str, ...]:
+    if not kind.read_only:
+        return _ALL
+    return ("delete", *_READ) if kind.deletable else _READ
 
 
 def applied(kind: Kind, stored: StoredObject, result: str) -> Json:

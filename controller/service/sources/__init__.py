@@ -26,6 +26,14 @@ class Source(Protocol):
         ...
 
 
+class DeletingSource(Source, Protocol):
+    """The source of a read-only kind that is deletable."""
+
+    def delete(self, namespace: str, name: str) -> StoredObject | None:
+        """Delete the object, and give it as it was; None where there is none. Raises ServiceError, StoreError."""
+        ...
+
+
 def derived_uid(*words: str) -> str:
     """A uid that is the same at each reading."""
     return str(uuid.uuid5(_SPACE, "\n".join(words)))

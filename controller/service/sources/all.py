@@ -6,16 +6,22 @@ from controller.kinds.observed.canary import UNWATCHED, Guarded
 from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
-from controller.ports import Engine, Store
+from controller.ports import Clock, Engine, Store, Volumes
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
 from controller.service.sources.host import HostSource
 from controller.service.sources.instance import InstanceSource
 from controller.service.sources.securityprofile import ProfileSource
+from controller.service.sources.volume import VolumeSource
 
 
 def make_sources(
-    store: Store, engine: Engine, snapshot: Callable[[], Snapshot | None], policy: Policy | None = None
+    store: Store,
+    engine: Engine,
+    snapshot: Callable[[], Snapshot | None],
+    clock: Clock,
+    volumes: Volumes,
+    policy: Policy | None = None,
 ) -> Mapping[str, Source]:
     """Makes them; does no work. Of the engine only the newest view is read, `snapshot` is the loop's last."""
 
@@ -32,4 +38,5 @@ def make_sources(
         "Host": HostSource(store, engine.observe, pressure, guarded),
         "Instance": InstanceSource(store, engine.observe),
         "SecurityProfile": ProfileSource(policy),
+        "Volume": VolumeSource(store, volumes, clock),
     }

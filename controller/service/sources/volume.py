@@ -1,0 +1,127 @@
+"""Volumes as they are found on this host, with the objects that name them. The one source that deletes, too."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.meta import StoredObject
+from controller.kinds.volume import KeptVolume
+from controller.policy.volumes import User, Users, goes_with_its_last
+from controller.ports import Clock, Store, Transaction, VolumeInUse, Volumes, VolumesUnreachable
+from controller.service import errors
+from controller.service.access.audit import entry
+from controller.service.objects.field_selector import FieldSelector
+
+_NAMING = ("Sandbox", "SandboxTemplate", "SandboxPool")
+_SHOWN = 5
+
+
+class NoVolumes:
+    """ports.Volumes of a daemon that keeps none."""
+
+    def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:  # noqa: ARG002 - there are none anywhere
+        return ()
+
+    def is_mounted(self, namespace: str, name: str) -> bool:  # noqa: ARG002 - there are none
+        return False
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Nothing is there to be removed."""
+
+
+class VolumeSource:
+    """ports.Volumes as objects; a deletion is audited in the transaction that finds nobody who uses the volume."""
+
+    def __init__(self, store: Store, volumes: Volumes, clock: Clock) -> None:
+        self._store, self._volumes, self._clock = store, volumes, clock
+
+    def get(self, namespace: str, name: str) -> StoredObject | None:
+        found = self._found(namespace, name)
+        return None if found is None else _object(found, self._users([namespace])[namespace].of(found))
+
+    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+        with _in_words():
+            found = self._volumes.list(namespace)
+        users = self._users({each.namespace for each in found})
+        return [_object(each, users[each.namespace].of(each)) for each in found]
+
+    def delete(self, namespace: str, name: str) -> StoredObject | None:
+        """The volume as it was; None where there is none. Raises Conflict, which names all that use it."""
+        found = self._found(namespace, name)
+        if found is None:
+            return None
+        unused = not self._users([namespace])[namespace].of(found)
+        with _in_words():  # not waited for where somebody uses it
+            mounted = found.mounted and unused and self._volumes.is_mounted(namespace, name)
+        with self._store.transaction() as transaction:
+            users = _users_in(transaction, namespace).of(found)
+            if users:
+                raise _in_use(found, users)
+            if mounted:
+                raise _mounted(found)
+            detail = {"size": format_bytes(found.size_bytes)}
+            detail |= {"sandbox": found.claimed_by} if found.claimed_by else {}
+            made = entry(
+                self._clock, "delete", kind="Volume", namespace=namespace, name=name, uid=found.uid, detail=detail
+            )
+            transaction.audit(made)
+        # Not in the transaction: it may wait for whoever is mounting, and nobody could write meanwhile.
+        with _in_words():
+            try:
+                self._volumes.remove(namespace, name)
+            except VolumeInUse as error:
+                raise _mounted(found) from error
+        return _object(found, ())
+
+    def _found(self, namespace: str, name: str) -> KeptVolume | None:
+        with _in_words():
+            return next((each for each in self._volumes.list(namespace) if each.name == name), None)
+
+    def _users(self, namespaces: Iterable[str]) -> dict[str, Users]:
+        return {each: Users(*(self._store.list(kind, each)[0] for kind in _NAMING)) for each in namespaces}
+
+
+def _users_in(transaction: Transaction, namespace: str) -> Users:
+    return Users(*(transaction.list(kind, namespace) for kind in _NAMING))
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except VolumesUnreachable as error:
+        raise errors.ServiceUnavailable(str(error)) from error
+
+
+def _in_use(found: KeptVolume, users: Sequence[User]) -> errors.Conflict:
+    shown = ", ".join(map(str, users[:_SHOWN])) + (f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else "")
+    words = f"volume `{found.name}` is used by {shown}; delete or change those first"
+    return errors.Conflict(words, kind="volumes", name=found.name)
+
+
+def _mounted(found: KeptVolume) -> errors.Conflict:
+    words = f"volume `{found.name}` is mounted in a container still; try again once that is gone or has been made anew"
+    return errors.Conflict(words, kind="volumes", name=found.name)
+
+
+def _object(found: KeptVolume, users: Sequence[User]) -> StoredObject:
+    spec: dict[str, Any] = {
+        "size": format_bytes(found.size_bytes),
+        "reclaimPolicy": "Delete" if goes_with_its_last(users) else "Retain",
+    }
+    status: dict[str, Any] = {"phase": "Bound" if users or found.mounted else "Released", "mounted": found.mounted}
+    if found.used_bytes is not None:
+        status["used"] = format_bytes(found.used_bytes)
+    if users:
+        status["usedBy"] = [{"kind": each.kind, "name": each.name} for each in users]
+    return StoredObject(
+        kind="Volume",
+        namespace=found.namespace,
+        name=found.name,
+        uid=found.uid,
+        generation=0,
+        created_at=found.made_at,
+        spec=spec | ({"sandbox": found.claimed_by} if found.claimed_by else {}),
+        status=status,
+    )

@@ -1,0 +1,67 @@
+"""Volumes over HTTP: read as any read-only kind, deleted by whoever may write the namespace, and never while in use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.doors import API, client, opened, token
+from tests.conftest import HandClock
+from tests.fakes.engine import FakeEngine
+from tests.helpers_api import World, make_world
+
+A = f"{API}/namespaces/team-a/volumes"
+USER = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: app, namespace: team-a}
+spec: {template: {image: "a:1", volumes: [{name: used, mountPath: /used, size: 8Mi}]}}
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+    engine = FakeEngine("volumes", clock=HandClock())
+    engine.volumes = {("team-a", "kept"): 8 << 20, ("team-a", "used"): 8 << 20, ("team-b", "theirs"): 8 << 20}
+    engine.claims = {("team-a", "kept"): "gone"}
+    made = make_world(tmp_path, engine=engine)
+    made.apply(USER)
+    yield made
+    made.store.close()
+
+
+def test_reading_and_deleting(world: World) -> None:
+    with opened(world), client(world) as root:
+        names = [each["metadata"]["name"] for each in root.get(f"{API}/volumes").json()["items"]]
+        assert names == ["kept", "used", "theirs"]
+        found = root.get(f"{A}/kept").json()
+        assert found["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "gone"}
+        assert found["status"] == {"phase": "Released", "mounted": False}
+        in_use = root.delete(f"{A}/used")
+        assert (in_use.status_code, in_use.json()["reason"]) == (409, "Conflict")
+        assert in_use.json()["message"] == "volume `used` is used by sandbox app; delete or change those first"
+        body = {"kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        assert root.request("DELETE", f"{A}/kept", json=body).json()["metadata"]["uid"] == found["metadata"]["uid"]
+        assert root.delete(f"{A}/kept").status_code == 404
+        assert root.get(f"{A}/kept").status_code == 404
+        by_selector = root.get(f"{API}/volumes", params={"fieldSelector": "status.phase=Bound"}).json()["items"]
+        assert [each["metadata"]["name"] for each in by_selector] == ["used"]
+
+
+@pytest.mark.parametrize(
+    ("role", "namespace", "code"),
+    [("operator", "team-a", 200), ("user", "team-a", 403), ("viewer", "team-a", 403), ("admin", "team-b", 404)],
+)
+def test_deleting_takes_an_operator_of_the_namespace(world: World, role: str, namespace: str, code: int) -> None:
+    with opened(world), client(world, token(world, role, namespace)) as made:
+        assert made.delete(f"{A}/kept").status_code == code
+    told = [each for each in world.store.audit.entries() if each.kind == "Volume"]
+    assert [each.outcome for each in told] == ["allowed" if code == 200 else "refused"]
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "k*", "[k]ept", "kept.img", "..%2fteam-b%2ftheirs"])
+def test_a_name_is_no_path_and_no_pattern(world: World, name: str) -> None:
+    with opened(world), client(world, token(world, "operator", "team-a")) as made:
+        assert made.delete(f"{A}/{name}").status_code in (404, 405)
+        assert made.delete(f"{API}/namespaces/%2a/volumes/theirs").status_code in (403, 404, 405)
+    assert len(world.services.objects.list(world.services.registry.by_word("vol"), None).objects) == 3  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""The command line and volumes: shown, completed and deleted, though they are never written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import HandClock
+from tests.fakes.engine import FakeEngine
+from tests.helpers_api import World, make_world
+
+USER = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: app}
+spec: {template: {image: "a:1", volumes: [{name: used, mountPath: /used, size: 8Mi, reclaimPolicy: Delete}]}}
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+    engine = FakeEngine("volumes", clock=HandClock())
+    engine.volumes = {("default", name): 8 << 20 for name in ("kept", "old", "used")}
+    made = make_world(tmp_path, engine=engine)
+    made.apply(USER)
+    yield made
+    made.store.close()
+
+
+def test_they_are_shown_with_who_uses_them(paddock: Run) -> None:
+    lines = [line.split() for line in paddock("get", "vol").stdout.splitlines()]
+    assert lines[0] == ["NAME", "STATUS", "SIZE", "USED", "POLICY", "USED", "BY", "AGE"]
+    assert lines[1][:6] == ["kept", "Released", "8Mi", "-", "Retain", "-"]
+    assert lines[3][:6] == ["used", "Bound", "8Mi", "-", "Delete", "sandbox/app"]
+    described = paddock("describe", "volume", "used").stdout
+    assert "app" in described
+    assert "Bound" in described
+    assert "kind: Volume" in paddock("get", "volume", "kept", "-o", "yaml").stdout
+
+
+def test_they_are_deleted_by_name_and_not_while_used(paddock: Run) -> None:
+    done = paddock("delete", "volume", "kept", "old")
+    assert done.stdout == 'volume.paddock "kept" deleted\nvolume.paddock "old" deleted\n'
+    assert paddock("get", "vol", "-o", "name").stdout == "volume.paddock/used\n"
+    refused = paddock("delete", "vol/used")
+    assert refused.exit_code == 1
+    assert "is used by sandbox app; delete or change those first" in refused.stderr
+    assert "deleted by their names" in paddock("delete", "volumes", "--all").stderr
+    assert "is read-only" in paddock("label", "volume", "used", "a=b").stderr

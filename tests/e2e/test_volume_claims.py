@@ -1,0 +1,75 @@
+"""Two claims of one pool on the real engine: each has a volume of its own, which outlives it under its name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, running
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: t}
+spec:
+  image: paddock/test-tiny:1
+  command: [sleep, infinity]
+  volumeClaimTemplates: [{name: data, mountPath: /data, size: 8Mi}]
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: p}
+spec: {templateRef: {name: t}, warmReplicas: 2, shutdownGracePeriodSeconds: 0}
+"""
+CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: NAME}
+spec: {templateRef: {name: t}, lifecycle: {shutdownGracePeriodSeconds: 0}}
+"""
+
+
+def claim(daemon: RunningDaemon, *names: str) -> None:
+    daemon.apply("---".join(CLAIM.replace("NAME", name) for name in names))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", *(f"sandbox/{name}" for name in names))
+
+
+def volumes(daemon: RunningDaemon) -> dict[str, dict[str, Any]]:
+    found = json.loads(daemon.paddock("get", "volumes", "-o", "json").stdout)["items"]
+    return {each["metadata"]["name"]: each for each in found}
+
+
+def in_box(daemon: RunningDaemon, name: str, script: str) -> str:
+    return daemon.paddock("exec", name, "--", "sh", "-c", script).stdout.strip()
+
+
+def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        daemon.apply(POOL)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
+        assert volumes(daemon) == {}
+        claim(daemon, "a", "b")
+        for name in ("a", "b"):
+            assert daemon.get(name)["status"]["launchType"] == "Warm"
+            assert in_box(daemon, name, f"echo of {name} > /data/{name}; ls /data | grep -v lost") == name
+        used = volumes(daemon)["data-a"]
+        assert used["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "a"}
+        assert used["status"]["usedBy"] == [{"kind": "Sandbox", "name": "a"}]
+        assert (used["status"]["phase"], used["status"]["mounted"], bool(used["status"]["used"])) == (
+            "Bound",
+            True,
+            True,
+        )
+        refused = daemon.paddock("delete", "volume", "data-a", check=False)
+        assert "`data-a` is used by sandbox a" in refused.stderr
+        daemon.paddock("delete", "sandbox", "a", "b", "--timeout=60s")
+        assert daemon.paddock("delete", "volume", "data-b").stdout == 'volume.paddock "data-b" deleted\n'
+        assert [(name, each["status"]["phase"]) for name, each in volumes(daemon).items()] == [("data-a", "Released")]
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
+        claim(daemon, "a")
+        assert daemon.get("a")["status"]["launchType"] == "Warm"
+        assert in_box(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
+        assert daemon.paddock("attest", "a").returncode == 0
+        assert sorted(each.name for each in tmp_path.glob("volumes/default/*")) == ["data-a.claim", "data-a.img"]

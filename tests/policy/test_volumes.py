@@ -1,0 +1,126 @@
+"""Who uses which volume, and what is refused of volumeClaimTemplates: properties of specs, made up."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import assume, given
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.volume import KeptVolume
+from controller.policy.levels.levels import Policy
+from controller.policy.mounts import clashes, shared, volumes
+from controller.policy.sandbox import NO_LIMITS, admit, render, reserved
+from controller.policy.volumes import Users, goes_with_its_last
+
+MIB = 1 << 20
+NAMES = st.sampled_from(["a", "b", "a-b", "b-a"])
+VOLUMES = st.lists(
+    st.builds(
+        lambda name, at, policy, read_only: {
+            "name": name,
+            "mountPath": f"/v{at}",
+            "size": "8Mi",
+            "reclaimPolicy": policy,
+            "readOnly": read_only,
+        },
+        NAMES,
+        st.integers(0, 9),
+        st.sampled_from(["Retain", "Delete"]),
+        st.booleans(),
+    ),
+    max_size=3,
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    claims = [{key: each[key] for key in each if key != "readOnly"} for each in draw(VOLUMES)]
+    spec: dict[str, Any] = {"template": {"image": "a:1", "volumes": draw(VOLUMES), "volumeClaimTemplates": claims}}
+    if draw(st.booleans()):
+        spec["workspace"] = {"volume": {"name": draw(NAMES), "size": "8Mi"}}
+    return spec
+
+
+def parsed(spec: dict[str, Any]) -> tuple[SandboxSpec, Template]:
+    read = SandboxSpec.model_validate(spec)
+    assert read.template is not None
+    return read, read.template
+
+
+@given(specs(), NAMES)
+def test_a_user_is_who_would_have_it_bound(spec: dict[str, Any], name: str) -> None:
+    """What is read off a stored spec as it is agrees with what the planner has bound of the same spec."""
+    obj = StoredObject("Sandbox", "default", name, "uid", spec=spec)
+    users = Users([obj], [], [])
+    bound = {each.source for each in volumes(*parsed(spec), name)}
+    named = {f"{one}-{two}" for one in ("a", "b", "a-b", "b-a") for two in ("a", "b", "a-b", "b-a")}
+    for volume in named | {"a", "b", "a-b", "b-a"}:
+        assert bool(users.of(KeptVolume("default", volume, "uid", 1))) == (volume in bound)
+
+
+@given(specs(), NAMES)
+def test_all_of_its_volumes_count_as_its_disk(spec: dict[str, Any], name: str) -> None:
+    read, template = parsed(spec)
+    assume(not list(clashes(read, template, name)))  # refused where it is planned
+    assert reserved(read, template, NO_LIMITS).disk_bytes == len(volumes(read, template, name)) * 8 * MIB
+
+
+def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
+    """No container is made anew by this version: the field leaves no trace where it is not used."""
+    before = {"image": "a:1", "volumes": [{"name": "v", "mountPath": "/v", "size": "8Mi"}]}
+    made = [
+        render(*parsed({"template": each}), name="a", uid="u", policy=Policy())
+        for each in (before, {**before, "volumeClaimTemplates": []})
+    ]
+    assert (made[0].config_hash, made[0].template_hash) == (made[1].config_hash, made[1].template_hash)
+    assert made[0].template_fields == made[1].template_fields
+    assert "volume_claim_templates" not in made[0].template_fields
+
+
+@pytest.mark.parametrize(
+    ("claims", "refused"),
+    [
+        ([("data", "/data"), ("data", "/more")], "spec.template.volumeClaimTemplates[1].name"),
+        ([("shared", "/data")], "spec.template.volumeClaimTemplates[0].name"),
+        ([("data", "/shared/below")], "spec.template.volumeClaimTemplates[0].mountPath"),
+        ([("data", "/proc/x")], "spec.template.volumeClaimTemplates[0].mountPath"),
+    ],
+)
+def test_names_and_places_that_clash_are_refused(claims: list[tuple[str, str]], refused: str) -> None:
+    made = [{"name": name, "mountPath": path, "size": "8Mi"} for name, path in claims]
+    own = [{"name": "shared", "mountPath": "/shared", "size": "8Mi"}]
+    spec, _ = parsed({"template": {"image": "a:1", "volumes": own, "volumeClaimTemplates": made}})
+    assert [each.field for each in admit(spec, Policy())] == [refused]
+
+
+@given(specs())
+def test_what_is_shared_is_what_can_be_written_by_name(spec: dict[str, Any]) -> None:
+    _, template = parsed(spec)
+    assert set(shared(template)) == {each.name for each in template.volumes if not each.read_only}
+
+
+def test_it_goes_when_all_sandboxes_say_so() -> None:
+    def user(name: str, policy: str) -> StoredObject:
+        named = [{"name": "v", "mountPath": "/v", "size": "8Mi", "reclaimPolicy": policy}]
+        return StoredObject("Sandbox", "default", name, name, spec={"template": {"image": "a:1", "volumes": named}})
+
+    volume = KeptVolume("default", "v", "uid", 1)
+    assert goes_with_its_last(Users([user("a", "Delete"), user("b", "Delete")], [], []).of(volume))
+    assert not goes_with_its_last(Users([user("a", "Delete"), user("b", "Retain")], [], []).of(volume))
+    assert not goes_with_its_last(Users([], [user("t", "Delete")], []).of(volume))
+
+
+def test_without_its_template_a_sandbox_is_thought_to_use_its_own() -> None:
+    sandbox = StoredObject("Sandbox", "default", "a", "uid", spec={"templateRef": {"name": "t"}})
+    template = StoredObject("SandboxTemplate", "default", "t", "uid", spec={"image": "a:1"})
+    volume = KeptVolume("default", "data-a", "uid", 1, claimed_by="a")
+    assert [each.name for each in Users([sandbox], [], []).of(volume)] == ["a"]
+    assert Users([sandbox], [template], []).of(volume) == ()
+
+
+@pytest.mark.parametrize("spec", [{}, {"template": "x"}, {"template": {"volumes": ["x", {"name": 1}]}, "workspace": 3}])
+def test_a_spec_that_nobody_can_read_is_no_trouble(spec: dict[str, Any]) -> None:
+    users = Users([StoredObject("Sandbox", "default", "a", "uid", spec=spec)], [], [])
+    assert all(each.name == "a" for each in users.of(KeptVolume("default", "data-a", "uid", 1, claimed_by="a")))
