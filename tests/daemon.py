@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,12 @@ def docker(*arguments: str, check: bool = True) -> str:
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
     return done.stdout.strip()
+
+
+def remove_image(image: str, base_url: str = "unix:///var/run/docker.sock") -> None:
+    """Have an engine remove an image. It asks every container first, one of which may hang: that is not waited for."""
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(["docker", "-H", base_url, "rmi", "-f", image], capture_output=True, timeout=10, check=False)
 
 
 def remove_containers(instance_id: str) -> None:

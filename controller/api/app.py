@@ -16,7 +16,6 @@ from controller.api.routes import (
     apply,
     attest,
     auth,
-    bulk_copy,
     detached,
     diff,
     files,
@@ -82,7 +81,6 @@ def create_app(
             app.include_router(detached.router(kind, services))
             app.include_router(inspect.router(kind, services))
             app.include_router(files.router(kind, services))
-            app.include_router(bulk_copy.router(kind, services))
             app.include_router(why.router(kind, services))
             app.include_router(attest.router(kind, services))
             app.include_router(usage.router(kind, services))

@@ -25,14 +25,16 @@ def parts_of(name: bytes) -> Parts:
     return parts
 
 
-def leads_out(parts: Parts, target: bytes) -> bool:
+def leads_out(parts: Parts, target: bytes, depth: int = 0) -> bool:
     """Whether a symlink of that name may lead out of the folder, whatever other links there are beside it.
+
+    With a `depth`: out of the folder below it that the name's first `depth` parts give.
 
     `..` is let through at the target's beginning only: after another link it would be relative to where that leads.
     """
     steps = [each for each in target.split(b"/") if each not in (b"", b".")]
     up = next((index for index, each in enumerate(steps) if each != b".."), len(steps))
-    return target.startswith(b"/") or up > len(parts) - 1 or b".." in steps[up:]
+    return target.startswith(b"/") or up > len(parts) - depth - 1 or b".." in steps[up:]
 
 
 def shown(name: bytes) -> str:

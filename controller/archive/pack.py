@@ -1,7 +1,7 @@
 """Packs a file, a link or a tree as a tar stream, in constant memory, without following a symlink.
 
 What is neither file, folder nor symlink is left out, and told in the stream. A file that shrinks meanwhile is filled
-up with zeros, and told.
+up with zeros, and told. Holes of a sparse file are packed as zeros without being read.
 """
 
 import errno
@@ -16,6 +16,7 @@ from controller.archive.names import DEPTH
 from controller.archive.tar import CHANGED, END, FAILED, PIECE_BYTES, SKIPPED, Entry, header, note, padding
 
 _SPAN_BYTES = 1 << 20
+_ZEROS = bytes(PIECE_BYTES)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
 
@@ -158,18 +159,49 @@ def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
         return
     size = found.st_size
     yield header(Entry(shown, "file", size, stat.S_IMODE(found.st_mode), int(found.st_mtime)))
-    at = 0
+    yield from contents(fd, found)
+    count = os.lseek(fd, 0, os.SEEK_CUR)
+    yield from _zeros(size - count)
+    yield padding(size)
+    if count < size:
+        yield note(CHANGED, shown)
+
+
+def contents(fd: int, found: os.stat_result) -> Iterator[Piece]:
+    """The bytes of an open file up to the size it had; fewer if it shrinks. Its offset says how far they reach.
+
+    Holes come as zeros and are not read: on a tmpfs, reading one into a pipe can fill it.
+    """
+    size = found.st_size
+    at, end = 0, 0 if found.st_blocks * 512 < size else size  # from `at` to `end` there are data
     while at < size:
-        yield Span(fd, min(size - at, _SPAN_BYTES))
+        if at == end:
+            begin, end = _data(fd, at, size)
+            yield from _zeros(begin - at)
+            os.lseek(fd, begin, os.SEEK_SET)
+            if at == end:
+                return
+            at = begin
+            continue
+        yield Span(fd, min(end - at, _SPAN_BYTES))
         before, at = at, os.lseek(fd, 0, os.SEEK_CUR)
         if at == before:
-            break
-    left = size - at
-    changed = left > 0
-    while left:
-        zeros = bytes(min(left, PIECE_BYTES))
-        left -= len(zeros)
-        yield zeros
-    yield padding(size)
-    if changed:
-        yield note(CHANGED, shown)
+            return
+
+
+def _data(fd: int, at: int, size: int) -> tuple[int, int]:
+    """The begin and end of the data at or behind `at`. Both `size`: there are none; both `at`: the file has shrunk."""
+    try:
+        begin = os.lseek(fd, at, os.SEEK_DATA)
+        end = os.lseek(fd, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a file system without holes
+            return at, size
+        begin = end = size if os.fstat(fd).st_size >= size else at
+    return min(begin, size), min(end, size)
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    while count > 0:
+        yield _ZEROS[:count]
+        count -= len(_ZEROS)

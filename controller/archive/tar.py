@@ -1,5 +1,7 @@
 """Tar streams in constant memory: written as ustar with pax headers, read as GNU tar, pax and Docker write them.
 
+What is written can come from an enemy's sandbox and be unpacked by root: it has permission bits alone, and no owner.
+
 The standard library's reader keeps every member, and reads a header into memory however large it says it is. This one
 bounds all it keeps. What an archive says is believed of sizes and names only; see names.py for what may be unpacked.
 """
@@ -7,12 +9,11 @@ bounds all it keeps. What an archive says is believed of sizes and names only; s
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from controller.archive.moving import write_all
-
 BLOCK = 512
 PIECE_BYTES = 1 << 18
-_POUR_BYTES = 1 << 20
 END = bytes(2 * BLOCK)
+NOBODY = 65534  # owns every entry that is written: root, who unpacks owners too, gives no file to root
+PERMISSIONS = 0o777  # of modes, all that is written: no set-user-ID, set-group-ID or sticky bit
 _HEADER_BYTES = 64 << 10  # of one extended header
 _OCTAL_MAX = 0o77777777777
 # Keywords of ours in a global header: the packer's word to whoever unpacks. Others pass over them.
@@ -96,8 +97,8 @@ def _record(key: bytes, value: bytes) -> bytes:
 def _block(name: bytes, flag: bytes, size: int, mode: int, mtime: int, target: bytes) -> bytes:
     head = (
         name.ljust(100, b"\0")
-        + b"%07o\0" % (mode & 0o7777)
-        + b"0000000\0" * 2
+        + b"%07o\0" % (mode & PERMISSIONS)
+        + b"%07o\0" % NOBODY * 2
         + b"%011o\0" % size
         + b"%011o\0" % mtime
         + b" " * 8
@@ -114,9 +115,8 @@ class Reader:
     Iterate it; within an iteration `pieces` gives the entry's data. What was not read of them is passed over.
     """
 
-    def __init__(self, read: Callable[[int], bytes], pour: Callable[[int, int], int] | None = None) -> None:
-        """`pour(fd, n)` puts as many into a file instead, and says how many."""
-        self._read, self._pour = read, pour or self._through_here
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
         self._left = 0  # data of this entry that were not read
         self._pad = 0
 
@@ -151,21 +151,6 @@ class Reader:
             yield piece
         pad, self._pad = self._pad, 0
         self._exactly(pad)
-
-    def into(self, fd: int) -> Iterator[int]:
-        """The same into a file, as they come; gives how many. Raises OSError too."""
-        while self._left:
-            count = self._pour(fd, min(self._left, _POUR_BYTES))
-            if not count:
-                raise TarError("the archive ends in the middle of a file")
-            self._left -= count
-            yield count
-        yield from map(len, self.pieces())  # what fills the last block, of which there are none
-
-    def _through_here(self, fd: int, count: int) -> int:
-        data = self._read(min(count, PIECE_BYTES))
-        write_all(fd, data)
-        return len(data)
 
     def _exactly(self, count: int) -> bytes:
         data = b""

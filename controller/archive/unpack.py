@@ -16,6 +16,8 @@ from controller.archive.moving import write_all
 from controller.archive.names import Parts, Unsafe, leads_out, parts_of, shown
 from controller.archive.tar import CHANGED, FAILED, Entry, Reader, TarError
 
+_HOLE_BYTES = 4096  # zeros that a file system can leave out
+_ZEROS = bytes(_HOLE_BYTES)
 _LATER = 10_000  # folders whose final mode forbids writing into them: it is set in the end
 _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,10 +28,13 @@ class TooMuch(Exception):
 
 
 class Unpacked:
-    """What came of it. `left_out` are entries that were not unpacked, with the reason, as far as room is."""
+    """What came of it; `written` are `bytes` without holes.
+
+    `left_out` are entries that were not unpacked, with the reason, as far as room is.
+    """
 
     def __init__(self) -> None:
-        self.files = self.bytes = self.left_out_count = 0
+        self.files = self.bytes = self.written = self.left_out_count = 0
         self.left_out: list[str] = []
 
     def leave_out(self, words: str) -> None:
@@ -40,10 +45,13 @@ class Unpacked:
 
 
 class Rules(NamedTuple):
-    """`links_inside`: symlinks that may lead out of the folder are left out. `as_name` replaces each first part."""
+    """Bounds of what is unpacked. `max_bytes` are of files as they are written: holes count nothing.
 
-    links_inside: bool = True
-    as_name: bytes | None = None
+    `links_below`: a symlink may not lead out of the folder that so many first parts of its name give; else it is left
+    out. None: symlinks are made as they are.
+    """
+
+    links_below: int | None = 0
     max_bytes: int | None = None
     max_entries: int = 1_000_000
     progress: Callable[[int], None] = lambda _count: None
@@ -61,7 +69,7 @@ def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
             if entry.type == "note":
                 _heed(entry, done)
                 continue
-            parts = _renamed(parts_of(entry.name), rules)
+            parts = parts_of(entry.name)
             try:
                 _one(reader, folders, _Step(entry, parts, rules, done, later))
             except OSError as error:
@@ -88,12 +96,6 @@ def _heed(note: Entry, done: Unpacked) -> None:
     verb = "changed while it was read" if note.name == CHANGED else "was left out"
     name, _, why = note.target.partition(b"\0")
     done.leave_out(f"{shown(name)} {verb}" + (f": {shown(why)}" if why else ""))
-
-
-def _renamed(parts: Parts, rules: Rules) -> Parts:
-    if rules.as_name is None or not parts:
-        return parts
-    return (*(() if rules.as_name == b"." else (rules.as_name,)), *parts[1:])
 
 
 def _one(reader: Reader, folders: Folders, step: _Step) -> None:
@@ -137,9 +139,10 @@ def _folder(folders: Folders, step: _Step) -> None:
 
 def _link(parent: int, step: _Step) -> None:
     entry, name = step.entry, step.parts[-1]
-    if step.rules.links_inside and leads_out(step.parts, entry.target):
+    below = step.rules.links_below
+    if below is not None and leads_out(step.parts, entry.target, below):
         step.done.leave_out(
-            f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of the folder"
+            f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of what is copied"
         )
         return
     spare = _spare()
@@ -154,23 +157,26 @@ def _link(parent: int, step: _Step) -> None:
 
 def _file(reader: Reader, parent: int, step: _Step) -> None:
     entry, rules, done = step.entry, step.rules, step.done
-    if rules.max_bytes is not None and done.bytes + entry.size > rules.max_bytes:
-        raise TooMuch(f"the archive holds more than {rules.max_bytes} bytes")
     with Replacing(step.parts[-1], parent) as new:
-        for count in reader.into(new.fd):
-            done.bytes += count
-            rules.progress(count)
+        for piece in reader.pieces():
+            done.written += new.write(piece)
+            if rules.max_bytes is not None and done.written > rules.max_bytes:
+                raise TooMuch(f"the archive holds more than {rules.max_bytes} bytes")
+            done.bytes += len(piece)
+            rules.progress(len(piece))
         new.become(entry.mode & 0o777, entry.mtime)
 
 
 class Replacing:
     """A file that takes its name in the folder `parent` once `become` is called; until then it has none.
 
-    So nothing is left of one that is not finished, whatever ends us (where the file system knows O_TMPFILE).
+    So nothing is left of one that is not finished, whatever ends us (where the file system knows O_TMPFILE). Zeros are
+    left out of it as holes: a sparse file stays one.
     """
 
     def __init__(self, name: bytes, parent: int) -> None:
         self._name, self._parent = name, parent
+        self._size = 0
         self._spare = b""
         try:
             self.fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
@@ -189,12 +195,28 @@ class Replacing:
             with suppress(OSError):
                 os.unlink(self._spare, dir_fd=self._parent)
 
-    def write(self, data: bytes) -> None:
-        """Add to it. Raises OSError."""
-        write_all(self.fd, data)
+    def write(self, data: bytes) -> int:
+        """Add to it; gives how many bytes are no holes. Raises OSError."""
+        begin = at = written = 0  # from `begin` to `at` it is to be written
+        while at < len(data):
+            end = min(len(data), at + _HOLE_BYTES - (self._size + at) % _HOLE_BYTES)
+            if data.startswith(_ZEROS[: end - at], at):
+                written += self._put(data[begin:at], begin)
+                begin = end
+            at = end
+        written += self._put(data[begin:at], begin)
+        self._size += len(data)
+        return written
+
+    def _put(self, data: bytes, at: int) -> int:
+        if data:
+            os.lseek(self.fd, self._size + at, os.SEEK_SET)
+            write_all(self.fd, data)
+        return len(data)
 
     def become(self, mode: int, mtime: int | None = None) -> None:
         """It is whole: give it its mode, time and name. Raises OSError."""
+        os.ftruncate(self.fd, self._size)  # a hole in the end is none until the file reaches behind it
         os.fchmod(self.fd, mode)
         if mtime is not None:
             with suppress(OverflowError, OSError):  # a time that this file system does not know

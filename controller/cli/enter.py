@@ -24,6 +24,7 @@ def enter(
     env: Mapping[str, str],
     working_dir: str = "",
     timeout_seconds: float | None = None,
+    raw_output: bool = False,
 ) -> int:
     """Run a command in a sandbox with this process's streams; gives its exit code."""
     if tty and not is_terminal():
@@ -34,7 +35,7 @@ def enter(
         try:
             with waiting_for(f"sandbox/{name}"):
                 running.wait_begun()
-            return carry(running, with_stdin=with_stdin, tty=tty)
+            return carry(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
             return INTERRUPTED
 

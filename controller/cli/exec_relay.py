@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.cli.output import note
 from controller.cli.terminal import raw, size
+from controller.cli.terminal_filter import Output
 from controller.client.exec import PIECE_BYTES, Running
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -19,16 +20,19 @@ _PATIENCE = 3  # this often a Ctrl-C is passed on; the next one ends this proces
 INTERRUPTED = 130
 
 
-def carry(running: Running, *, with_stdin: bool, tty: bool = False) -> int:
-    """Carry the streams until the command ends; gives its exit code."""
-    with _Later() as later, _terminal(running, later) if tty else _signals(running, later):
+def carry(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:
+    """Carry the streams until the command ends; gives its exit code. `raw_output`: no escape sequence is filtered."""
+    with (
+        _Later() as later,
+        _terminal(running, later) if tty else _signals(running, later),
+        Output(sys.stdout.buffer, raw=raw_output, screen=tty) as stdout,
+        Output(sys.stderr.buffer, raw=raw_output, screen=tty) as stderr,
+    ):
         if with_stdin:
             threading.Thread(target=running.feed, args=(_stdin(),), name="stdin", daemon=True).start()
-        streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+        streams = {"stdout": stdout, "stderr": stderr}
         for each in running:
-            stream = streams[each.stream]
-            stream.write(each.data)
-            stream.flush()
+            streams[each.stream].write(each.data)
     assert running.exit_code is not None  # the iteration has ended
     if running.timed_out:
         note("error: the command was killed: its time was over; --timeout gives it another limit, or 0: none")

@@ -30,6 +30,25 @@ class Duration(click.ParamType[float]):
 DURATION = Duration()
 
 
+class Size(click.ParamType[int]):
+    """Bytes, from `512Mi`, `8Gi`, `2G`, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        from controller.kinds.common.quantity import parse_bytes  # slow to import
+
+        try:
+            return parse_bytes(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE = Size()
+
+
 def namespace_option(command: F) -> F:
     """-n; the default namespace unless said otherwise."""
     return click.option(
@@ -38,6 +57,13 @@ def namespace_option(command: F) -> F:
         envvar="PADDOCK_NAMESPACE",
         metavar="NAME",
         help="The namespace. [default: default; env: PADDOCK_NAMESPACE]",
+    )(command)
+
+
+def raw_option(command: F) -> F:
+    """--raw; a sandbox's output reaches a terminal with all of its escape sequences."""
+    return click.option(
+        "--raw", is_flag=True, help="On a terminal, let all escape sequences through; for output that you trust."
     )(command)
 
 

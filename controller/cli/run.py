@@ -95,6 +95,7 @@ def carry_out(
     with_stdin: bool,
     tty: bool,
     timeout_seconds: float | None,
+    raw_output: bool = False,
 ) -> int:
     """Run it with this process's streams; gives its exit code."""
     if job.script:
@@ -104,7 +105,7 @@ def carry_out(
             raise CliError(f"the script can't be put into the box: {said or f'exit code {put.exit_code}'}")
     with sandbox.start(job.command, stdin=with_stdin, tty=tty, env=env, timeout_seconds=timeout_seconds) as running:
         try:
-            return carry(running, with_stdin=with_stdin, tty=tty)
+            return carry(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
             return INTERRUPTED
 

@@ -1,7 +1,7 @@
 """Copying between this machine and a box, with the names that `docker cp` gives: into a folder that is there, or so.
 
-What comes from a box is an enemy's: it is unpacked below the one folder, never through a symlink, and symlinks that
-may lead out of it are left out.
+What comes from a sandbox is an enemy's: it is unpacked below the one folder, never through a symlink, up to a limit.
+Symlinks that may lead out of what is copied are left out, so the target's other files are in no link's reach.
 """
 
 import os
@@ -16,6 +16,7 @@ from controller.archive.unpack import Rules, TooMuch, unpack
 from controller.client.errors import ClientError
 from controller.client.files import FileInfo, Files, Progress, _left_out
 
+_RAISE = "copy less, or allow more with max_bytes and max_entries (cp: --max-size, --max-entries)"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -33,7 +34,16 @@ def push(files: Files, source: str, path: str, *, follow: bool, progress: Progre
         os.close(fd)
 
 
-def pull(files: Files, path: str, target: str, *, follow: bool, progress: Progress | None) -> list[str]:
+def pull(
+    files: Files,
+    path: str,
+    target: str,
+    *,
+    follow: bool,
+    progress: Progress | None,
+    max_bytes: int,
+    max_entries: int,
+) -> list[str]:
     """Files.pull."""
     found = files.stat(path, follow=follow)
     contents = path.rstrip("/") == "" or path.endswith("/.")
@@ -43,11 +53,15 @@ def pull(files: Files, path: str, target: str, *, follow: bool, progress: Progre
     with _target(target, "." if contents else name, found, contents) as (folder, top):
         asked = path.removesuffix(".") if contents else path.rstrip("/")
         with files.archive(asked, top=top, follow=follow) as answer:
-            rules = Rules(links_inside=True, progress=progress or (lambda _count: None))
+            # Of the target folder, only what is copied is the box's: links stay within that.
+            below = 0 if top == "." else 1
+            rules = Rules(below, max_bytes, max_entries, progress or (lambda _count: None))
             try:
-                done = unpack(Reader(answer.read, answer.pour), folder, rules)
-            except (Unsafe, TarError, TooMuch) as error:
+                done = unpack(Reader(answer.read), folder, rules)
+            except (Unsafe, TarError) as error:
                 raise ClientError(f"{path}: {error}") from error
+            except TooMuch as error:
+                raise ClientError(f"{path}: {error}; what came before is kept; {_RAISE}") from error
             except OSError as error:
                 raise ClientError(f"{error.filename or target}: {error.strerror}") from error
     return _left_out(done.left_out, done.left_out_count)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from controller.archive.pack import Piece, read_out
-from controller.client.bulk_copy import haul
 from controller.client.errors import ClientError, Refused
 from controller.client.server import Server
-from controller.client.transfer import PIECE_BYTES, Answer, Incoming, exchange
+from controller.client.transfer import PIECE_BYTES, Answer, exchange
 
 Progress = Callable[[int], None]
+PULL_MAX_BYTES = 8 << 30
+PULL_MAX_ENTRIES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +81,18 @@ class Files:
         self._ask("DELETE", "", {"path": path, "recursive": _flag(recursive)})
 
     @contextmanager
-    def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Incoming]:
-        """A file, symlink or tree as a tar stream; `top` is what it is called there (`.`: only what is in it)."""
+    def archive(self, path: str, *, top: str = ".", follow: bool = False) -> Iterator[Answer]:
+        """A file, symlink or tree as a tar stream; `top` is what it is called there (`.`: only what is in it).
+
+        Its entries have permission bits and the owner 65534 (nobody); its symlinks are as they are in the box.
+        """
         query = {"path": path, "top": top, "follow": _flag(follow)}
-        with haul(self._server, self._path, {**query, "op": "pack"}) as hauled:
-            if hauled is not None:
-                yield hauled
-                return
         with exchange(self._server, "GET", f"{self._path}/archive", query) as answer:
             yield answer
 
     def unpack(self, path: str, stream: Iterable[Piece]) -> list[str]:
         """Unpack a tar stream below a folder of the box; gives in words what was left out."""
-        with haul(self._server, self._path, {"path": path, "op": "unpack"}) as hauled:
-            if hauled is not None:
-                hauled.send(stream)
-                said = hauled.answer()
-            else:
-                said = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
+        said = self._ask("PUT", "/archive", {"path": path}, read_out(stream))
         return _left_out(said["leftOut"], said["leftOutCount"])
 
     def push(
@@ -109,12 +104,24 @@ class Files:
         return push(self, os.fspath(source), path, follow=follow, progress=progress)
 
     def pull(
-        self, path: str, target: str | Path, *, follow: bool = False, progress: Progress | None = None
+        self,
+        path: str,
+        target: str | Path,
+        *,
+        follow: bool = False,
+        progress: Progress | None = None,
+        max_bytes: int = PULL_MAX_BYTES,
+        max_entries: int = PULL_MAX_ENTRIES,
     ) -> list[str]:
-        """Copy a file or folder of the box to `target`, and nothing outside of it; gives what was left out."""
+        """Copy a file or folder of the box to `target`, and nothing outside of it; gives what was left out.
+
+        ClientError beyond `max_bytes` of files as written to disk (holes of sparse files do not count), or beyond
+        `max_entries`; what came before is kept.
+        """
         from controller.client.copy import pull
 
-        return pull(self, path, os.fspath(target), follow=follow, progress=progress)
+        limits = {"max_bytes": max_bytes, "max_entries": max_entries}
+        return pull(self, path, os.fspath(target), follow=follow, progress=progress, **limits)
 
     def _ask(self, method: str, at: str, query: dict[str, str], body: Iterable[bytes] | None = None) -> Any:
         with exchange(self._server, method, self._path + at, query, body) as answer:

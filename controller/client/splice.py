@@ -1,4 +1,4 @@
-"""From one socket or file into another within the kernel, where it can do that: nothing comes through this process."""
+"""From one socket into another within the kernel, where it can do that: nothing comes through this process."""
 
 import contextlib
 import fcntl
@@ -6,8 +6,6 @@ import functools
 import os
 import socket
 from collections.abc import Callable
-
-from controller.archive.moving import move
 
 _PIPE_BYTES = 1 << 20
 _URGENT_BYTES = 1 << 12  # what a pipe of a single page takes
@@ -29,7 +27,7 @@ def can_splice() -> bool:
 
 
 class Pipe:
-    """Between two sockets, or files, that block. For one thread; nothing is left in it from one `fill` to the next."""
+    """Between two sockets that block. For one thread; nothing is left in it from one `fill` to the next."""
 
     def __init__(self) -> None:
         """Raises OSError."""
@@ -44,25 +42,22 @@ class Pipe:
         os.close(self._out)
         os.close(self._in)
 
-    def fill(self, source: socket.socket | int, most: int = _PIPE_BYTES) -> int:
+    def fill(self, source: socket.socket, most: int = _PIPE_BYTES) -> int:
         """Wait for bytes, and take up to so many. 0 at the end. Raises OSError."""
-        if isinstance(source, int):
-            return move(source, self._in, min(most, _PIPE_BYTES))
         if count := os.splice(source.fileno(), self._in, min(most, _PIPE_BYTES)):
             return count
         # Or it has stopped before TCP's urgent byte, which only recv(2) goes past.
         data = source.recv(min(most, _URGENT_BYTES))
         return os.write(self._in, data) if data else 0
 
-    def drain(self, target: socket.socket | int, count: int, wait: Callable[[], None] | None = None) -> None:
+    def drain(self, target: socket.socket, count: int, wait: Callable[[], None] | None = None) -> None:
         """Give away all that was taken. Raises OSError.
 
         `wait` is called whenever a socket has taken nothing for its time to send; what it raises ends this.
         """
-        to = target if isinstance(target, int) else target.fileno()
         while count:
             try:
-                count -= move(self._out, to, count)
+                count -= os.splice(self._out, target.fileno(), count)
             except BlockingIOError:
                 if wait is None:
                     raise

@@ -4,10 +4,9 @@ import http.client
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from controller.archive.moving import write_all
 from controller.client.connection import full_path
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, refusal
@@ -15,19 +14,6 @@ from controller.client.server import Server, dial, unreachable
 
 PIECE_BYTES = 1 << 18
 _CONNECT_SECONDS = 10.0
-
-
-class Incoming(Protocol):
-    """A body in pieces, from wherever it comes."""
-
-    def read(self, count: int) -> bytes:
-        """1 to `count` bytes, b"" at the end. Raises ClientError when it broke off before."""
-
-    def pour(self, fd: int, count: int) -> int:
-        """The same into a file; gives how many. Raises ClientError, and OSError of the file."""
-
-    def pieces(self) -> Iterator[bytes]:
-        """The whole body."""
 
 
 class Answer:
@@ -56,12 +42,6 @@ class Answer:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ClientError(BROKE) from error
         return data
-
-    def pour(self, fd: int, count: int) -> int:
-        """The same into a file; gives how many. Raises ClientError, and OSError of the file."""
-        data = self.read(min(count, PIECE_BYTES))
-        write_all(fd, data)
-        return len(data)
 
     def pieces(self) -> Iterator[bytes]:
         """The whole body."""

@@ -14,7 +14,7 @@ import pytest
 from controller.api.server import connection_limiter, request_deadline
 from controller.api.server.server import ApiServer
 from controller.api.server.tcp import TcpServer
-from controller.api.streams.unsent_bytes import unread
+from controller.api.streams.stalled_clients import unsent_bytes
 from tests.api.doors import certificate
 from tests.daemon import wait_for
 
@@ -104,5 +104,5 @@ def test_a_websocket_that_said_good_bye_does_not_break_the_doors_end(tmp_path: P
         link.sendall(f"GET / HTTP/1.1\r\nHost: p\r\n{upgrade}\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
         assert b" 101 " in link.recv(100)
         link.sendall(b"\x88\x80\0\0\0\0")  # good-bye; and nothing more is read
-        wait_for("the door has read it", lambda: not unread(link))
+        wait_for("the door has read it", lambda: not unsent_bytes(link))
         door.stop()

@@ -40,8 +40,22 @@ def test_names_that_are_refused(name: bytes) -> None:
         (b"a", b"x/..", True),  # after a link, `..` is relative to where that leads
     ],
 )
-def test_links_that_lead_out(name: bytes, target: bytes, out: bool) -> None:
+def test_links_that_lead_out_of_the_folder(name: bytes, target: bytes, out: bool) -> None:
     assert leads_out(parts_of(name), target) is out
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "out"),
+    [
+        (b"copied/a", b"b", False),
+        (b"copied/d/a", b"../b", False),
+        (b"copied/a", b"../.bashrc", True),
+        (b"copied/d/a", b"../../.bashrc", True),
+        (b"copied", b"b", True),  # the copied thing itself is a link, to a neighbour
+    ],
+)
+def test_links_that_lead_out_of_what_is_copied(name: bytes, target: bytes, out: bool) -> None:
+    assert leads_out(parts_of(name), target, 1) is out
 
 
 STEP = st.sampled_from([b"a", b"b", b"c", b"..", b"."])

@@ -1,5 +1,6 @@
 """Trees packed and unpacked: byte for byte the same, and never anything outside of the folder."""
 
+import hashlib
 import io
 import os
 import stat
@@ -138,12 +139,17 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("data", "words"), HOSTILE)
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_hostile_archive_writes_nothing_outside(tmp_path: Path, data: bytes, words: str, inside: bool) -> None:
+@pytest.mark.parametrize("below", [None, 0, 1])
+def test_a_hostile_archive_writes_nothing_outside(tmp_path: Path, data: bytes, words: str, below: int | None) -> None:
     into = tmp_path / "into"
     into.mkdir()
+    if below == 1:  # none of their links stays in what is copied: in place of one, a folder is made
+        with suppress(Unsafe):
+            unpacked(data, into, Rules(below))
+        assert [each.name for each in tmp_path.iterdir()] == ["into"]
+        return
     with pytest.raises(Unsafe, match=words):
-        unpacked(data, into, Rules(links_inside=inside))
+        unpacked(data, into, Rules(links_below=below))
     assert [each.name for each in tmp_path.iterdir()] == ["into"]
 
 
@@ -213,6 +219,57 @@ def test_bounds(tmp_path: Path) -> None:
         unpacked(two, tmp_path, Rules(max_bytes=1000))
     with pytest.raises(TooMuch, match="more than 1 entries"):
         unpacked(two, tmp_path, Rules(max_entries=1))
+
+
+def test_holes_count_nothing_and_stay_holes(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    with source.open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek((32 << 20) + 7)
+        file.write(b"data")
+    done = unpacked(packed(source, b"out"), tmp_path, Rules(max_bytes=8192))
+    assert (done.bytes, 0 < done.written <= 8192) == (64 << 20, True)
+    assert (tmp_path / "out").stat().st_size == 64 << 20
+    assert (tmp_path / "out").stat().st_blocks * 512 < 1 << 20
+    with source.open("rb") as one, (tmp_path / "out").open("rb") as other:
+        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+
+
+EXTENTS = st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=9000)), max_size=6)
+
+
+@settings(max_examples=60)
+@given(extents=EXTENTS, tail=st.integers(0, 20_000), size=st.integers(1, 70_000))
+def test_any_sparse_file_comes_out_as_it_was(
+    extents: list[tuple[int, bytes]], tail: int, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("sparse")
+    with (folder / "in").open("wb") as file:
+        for gap, data in extents:
+            file.seek(gap, os.SEEK_CUR)
+            file.write(data)
+        file.truncate(file.tell() + tail)
+    stream = io.BytesIO(packed(folder / "in", b"out"))
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        unpack(Reader(lambda count: stream.read(min(count, size))), top)
+    finally:
+        os.close(top)
+    assert (folder / "out").read_bytes() == (folder / "in").read_bytes()
+
+
+def test_a_sparse_file_that_shrinks_is_told(tmp_path: Path) -> None:
+    with (tmp_path / "in").open("wb") as file:
+        file.write(b"x" * 4096)
+        file.truncate(8 << 20)
+    parent = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    stream = read_out(pack(parent, b"in", b"out"))
+    data = next(stream) + next(stream)
+    os.truncate(tmp_path / "in", 10)
+    data += b"".join(stream)
+    os.close(parent)
+    assert unpacked(data, tmp_path).left_out == ["out changed while it was read"]
+    assert (tmp_path / "out").stat().st_size == 8 << 20
 
 
 def test_a_tree_that_is_too_deep_is_left_out(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from tests.helpers_api import World
@@ -64,8 +65,26 @@ def test_what_was_left_out_is_told_and_fails(cp: Cp, root: Path, tmp_path: Path)
     (root / "workspace/abs").symlink_to("/etc/passwd")
     done = cp("quickstart:/workspace", tmp_path / "out")
     assert done.returncode == 1
-    assert b"warning: out/abs was left out" in done.stderr or b"leads out of the folder" in done.stderr
+    assert b"warning: out/abs was left out" in done.stderr or b"leads out of what is copied" in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_copy_out_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
+    (root / "workspace/much").write_bytes(b"x" * 5000)
+    done = cp("quickstart:/workspace", tmp_path, "--max-size", "4k")
+    assert (done.returncode, b"more than 4000 bytes" in done.stderr, b"--max-size" in done.stderr) == (1, True, True)
+    assert cp("quickstart:/workspace", tmp_path, "--max-size", "4Q").returncode == 2
+    assert cp("quickstart:/workspace", tmp_path, "--max-entries", "1").returncode == 1
+    assert cp("quickstart:/workspace", tmp_path, "--max-size", "8Ki", "--max-entries", "2").returncode == 0
+
+
+def test_an_archive_is_not_written_to_a_terminal(served: World, root: Path) -> None:
+    words = ["-m", "controller", "--server", f"unix://{served.socket}", "cp", "quickstart:/workspace", "-"]
+    terminal = pexpect.spawn(sys.executable, words, cwd=str(ROOT), timeout=60)
+    terminal.expect("stdout is a terminal")
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+    assert terminal.exitstatus == 2
 
 
 def test_mistakes_are_told(cp: Cp, root: Path, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -22,6 +24,7 @@ from tests.fakes.engine import TINY, FakeEngine
 from tests.helpers_api import QUICKSTART, World, make_world
 
 Run = Callable[..., Result]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -215,3 +218,36 @@ def test_a_container_is_inspected_without_the_values_of_its_variables(paddock: R
         assert "s3cret" not in done.stdout
     boxed.apply(QUICKSTART.replace("name: quickstart", "name: other"))
     assert yaml.safe_load(paddock("inspect", "other").stdout)["container"] is None
+
+
+HOSTILE = "\x1b]0;mine\x07\x1b]52;c;cm0=\x07\x1b[6n"
+AT_TERMINAL: dict[str, tuple[str, ...]] = {
+    "logs": ("logs", "quickstart"),
+    "exec": ("exec", "quickstart", "--", "echo", f"{HOSTILE}\x1b[31mred\x1b[2Jend"),
+    "exec -t": ("exec", "-t", "quickstart", "--", "echo", f"{HOSTILE}\x1b[31mred\x1b[2Jend"),
+}
+
+
+@pytest.mark.parametrize("what", AT_TERMINAL)
+def test_a_terminal_gets_no_hostile_escape_sequence(boxed: World, engine: FakeEngine, what: str) -> None:
+    engine.say(container_name("quickstart", boxed.sandbox().uid), f"{HOSTILE}\x1b[31mred\x1b[2Jend\n")
+    words = ["-m", "controller", "--server", f"unix://{boxed.socket}", *AT_TERMINAL[what]]
+
+    def shown(*more: str) -> bytes:
+        terminal = pexpect.spawn(sys.executable, [*words[:5], *more, *words[5:]], cwd=str(ROOT), timeout=60)
+        terminal.expect("end\r?\n")
+        said: bytes = terminal.before + terminal.match[0]
+        said += terminal.read()
+        terminal.wait()
+        assert terminal.exitstatus == 0
+        return said[said.index(b"\x1b") :].replace(b"\r", b"")
+
+    on_screen = b"\x1b[2J" if what == "exec -t" else b""
+    assert shown() == b"\x1b[31mred" + on_screen + b"end\n\x1b[m"
+    assert shown("--raw") == HOSTILE.encode() + b"\x1b[31mred\x1b[2Jend\n"
+
+
+def test_a_pipe_gets_every_byte(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+    engine.say(container_name("quickstart", boxed.sandbox().uid), HOSTILE)
+    assert paddock("logs", "quickstart").stdout.endswith(HOSTILE)
+    assert paddock("exec", "quickstart", "--", "echo", HOSTILE).stdout == f"{HOSTILE}\n"

@@ -1,8 +1,10 @@
 """Files and ports by the Python client, and `paddock cp`'s way of naming; the box on the other side may be hostile."""
 
+import io
 import os
 import socket
 import stat
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +70,16 @@ def test_a_daemon_that_goes_is_told(box: Box) -> None:
         with pytest.raises(ClientError, match="broke off"):
             for _ in answer.pieces():
                 pass
+
+
+def test_an_archive_that_breaks_off_is_told(box: Box, tmp_path: Path) -> None:
+    (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
+    with box.files.archive("/tmp") as answer:
+        assert answer.read(10)
+        for each in list(box.world.files.open):
+            each.close()
+        with pytest.raises(ClientError, match="broke off"):
+            list(answer.pieces())
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -143,6 +155,16 @@ def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_
     left_out = box.files.pull("/workspace/evil", tmp_path / "target")
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
     assert sorted(each.split(" ")[0] for each in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
+    # Nor does a link from the copied folder to the target's other files, which are none of the box's.
+    (tmp_path / "target" / ".bashrc").write_text("mine")
+    for name in ("bashrc", "d/bashrc"):
+        (evil / name).symlink_to("../" * (name.count("/") + 1) + ".bashrc")
+    left_out = box.files.pull("/workspace/evil", tmp_path / "target")
+    assert "evil/bashrc was left out: a symlink to ../.bashrc leads out of what is copied" in left_out
+    assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
+    (box.root / "workspace" / "alone").symlink_to(".bashrc")
+    assert len(box.files.pull("/workspace/alone", tmp_path / "target")) == 1
+    assert sorted(os.listdir(tmp_path / "target")) == [".bashrc", "evil"]
     # And what leads out of a target that is there already is not followed.
     (tmp_path / "outside").mkdir()
     (tmp_path / "target" / "evil" / "d" / "fine").unlink()
@@ -151,6 +173,49 @@ def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_
     with pytest.raises(ClientError, match="symlink"):
         box.files.pull("/workspace/evil", tmp_path / "target")
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_copy_out_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
+    with (box.root / "workspace/sparse").open("wb") as file:
+        file.truncate(64 * MIB)
+        file.write(b"x")
+    assert box.files.pull("/workspace/sparse", tmp_path, max_bytes=5000) == []
+    found = (tmp_path / "sparse").stat()
+    assert (found.st_size, found.st_blocks * 512 < MIB) == (64 * MIB, True)
+    (box.root / "workspace/much").write_bytes(b"x" * 5001)
+    with pytest.raises(ClientError, match=r"more than 5000 bytes.*--max-size"):
+        box.files.pull("/workspace/much", tmp_path, max_bytes=5000)
+    with pytest.raises(ClientError, match=r"more than 2 entries.*--max-entries"):
+        box.files.pull("/workspace", tmp_path, max_entries=2)
+    assert not (tmp_path / "much").exists()
+
+
+def test_a_sparse_file_stays_sparse_in_the_sandbox(box: Box, tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.write(b"x")
+        file.truncate(64 * MIB)
+    box.files.push(tmp_path / "sparse", "/workspace")
+    found = (box.root / "workspace/sparse").stat()
+    assert (found.st_size, found.st_blocks * 512 < MIB) == (64 * MIB, True)
+    assert box.files.read("/workspace/sparse") == (tmp_path / "sparse").read_bytes()
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1777, 0o6777])
+def test_no_special_bit_leaves_a_sandbox(box: Box, tmp_path: Path, mode: int) -> None:
+    (box.root / "workspace/d").mkdir()
+    (box.root / "workspace/d/run").touch()
+    for each in ("d", "d/run"):
+        (box.root / "workspace" / each).chmod(mode)
+    with box.files.archive("/workspace/d", top="d") as answer:
+        assert int(answer.header("x-paddock-mode"), 8) == mode & 0o777
+        data = b"".join(answer.pieces())
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        assert [(each.mode, each.uid, each.gid) for each in archive] == [(mode & 0o777, 65534, 65534)] * 2
+    box.files.pull("/workspace/d", tmp_path)
+    for each in ("d", "d/run"):
+        assert stat.S_IMODE((tmp_path / each).stat().st_mode) == mode & 0o777
+    with box.files.open("/workspace/d/run") as file:
+        assert int(file.header("x-paddock-mode"), 8) == mode & 0o777
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.images import OURS
 from controller.ports import Engine, Images, Probes, Streams
 from tests.conftest import HandClock
+from tests.daemon import remove_image
 from tests.fakes.engine import TINY, FakeEngine
 
 SOCKET = "unix:///var/run/docker.sock"
@@ -103,6 +104,7 @@ class DockerHand:
     """The same with docker-py, past the code that is tested. Removes what it made."""
 
     def __init__(self, base_url: str = SOCKET) -> None:
+        self._base_url = base_url
         self._api = docker.APIClient(base_url=base_url, version="1.41")
         self._foreign: list[str] = []
         self._built: list[str] = []
@@ -194,8 +196,7 @@ class DockerHand:
             with contextlib.suppress(docker.errors.NotFound):
                 self._api.remove_network(row["Id"])
         for each in self._built:
-            with contextlib.suppress(docker.errors.NotFound):
-                self._api.remove_image(each, force=True)
+            remove_image(each, self._base_url)
         self._api.close()
 
 

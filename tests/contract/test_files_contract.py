@@ -123,6 +123,20 @@ def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> N
     box.fails("NotFound", "stat", path)
 
 
+def test_a_sparse_file_takes_no_room(box: Box) -> None:
+    """Larger than its tmpfs, on the way in and, since reading a hole can fill it, on the way out."""
+    size, zeros = 200 * MIB, bytes(4 * MIB)
+    head = header(Entry(b"sparse", size=size))
+    told = box.send("unpack", "/workspace", [head, b"x" + zeros[1:], *[zeros] * (size // len(zeros) - 1), END])
+    assert (told["files"], told["bytes"]) == (1, size)
+    for found in (box.receive("read", "/workspace/sparse"), box.receive("pack", "/workspace/sparse")[512:-1024]):
+        assert (len(found), found[:2], found.count(0)) == (size, b"x\0", size - 1)
+    if box.real:
+        used = box.world.streams.exec(box.container.id, ["du", "-k", "/workspace/sparse"])
+        assert int(read_all(used)[0].split()[0]) < 1024
+    box.ask("remove", "/workspace/sparse")
+
+
 def test_a_folder_of_endless_names_is_listed_in_part(box: Box) -> None:
     target = b"x" * 4000
     links = (header(Entry(b"%04d" % number, "link", target=target)) for number in range(1500))
@@ -352,29 +366,3 @@ def test_the_worker_is_the_boxes_user_with_no_rights_left(docker_box: Box) -> No
     assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
     assert seen["NoNewPrivs"] == "1"
     work.close()
-
-
-def test_the_ends_of_its_pipes_take_and_give_the_same(box: Box) -> None:
-    """As they are for who moves bytes without reading them; see ports.FileWork."""
-    content = os.urandom(3 * MIB) + b"end"
-    stream = header(Entry(b"by-pipe", size=len(content))) + content + bytes(-len(content) % 512) + END
-    with closing(box.begin("unpack", "/workspace")) as work:
-        taking, giving = work.ends()
-        with open(taking, "wb") as into, open(giving, "rb"):
-            for at in range(0, len(stream), 100_000):
-                piece = stream[at : at + 100_000]
-                into.write(len(piece).to_bytes(4, "big") + piece)
-            into.write(bytes(4))
-            into.flush()
-            assert work.result()["files"] == 1
-    assert box.receive("read", "/workspace/by-pipe") == content
-    with closing(box.begin("pack", "/workspace/by-pipe", top="x")) as work:
-        work.result()
-        taking, giving = work.ends()
-        with open(taking, "wb"), open(giving, "rb") as out:
-            given = out.read()
-            assert work.result() == {}
-    with tarfile.open(fileobj=io.BytesIO(given)) as archive:
-        file = archive.extractfile("x")
-        assert file is not None
-        assert file.read() == content

@@ -1,4 +1,7 @@
-"""Images of ours on the fake and on a real Docker Engine: seen, removed when unused, and never somebody else's."""
+"""Images of ours on the fake and on a real Docker Engine: seen, removed when unused, and never somebody else's.
+
+The engine is the tests' own: it asks every container before it removes an image, and other daemons remove images, too.
+"""
 
 import uuid
 from collections.abc import Iterator
@@ -6,12 +9,24 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.runtime.images import HostImage
-from tests.contract.engine_worlds import World, docker_world, fake_world
+from tests.contract.engine_worlds import DockerHand, World, docker_world, fake_world
+from tests.lab.engine import private_engine
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    with private_engine() as private:
+        yield private.base_url
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
+    if request.param == "fake":
+        with fake_world() as made:
+            yield made.settled()
+        return
+    url = request.getfixturevalue("engine")
+    with docker_world(url, hand=DockerHand(url)) as made:
         yield made.settled()
 
 

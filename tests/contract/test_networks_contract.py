@@ -1,6 +1,8 @@
 """Bridges of ours on the fake and on a real Docker Engine: made once, seen, removed, and never somebody else's."""
 
+import random
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 
 import pytest
 
@@ -10,7 +12,8 @@ from controller.kinds.planning.outcome import Ok, Transient, Waiting
 from controller.kinds.runtime.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
-SUBNET, OTHER = "10.213.250.16/28", "10.213.250.32/28"
+# An engine has each subnet once, and it is not ours alone: any of a thousand pairs.
+SUBNET, OTHER = random.Random().choice([*IPv4Network("10.213.128.0/17").subnets(new_prefix=27)]).subnets(new_prefix=28)
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
@@ -24,8 +27,9 @@ def uid(world: World) -> str:
     return world.new_uid()
 
 
-def wanted(world: World, uid: str, subnet: str = SUBNET, name: str = "") -> EnsureNetwork:
-    config = NetworkConfig(name or sealed_name(uid), subnet, handed_out=subnet.replace("16/28", "24/29"))
+def wanted(world: World, uid: str, subnet: IPv4Network = SUBNET, name: str = "") -> EnsureNetwork:
+    _, handed_out = subnet.subnets(new_prefix=29)
+    config = NetworkConfig(name or sealed_name(uid), str(subnet), handed_out=str(handed_out))
     labels = container_labels(
         instance=world.instance_id,
         uid=uid,
@@ -51,7 +55,7 @@ def test_a_network_is_made_once_and_seen_at_once(world: World, uid: str) -> None
     action = wanted(world, uid)
     assert world.engine.act(action) == Ok()
     seen = networks(world)[action.name]
-    assert (seen.uid, seen.subnet, seen.config_hash, seen.role) == (uid, SUBNET, action.config.hash(), "sealed")
+    assert (seen.uid, seen.subnet, seen.config_hash, seen.role) == (uid, str(SUBNET), action.config.hash(), "sealed")
     assert (seen.namespace, seen.object_name) == ("default", "box")
     assert world.engine.act(action) == Ok()
     assert networks(world) == {action.name: seen}
@@ -60,7 +64,7 @@ def test_a_network_is_made_once_and_seen_at_once(world: World, uid: str) -> None
 def test_a_network_that_differs_is_made_anew_while_nothing_is_on_it(world: World, uid: str) -> None:
     ok(world.engine.act(wanted(world, uid)))
     ok(world.engine.act(wanted(world, uid, OTHER)))
-    assert networks(world)[sealed_name(uid)].subnet == OTHER
+    assert networks(world)[sealed_name(uid)].subnet == str(OTHER)
 
 
 def test_a_network_in_use_is_neither_removed_nor_made_anew(world: World, uid: str) -> None:
@@ -93,11 +97,11 @@ def test_a_subnet_that_is_in_use_is_told(world: World, uid: str) -> None:
 
 
 def test_a_container_is_put_on_a_second_network_and_taken_off(world: World, uid: str) -> None:
-    first, second = wanted(world, uid), wanted(world, uid, OTHER, sealed_name("ffffffff"))
+    first, second = wanted(world, uid), wanted(world, uid, OTHER, sealed_name(world.new_uid()))
     ok(world.engine.act(first))
     ok(world.engine.act(second))
     made = world.made(uid, network_mode=first.name)
-    ok(world.engine.act(ConnectNetwork(uid, made.name, made.id, second.name, "a test", "10.213.250.34")))
+    ok(world.engine.act(ConnectNetwork(uid, made.name, made.id, second.name, "a test", str(OTHER[2]))))
     ok(world.engine.act(StartContainer(uid, made.name, "a test", made.id)))
     assert world.only(uid).networks == tuple(sorted((first.name, second.name)))
     ok(world.engine.act(DisconnectNetwork(uid, made.name, made.id, second.name, "a test")))

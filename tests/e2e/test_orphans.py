@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import docker, running, start_daemon, wait_for
+from tests.daemon import docker, remove_image, running, start_daemon, wait_for
 
 BOX = """
 apiVersion: paddock/v1alpha1
@@ -50,4 +50,4 @@ def test_an_orphan_is_removed_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
                 assert second.stop() == 0
         finally:
             docker("rm", "-f", copy)
-            docker("rmi", image, check=False)
+            remove_image(image)

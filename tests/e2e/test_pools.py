@@ -10,7 +10,7 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from tests.daemon import RunningDaemon, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, remove_image, running, start_daemon, wait_for
 from tests.registry import registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
@@ -106,7 +106,7 @@ def test_pools_that_keep_nothing_warm_have_their_image_fetched_once(tmp_path: Pa
             assert len(source.fetched) == 1
         finally:
             if here(client, source.image):
-                client.api.remove_image(source.image)
+                remove_image(source.image)
 
 
 def here(client: docker_py.DockerClient, image: str) -> bool:

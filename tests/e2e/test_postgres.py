@@ -39,25 +39,22 @@ def database() -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def instance_of(name: str) -> str:
-    return docker("ps", "-a", "--filter", f"label=paddock.name={name}", "--format", '{{.Label "paddock.instance"}}')
-
-
 def test_a_life_on_postgresql_and_a_lost_connection(tmp_path: Path, database: str) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DATABASE_URL=database)
     instance = ""
     try:
         daemon.apply(BOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/stored")
-        instance = instance_of("stored")
+        held = daemon.get("stored")["status"]["instanceRef"]["name"]
+        instance = docker("inspect", "-f", '{{index .Config.Labels "paddock.instance"}}', held)
         with admin() as connection:
             name = database.rsplit("/", 1)[1].split("?")[0]
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-        docker("kill", docker("ps", "-q", "--filter", "label=paddock.name=stored"))
+        docker("kill", held)
         wait_for("it is repaired all the same", lambda: daemon.get("stored")["status"]["restartCount"] == 1)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/stored")
         daemon.paddock("delete", "sandbox", "stored", "--timeout=30s")
-        assert instance_of("stored") == ""
+        assert docker("ps", "-aq", "--filter", f"label=paddock.instance={instance}") == ""
     finally:
         assert daemon.stop() == 0
         if instance:

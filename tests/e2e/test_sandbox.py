@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, docker, remove_containers, running, start_daemon, wait_for
+from tests.daemon import RunningDaemon, docker, remove_containers, remove_image, running, start_daemon, wait_for
 
 CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 pytestmark = pytest.mark.docker
@@ -185,7 +185,7 @@ def test_a_copy_of_a_box_is_not_the_box(daemon: RunningDaemon) -> None:
         assert docker("inspect", "-f", "{{.State.Running}}", copy) == "true"
     finally:
         docker("rm", "-f", copy)
-        docker("rmi", image, check=False)
+        remove_image(image)
 
 
 def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
@@ -238,7 +238,8 @@ def test_a_daemon_killed_at_work_is_followed_by_one_that_finishes(tmp_path: Path
     first = start_daemon(tmp_path)
     try:
         first.apply("---".join(box(f"many-{index}") for index in range(8)))
-        wait_for("it is at work", lambda: "many-" in docker("ps", "-a", "--filter", "name=pdk-many-"))
+        own = ("--filter", f"label=paddock.instance={first.instance_id()}")
+        wait_for("it is at work", lambda: "many-" in docker("ps", "-a", *own))
     finally:
         first.kill()
     with running(tmp_path) as second:

@@ -32,6 +32,7 @@ from tests.contract.engine_worlds import (
     ok,
     read_all,
 )
+from tests.daemon import remove_image
 
 pytestmark = pytest.mark.docker
 
@@ -216,7 +217,7 @@ def test_a_volume_of_the_image_has_to_be_covered(world: World, uid: str) -> None
         assert not hand(world).inspect(covered.id)["Mounts"]
         world.engine.act(RemoveContainer(uid, covered.name, covered.id, "a test"))
     finally:
-        subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
+        remove_image(image)
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "GCONV_PATH", "GLIBC_TUNABLES"])
@@ -236,7 +237,7 @@ def test_an_image_brings_no_labels_of_ours_and_no_code_for_the_loader(world: Wor
         assert output(world, box, f"echo =${name}=") == "=="
         world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
     finally:
-        subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
+        remove_image(image)
 
 
 # Looking

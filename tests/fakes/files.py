@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from controller.engine.files.operations import OPERATIONS, Job
 from controller.engine.files.results import CutOff, outcome
@@ -109,16 +109,12 @@ class FakeWork:
     def end(self) -> None:
         self._put(None)
 
-    def _offer(self, item: bytes | None) -> bool:
-        """Whether it is taken; nothing is once all is over."""
+    def _put(self, item: bytes | None) -> None:
         while not self._over:
             with contextlib.suppress(queue.Full):
                 self._in.put(item, timeout=0.02)
-                return True
-        return False
-
-    def _put(self, item: bytes | None) -> None:
-        if not self._offer(item) and item is not None:
+                return
+        if item is not None:
             self.result()
             raise FileError("CutOff", "the transfer was ended")
 
@@ -130,28 +126,6 @@ class FakeWork:
                 if self._over and self._out.empty():
                     return b""
         return b""
-
-    def ends(self) -> tuple[int, int]:
-        """Pipes, and threads that carry between them and the rest of this."""
-        (in_out, in_in), (out_out, out_in) = os.pipe(), os.pipe()
-        threading.Thread(target=self._carry_in, args=(os.fdopen(in_out, "rb"),), daemon=True).start()
-        threading.Thread(target=self._carry_out, args=(os.fdopen(out_in, "wb", 0),), daemon=True).start()
-        return in_in, out_out
-
-    def _carry_in(self, source: BinaryIO) -> None:
-        with source:
-            while (head := source.read(4)) and (count := int.from_bytes(head, "big")):
-                while count and (data := source.read(min(count, 1 << 16))):
-                    count -= len(data)
-                    if not self._offer(data):
-                        return  # why, whoever asks for the result is told
-            if head:
-                self._offer(None)
-
-    def _carry_out(self, target: BinaryIO) -> None:
-        with target, contextlib.suppress(OSError):
-            while data := self.receive():
-                target.write(data)
 
     def result(self) -> dict[str, Any]:
         try:

@@ -21,7 +21,7 @@ from controller.service.objects import serialize
 MAX_BODY_BYTES = 12 << 20
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
-STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive|/haul)?")
+STREAMED = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?")
 MAX_READERS_BODY_BYTES = 16 << 10  # of a caller who may write nowhere: a question, such as can-i
 _MOST_LETTERS = 256  # of a path, in the audit
 _READER = "may write nowhere: a body of this size is not read for them; ask an admin for the role user in a namespace"

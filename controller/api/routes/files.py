@@ -11,6 +11,7 @@ from controller.api.common import models
 from controller.api.common.file_models import ArchiveUnpacked, FileInfo, FileList, FileRemoved
 from controller.api.common.paths import PREFIX
 from controller.api.streams.transfer import Threads, WorkResponse, take_in
+from controller.archive.tar import PERMISSIONS
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.files import FileAsk
 from controller.service.errors import (
@@ -76,7 +77,11 @@ def router(kind: Kind, services: Services) -> APIRouter:
             work,
             threads,
             media_type=_BYTES if ask.op == "read" else _TAR,
-            headers={"x-paddock-mode": info["mode"], "x-paddock-type": info["type"], **sized},
+            headers={
+                "x-paddock-mode": f"{int(info['mode'], 8) & PERMISSIONS:04o}",
+                "x-paddock-type": info["type"],
+                **sized,
+            },
         )
 
     async def into(request: Request, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
@@ -148,7 +153,10 @@ def router(kind: Kind, services: Services) -> APIRouter:
         ] = ".",
         follow: Annotated[bool, Query(description="follow a symlink to a file that the path ends in")] = False,
     ) -> Response:
-        """A file, symlink or tree as a tar stream. What can't be in it is told in it (PADDOCK.skipped, pax headers)."""
+        """A file, symlink or tree as a tar stream. What can't be in it is told in it (PADDOCK.skipped, pax headers).
+
+        Its entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
+        """
         return await output(namespace, name, FileAsk("pack", path, top=top, follow=follow))
 
     @routes.put(

@@ -1,7 +1,6 @@
 """Clients on this host that take what comes behind a WebSocket's handshake as it is, without frames."""
 
 import socket
-from collections.abc import Iterable
 
 from fastapi import WebSocket
 
@@ -21,13 +20,11 @@ def near(websocket: WebSocket, protocol: str) -> Link | None:
     return link if is_near else None
 
 
-async def take_over(
-    websocket: WebSocket, link: Link, protocol: str, carrier: Carrier, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> bool:
+async def take_over(websocket: WebSocket, link: Link, protocol: str, carrier: Carrier) -> bool:
     """Shake hands; from then on its socket is the carrier's. False: whoever asked has gone, or is told by others."""
     link.pause_reading()  # what comes behind the handshake is none of the WebSocket's
     before = link.written
-    await websocket.accept(subprotocol=protocol, headers=list(headers))
+    await websocket.accept(subprotocol=protocol)
     if link.written == before:
         return False
     if link.get_write_buffer_size():  # what is carried would go in between

@@ -1,19 +1,21 @@
 """Ends the connection of a client that has stopped reading, whatever it is that streams: log, exec, file, port, watch.
 
-What counts is what the client takes: while bytes wait for it here (so its socket is full), and it has read not one of
-those before them for so long, its connection is cut, and with it goes all that it held. A slow reader is none that has
-stopped. So does a connection end whose client has gone while nothing was read from it: nobody would notice otherwise.
+A client is stalled while bytes wait for it here (so its socket is full) and the kernel could free none of those before
+them for so long: its connection is cut, and all that it held is freed. The kernel frees them in steps of some 36 KiB: a
+slow reader that takes as many within that time goes on. A connection also ends whose client has gone while nothing was
+read from it: nobody would notice otherwise.
 """
 
+import array
 import asyncio
+import fcntl
 import select
 import socket
+import termios
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
-
-from controller.api.streams.unsent_bytes import unread
 
 STALL_SECONDS = 1.5  # with the time to look, and to end what was held, all is freed within 2 s
 _LOOKS = 8  # within that time
@@ -38,7 +40,7 @@ class Link:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.tunnel: Carrier | None = None
-        self._written = self._taken = self._unread = 0
+        self._written = self._taken = self._unsent = 0
         self._reading = True
         self._since: float | None = None
 
@@ -77,7 +79,7 @@ class Link:
         """Whether there is nothing more to wait for."""
         return self._transport.is_closing() and not self._transport.get_write_buffer_size()
 
-    def stuck_seconds(self, now: float, unread_bytes: Callable[[socket.socket], int]) -> float:
+    def stuck_seconds(self, now: float, unsent: Callable[[socket.socket], int]) -> float:
         """For how long its client has taken nothing of what waits for it, or is gone unnoticed."""
         waiting, written = self._transport.get_write_buffer_size(), self._written
         if self.tunnel is not None:
@@ -85,10 +87,10 @@ class Link:
         if not waiting and (self._reading or not self._is_gone()):
             self._since = None
             return 0.0
-        taken, left = written - waiting, unread_bytes(self._transport.get_extra_info("socket"))
-        if self._since is None or taken != self._taken or left < self._unread:
+        taken, left = written - waiting, unsent(self._transport.get_extra_info("socket"))
+        if self._since is None or taken != self._taken or left < self._unsent:
             self._since = now
-        self._taken, self._unread = taken, left
+        self._taken, self._unsent = taken, left
         return now - self._since
 
     def _is_gone(self) -> bool:
@@ -97,11 +99,21 @@ class Link:
         return bool(poll.poll(0))
 
 
+def unsent_bytes(sock: socket.socket) -> int:
+    """Bytes in the kernel that the other side has not read (Unix) or acknowledged (TCP); 0 once it is closed."""
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, count)
+    except (OSError, ValueError):  # ValueError: it was closed meanwhile
+        return 0
+    return count[0]
+
+
 class Stalls:
     """Looks after the connections of one event loop for as long as there are any."""
 
-    def __init__(self, seconds: float = STALL_SECONDS, unread_bytes: Callable[[socket.socket], int] = unread) -> None:
-        self._seconds, self._unread = seconds, unread_bytes
+    def __init__(self, seconds: float = STALL_SECONDS, unsent: Callable[[socket.socket], int] = unsent_bytes) -> None:
+        self._seconds, self._unsent = seconds, unsent
         self._links: set[Link] = set()
 
     def watch(self, transport: asyncio.Transport) -> Link:
@@ -117,7 +129,7 @@ class Stalls:
         for link in tuple(self._links):
             if link.over:
                 self._links.discard(link)
-            elif link.stuck_seconds(now, self._unread) >= self._seconds:
+            elif link.stuck_seconds(now, self._unsent) >= self._seconds:
                 self._links.discard(link)
                 _log.info("a client that took nothing any more was cut off", seconds=self._seconds)
                 link.abort()

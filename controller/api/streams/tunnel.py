@@ -12,7 +12,7 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 _LENGTH = struct.Struct(">I")
 _PIPE_BYTES = 1 << 20
@@ -32,8 +32,8 @@ class Sock(Protocol):
 class Way(ABC):
     """One direction, by way of a pipe. `held` bytes are in it, `came` have come so far."""
 
-    def __init__(self, source: Any, target: Any, over: Callable[[OSError | None], None]) -> None:
-        """From a socket or the end of a pipe to another, neither of which blocks; each has a `fileno`.
+    def __init__(self, source: socket.socket, target: socket.socket, over: Callable[[OSError | None], None]) -> None:
+        """From a socket to another, neither of which blocks.
 
         Raises OSError where there is no pipe to be had.
         """
@@ -92,8 +92,6 @@ class Way(ABC):
         try:
             count = os.splice(self._source.fileno(), self._in, most, flags=_MOVE_AND_DO_NOT_WAIT)
         except BlockingIOError:
-            if not isinstance(self._source, socket.socket):
-                raise
             # Or it has stopped before TCP's urgent byte, which only recv(2) goes past: it would stay readable for ever.
             count = os.write(self._in, data) if (data := self._source.recv(min(most, _URGENT_BYTES))) else 0
         self.held += count
@@ -113,7 +111,6 @@ class ToClient(Way):
     """Tells the length of each piece. Its last is told the length 0."""
 
     _ended = False
-    _tells_end = True
 
     @property
     def waiting(self) -> int:
@@ -135,19 +132,15 @@ class ToClient(Way):
     def _take(self) -> None:
         count = self._fill(_PIPE_BYTES)
         self._ended = not count
-        if self._ended and not self._tells_end:
-            self._over(None)
-            self.close()
-            return
         self._length = _LENGTH.pack(count)
         self.came += _LENGTH.size
 
 
-class FromClient(Way):
+class ToBox(Way):
     """Goes by the lengths that the client tells. After its end it is still looked whether the client is there."""
 
     _left = 0  # of the piece that is coming
-    ended = False
+    _ended = False
 
     def _take(self) -> None:
         if self._left:
@@ -159,25 +152,14 @@ class FromClient(Way):
             self._length += data
         if not count:
             raise ConnectionResetError("the client has gone")
-        if self.ended:
+        if self._ended:
             raise ConnectionResetError("the client sent more after its end")
         if len(self._length) == _LENGTH.size:
             (self._left,), self._length = _LENGTH.unpack(self._length), b""
-            self.ended = not self._left
-            self._begin()
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """A piece whose length has come: `_left` bytes, or the end. Raises OSError."""
-
-
-class _ToBox(FromClient):
-    """Bare bytes for the box."""
-
-    def _begin(self) -> None:
-        if self.ended:
-            self._target.shutdown(socket.SHUT_WR)
-            self._over(None)
+            self._ended = not self._left
+            if self._ended:
+                self._target.shutdown(socket.SHUT_WR)
+                self._over(None)
 
 
 class Tunnel:
@@ -193,7 +175,7 @@ class Tunnel:
         with contextlib.ExitStack() as held:
             # A handle of our own: the event loop does not let anybody watch one that is a transport's.
             mine = held.enter_context(socket.socket(fileno=os.dup(client.fileno())))
-            self._to_box = _ToBox(mine, box, self._one_is_over)
+            self._to_box = ToBox(mine, box, self._one_is_over)
             held.callback(self._to_box.close)
             self._to_client = ToClient(box, mine, self._one_is_over)
             held.callback(self._to_client.close)

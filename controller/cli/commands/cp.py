@@ -10,10 +10,10 @@ import click
 from controller.cli.client import connect
 from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import Misused
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
 from controller.cli.output import note
 from controller.cli.transfer_progress import transferring
-from controller.client.files import Files
+from controller.client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
 from controller.client.sandbox import Sandbox
 from controller.client.transfer import PIECE_BYTES
 
@@ -23,13 +23,40 @@ from controller.client.transfer import PIECE_BYTES
 @click.argument("target", metavar="[NAME:]TARGET")
 @namespace_option
 @click.option("-L", "--follow-link", is_flag=True, help="Copy the file that a symlink SOURCE leads to.")
+@click.option(
+    "--max-size",
+    type=SIZE,
+    default=PULL_MAX_BYTES,
+    show_default="8Gi",
+    metavar="SIZE",
+    help="Out of a sandbox: write at most so much to disk (holes of sparse files do not count).",
+)
+@click.option(
+    "--max-entries",
+    type=click.IntRange(min=1),
+    default=PULL_MAX_ENTRIES,
+    show_default=True,
+    metavar="COUNT",
+    help="Out of a sandbox: write at most so many files, folders and symlinks.",
+)
 @click.pass_context
-def cp_(ctx: click.Context, source: str, target: str, namespace: str | None, follow_link: bool) -> None:
+def cp_(
+    ctx: click.Context,
+    source: str,
+    target: str,
+    namespace: str | None,
+    follow_link: bool,
+    max_size: int,
+    max_entries: int,
+) -> None:
     """Copy files and folders into a sandbox, or out of it.
 
     A TARGET that is a folder gets SOURCE in it; else SOURCE is called TARGET. `SOURCE/.` is all that is in a folder.
-    `-` is a tar archive on stdin or stdout. Permissions and symlinks are kept, owners are not. Nothing is written
-    outside of TARGET, whatever is in the box: symlinks that lead out of it are left out, and told (exit code 1).
+    `-` is a tar archive on stdin or stdout. Permissions and symlinks are kept; owners and the setuid, setgid and sticky
+    bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files stay holes.
+
+    Nothing is written outside of TARGET, whatever is in the sandbox: symlinks that lead out of what is copied are left
+    out, and told (exit code 1). An archive on stdout has them as they are.
 
     \b
     paddock cp ./app quickstart:/workspace
@@ -41,7 +68,14 @@ def cp_(ctx: click.Context, source: str, target: str, namespace: str | None, fol
         raise Misused("write the sandbox's side as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`")
     name, path = there or here or ("", "")
     files = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).files
-    left_out = _into(files, source, path, follow_link) if here else _out(files, path, target, follow_link)
+    if here:
+        left_out = _into(files, source, path, follow_link)
+    elif target == "-":
+        left_out = _archive(files, path, follow_link)
+    else:
+        limits = {"max_bytes": max_size, "max_entries": max_entries}
+        with transferring(path) as progress:
+            left_out = files.pull(path, target, follow=follow_link, progress=progress, **limits)
     for each in left_out:
         note(f"warning: {each}")
     ctx.exit(1 if left_out else 0)
@@ -66,10 +100,9 @@ def _into(files: Files, source: str, path: str, follow: bool) -> list[str]:
         return files.push(source, path, follow=follow, progress=progress)
 
 
-def _out(files: Files, path: str, target: str, follow: bool) -> list[str]:
-    if target != "-":
-        with transferring(path) as progress:
-            return files.pull(path, target, follow=follow, progress=progress)
+def _archive(files: Files, path: str, follow: bool) -> list[str]:
+    if sys.stdout.isatty():
+        raise Misused("stdout is a terminal: an archive is not written there; add `> FILE` or `| tar -x`")
     top = path.removesuffix("/.").rstrip("/").rpartition("/")[2] or "."
     contents = top == "." or path.endswith("/.")
     asked = path.removesuffix(".") if contents else path

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
 
 
 @click.command("exec")
@@ -32,6 +32,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 @click.option(
     "-d", "--detach", is_flag=True, help="Let it go on without this command, and print its ID (see `paddock execs`)."
 )
+@raw_option
 @click.pass_context
 def exec_(
     ctx: click.Context,
@@ -45,8 +46,14 @@ def exec_(
     workdir: str,
     timeout: float | None,
     detach: bool,
+    raw: bool,
 ) -> None:
     """Run a command in a sandbox; its exit code becomes that of this command. Ctrl-C and other signals go to it.
+
+    On a terminal, escape sequences of its output are filtered: without -t colours and moves within the line pass; with
+    -t all that full-screen programs need does, and what they leave switched on is switched off at the end. No title,
+    clipboard access (OSC 52), DCS or query that the terminal would answer passes, unless --raw is given, which some
+    programs may want (images, prompts that ask where the cursor is). A pipe gets every byte.
 
     \b
     paddock exec quickstart -- python3 -c 'print(6 * 7)'
@@ -88,5 +95,6 @@ def exec_(
             env=variables,
             working_dir=workdir,
             timeout_seconds=timeout,
+            raw_output=raw,
         )
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
 
 
 @click.command("run")
@@ -24,6 +24,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
     help="Kill the command after so long (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
 @click.option("--wait", "patience", type=DURATION, default="60s", help="How long for the box to be Ready.")
+@raw_option
 @click.pass_context
 def run_(
     ctx: click.Context,
@@ -38,11 +39,13 @@ def run_(
     env: Sequence[str],
     timeout: float | None,
     patience: float,
+    raw: bool,
 ) -> None:
     """Run one command, script or piece of code in a box of its own, and remove the box.
 
     The box comes from a pool of the template where one has a ready member. What stands behind `--` is the command, or
     the arguments of the script or code. Its exit code becomes that of this command.
+    On a terminal, escape sequences of its output are filtered as `paddock exec --help` says.
 
     \b
     paddock run -c 'print(6 * 7)'
@@ -62,5 +65,6 @@ def run_(
     job = run.Job.of(command, script, code)
     with run.box(ctx, namespace or DEFAULT_NAMESPACE, template, level, patience) as sandbox:
         variables = dict(each.split("=", 1) for each in env)
-        code_ = run.carry_out(job, sandbox, variables, with_stdin=with_stdin, tty=tty, timeout_seconds=timeout)
+        options = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
+        code_ = run.carry_out(job, sandbox, variables, timeout_seconds=timeout, **options)
     ctx.exit(code_)

@@ -3,7 +3,7 @@
 import click
 
 from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, raw_option
 
 # bash where the image has it, else sh. `exec`, so that Ctrl-C and the exit code are the shell's own.
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec sh")
@@ -12,9 +12,12 @@ _SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; e
 @click.command("shell")
 @click.argument("name")
 @namespace_option
+@raw_option
 @click.pass_context
-def shell_(ctx: click.Context, name: str, namespace: str | None) -> None:
+def shell_(ctx: click.Context, name: str, namespace: str | None, raw: bool) -> None:
     """Open a shell in a sandbox: bash where it has one, else sh. In a pipe, it reads its commands from stdin.
+
+    Of escape sequences, what full-screen programs need passes; see `paddock exec --help`.
 
     \b
     paddock shell quickstart
@@ -26,4 +29,5 @@ def shell_(ctx: click.Context, name: str, namespace: str | None) -> None:
 
     env = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     place, tty = namespace or DEFAULT_NAMESPACE, is_terminal()
-    ctx.exit(enter(ctx, place, sandbox_name(name), _SHELL, with_stdin=True, tty=tty, env=env if tty else {}))
+    env = env if tty else {}
+    ctx.exit(enter(ctx, place, sandbox_name(name), _SHELL, with_stdin=True, tty=tty, env=env, raw_output=raw))

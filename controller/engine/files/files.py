@@ -155,13 +155,6 @@ class Worker:
             self.result()
             raise FileError("CutOff", _ENDED) from None
 
-    def ends(self) -> tuple[int, int]:
-        """See ports.FileWork."""
-        with self._closing:
-            if self._closed:
-                raise FileError("CutOff", _ENDED)
-            return os.dup(self._in.fileno()), os.dup(self._out.fileno())
-
     def receive(self) -> bytes:
         """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
         try:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controller.archive.folders import open_folder as open_below
 from controller.archive.names import DEPTH
-from controller.archive.pack import Piece, Span, pack, pack_file
+from controller.archive.pack import Piece, Span, contents, pack, pack_file
 from controller.archive.tar import FAILED, PIECE_BYTES, Reader, note
 from controller.archive.unpack import Replacing, Rules, unpack
 from controller.engine.files.results import TooLarge, Words
@@ -34,7 +34,7 @@ _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 class Job(NamedTuple):
     """`read(n)` gives input, b"" at its end; `write` takes output; `head` says the first words of a result.
 
-    `pour(fd, n)` and `draw(fd, n)` do the same with a file, and say with how many bytes, 0 at the end, if they can.
+    `draw(fd, n)`, where there is one, puts out up to n bytes of a file, and says how many, 0 at its end.
     """
 
     root: int
@@ -42,7 +42,6 @@ class Job(NamedTuple):
     read: Callable[[int], bytes]
     write: Callable[[bytes], None]
     head: Callable[[Words], None]
-    pour: Callable[[int, int], int] | None = None
     draw: Callable[[int, int], int] | None = None
 
     def give(self, piece: Piece) -> int:
@@ -135,12 +134,10 @@ def read(job: Job) -> Words:
         found = os.fstat(fd)
         _bounded(found.st_size, job)
         job.head(_words(split(job.path)[1], found, lambda: b""))
-        left = found.st_size
-        while left:
-            count = job.give(Span(fd, left))
-            if not count:
-                raise NotAFile("Changed", "the file became shorter while it was read; read it again")
-            left -= count
+        for piece in contents(fd, found):
+            job.give(piece)
+        if os.lseek(fd, 0, os.SEEK_CUR) < found.st_size:
+            raise NotAFile("Changed", "the file became shorter while it was read; read it again")
     finally:
         os.close(fd)
     return {}
@@ -206,8 +203,8 @@ def unpack_(job: Job) -> Words:
     """A tar stream, below a folder that is there."""
     folder = open_folder(job.root, job.path)
     try:
-        rules = Rules(links_inside=False, max_bytes=int(job.ask["max_bytes"]))
-        done = unpack(Reader(job.read, job.pour), folder, rules)
+        rules = Rules(links_below=None, max_bytes=int(job.ask["max_bytes"]))
+        done = unpack(Reader(job.read), folder, rules)
         while job.read(PIECE_BYTES):
             pass  # what is behind the end mark
     finally:

@@ -58,14 +58,6 @@ class Frames:
         self._take(len(data))
         return data
 
-    def pour(self, fd: int, count: int) -> int:
-        """The same into a file; gives how many. Raises CutOff, OSError."""
-        if self._is_over():
-            return 0
-        moved = move(0, fd, min(count, self._left))
-        self._take(moved)
-        return moved
-
     def _is_over(self) -> bool:
         if not self._left and not self._ended:
             self._left = self._length()
@@ -162,7 +154,7 @@ def main() -> int:
         end_with(process)
         if ask["op"] not in _TRANSFERS:
             signal.alarm(_SECONDS)  # a box may add to a folder for as long as we read or empty it
-        job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), frames.pour, draw)
+        job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), draw)
         return OPERATIONS[ask["op"]](job)
 
     said = outcome(work)

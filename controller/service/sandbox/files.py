@@ -63,11 +63,6 @@ class Work:
         """A piece of output, b"" at its end."""
         return self._work.receive()
 
-    def ends(self) -> tuple[int, int]:
-        """See ports.FileWork. Raises ServiceError."""
-        found: tuple[int, int] = self._in_words(self._work.ends)
-        return found
-
     def result(self) -> dict[str, Any]:
         """What the operation says: see ports.FileWork. Raises ServiceError."""
         return dict(self._in_words(self._work.result))

@@ -1,0 +1,176 @@
+"""A sandbox's output on this terminal, without the escape sequences that work against the person who reads it.
+
+An escape sequence can set the window's title, write and read the clipboard, have the terminal type an answer, print, or
+leave it unusable. Two sets pass:
+
+* of text (`logs`, and `exec` without a terminal): colours, and moves within the line, as progress bars make them;
+* of a screen (`exec -t`, `shell`): what full-screen programs are made of. Modes that they left on are switched back at
+  the end. No query passes, and no string (OSC, DCS, APC, PM, SOS, and `ESC k`, the title of GNU screen).
+
+What passes is written whole, and nothing else of an escape sequence is written. So the output is as safe in any pieces.
+"""
+
+import codecs
+import contextlib
+import re
+from types import TracebackType
+from typing import BinaryIO, Self
+
+_TEXT = re.compile("[^\x00-\x06\x0e-\x1f\x7f-\x9f]+")  # with BEL, BS, TAB, LF, VT, FF and CR
+_STRING = re.compile(r"\x1b[]PX^_k]")
+_STRING_END = re.compile("[\x07\x18\x1a\x1b\x9c\n]")  # LF, too: a string without an end hides one line of a log
+_CSI = re.compile(r"\x1b\[([<-?]?)([0-?]{0,64})([ -/]{0,4})([@-~])")
+_ESCAPE = re.compile(r"\x1b(?!\[)([ -/]{0,4})([0-~])")
+_BEGUN = re.compile(r"\x1b(?:\[[<-?]?[0-?]{0,64}[ -/]{0,4}|[ -/]{0,4})")
+_NUMBERS = re.compile(r"[0-9:;]*")
+_IN_LINE = "mCDGK"
+_ON_SCREEN = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu"
+# Modes of full-screen programs: keys, video, margins, mouse, focus, the other screen, pasting, whole frames at once.
+_PRIVATE_MODES = frozenset(
+    {1, 5, 6, 7, 12, 25, 45, 47, 66, 69, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 1034, 1047, 1048, 1049}
+    | {2004, 2026}
+)
+_MODES = frozenset((4, 34))  # insert, and the cursor's shape
+_ON_AT_FIRST = frozenset((7, 25))  # lines wrap, the cursor is shown
+_NOT_KEPT = frozenset((12, 34, 1007, 1034, 1048))  # as the terminal's owner has set them, or no state
+_SHIFT_OUT, _SHIFT_IN = "\x0e", "\x0f"
+
+
+class TerminalFilter:
+    """Filters one stream in pieces of any size. `screen`: for a program that has a terminal of its own."""
+
+    def __init__(self, *, screen: bool = False) -> None:
+        self._screen = screen
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # a sequence whose end has not come
+        self._in_string = False
+        self._undo: dict[str, str] = {}  # what puts the terminal back, by what was changed
+
+    def feed(self, data: bytes) -> bytes:
+        """What of it may be shown now."""
+        return self._shown(self._decoder.decode(data)).encode()
+
+    def end(self) -> bytes:
+        """What is still to be shown once all has come: it puts the terminal back. Begins anew."""
+        rest = self._shown(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
+        self._held, self._in_string, self._undo = "", False, {}
+        return rest.encode()
+
+    def _shown(self, more: str) -> str:
+        text, self._held = self._held + more, ""
+        shown, at = [], 0
+        while at < len(text):
+            if self._in_string:
+                at = self._after_string(text, at)
+            elif plain := _TEXT.match(text, at):
+                shown.append(plain[0])
+                at = plain.end()
+            elif text[at] != "\x1b":
+                shown.append(self._control(text[at]))
+                at += 1
+            elif found := _STRING.match(text, at):
+                self._in_string = True
+                at = found.end()
+            elif found := _CSI.match(text, at):
+                shown.append(self._csi(found))
+                at = found.end()
+            elif found := _ESCAPE.match(text, at):
+                shown.append(self._escape(found))
+                at = found.end()
+            else:
+                begun = _BEGUN.match(text, at)
+                assert begun is not None  # an ESC is enough for it
+                if begun.end() == len(text):
+                    self._held = begun[0]
+                at = begun.end()
+        return "".join(shown)
+
+    def _after_string(self, text: str, at: int) -> int:
+        ended = _STRING_END.search(text, at)
+        if ended is None:
+            return len(text)
+        self._in_string = False
+        return ended.start() if ended[0] in "\x1b\n" else ended.end()
+
+    def _control(self, char: str) -> str:
+        """Of other control characters, those that choose a character set; C1 among them, which are sequences, too."""
+        if not self._screen or char not in (_SHIFT_OUT, _SHIFT_IN):
+            return ""
+        self._changed("shift", _SHIFT_IN, on=char == _SHIFT_OUT)
+        return char
+
+    def _csi(self, found: "re.Match[str]") -> str:
+        """The control sequence, or what of it passes."""
+        private, numbers, between, final = found.groups()
+        if not _NUMBERS.fullmatch(numbers):
+            return ""
+        kind = private + between + final
+        if kind == "m":
+            self._changed("style", "\x1b[m", on=bool(numbers.strip("0;")))
+        if not self._screen:
+            return found[0] if len(kind) == 1 and final in _IN_LINE else ""
+        if kind in ("h", "l", "?h", "?l"):
+            return self._modes(private, numbers, on=final == "h")
+        if kind == "r":
+            self._changed("margins", "\x1b7\x1b[r\x1b8", on=bool(numbers))
+        elif kind == " q":
+            self._changed("cursor", "\x1b[0 q", on=bool(numbers.strip("0")))
+        elif kind == ">m" and numbers.partition(";")[0] == "4":  # keys with modifiers, as vim asks for them
+            self._changed("keys", "\x1b[>4m", on=";" in numbers)
+            return found[0]
+        elif kind == "T" and ";" in numbers:
+            return ""  # a way of mouse tracking that waits for answers
+        passes = kind in (" q", "!p", "?J", "?K") or (len(kind) == 1 and final in _ON_SCREEN)
+        return found[0] if passes else ""
+
+    def _modes(self, private: str, numbers: str, *, on: bool) -> str:
+        known = _PRIVATE_MODES if private else _MODES
+        wanted = [int(each) for each in numbers.split(";") if each.isdigit() and int(each) in known]
+        for each in wanted:
+            if each not in _NOT_KEPT:
+                first = each in _ON_AT_FIRST
+                self._changed(f"{private}{each}", f"\x1b[{private}{each}{'h' if first else 'l'}", on=on != first)
+        return f"\x1b[{private}{';'.join(map(str, wanted))}{'h' if on else 'l'}" if wanted else ""
+
+    def _escape(self, found: "re.Match[str]") -> str:
+        """An escape sequence of two or three characters, if it passes."""
+        between, final = found.groups()
+        if not self._screen:
+            return ""
+        if between in ("(", ")", "*", "+"):
+            self._changed(between, f"\x1b{between}B", on=final != "B")
+            return found[0]
+        if not between and final in "=>":
+            self._changed("keypad", "\x1b>", on=final == "=")
+        return found[0] if not between and final in "78=>DEHMc" else ""
+
+    def _changed(self, what: str, undo: str, *, on: bool) -> None:
+        self._undo.pop(what, None)
+        if on:
+            self._undo[what] = undo
+
+
+class Output:
+    """One of this process's streams for a sandbox's output: filtered where it is a terminal, else as it comes."""
+
+    def __init__(self, stream: BinaryIO, *, raw: bool = False, screen: bool = False) -> None:
+        """`raw`: never filtered."""
+        self._stream = stream
+        self._filter = None if raw or not stream.isatty() else TerminalFilter(screen=screen)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._filter is not None:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                self._write(self._filter.end())
+
+    def write(self, data: bytes) -> None:
+        """Show it at once."""
+        self._write(data if self._filter is None else self._filter.feed(data))
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._stream.write(data)
+            self._stream.flush()
