@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.engine.act.actions import Actor
+from controller.engine.docker.bulkhead import hangs
 from controller.engine.docker.client import Client
 from controller.engine.docker.disk_quota_probe import DiskTrial
 from controller.engine.docker.errors import Fault
@@ -23,10 +24,10 @@ from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
-from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
+from controller.engine.observe.looker import OBSERVE_SECONDS, BackgroundLook, Foreign, Looker
 from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.view import View
-from controller.kinds.observed.observed import Container, Observation
+from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import BindMounts, HostRoot, RemoveVolumes
@@ -40,7 +41,8 @@ class DockerEngine:
     """The containers of one instance id on the engine at `base_url` (unix:///path or tcp://host:port).
 
     Making one does no work. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
-    between attempts to reach an engine that does not answer. `firewall` is the host's; without one nothing is guarded.
+    between attempts to reach an engine that does not answer, `observe_seconds` the longest wait for its answer about
+    one container: one without an answer is Unknown. `firewall` is the host's; without one nothing is guarded.
     `host_roots` are where folders of the host may be bound from, `mounts_dir` where they are bound first.
     ValueError for an address that is none.
     """
@@ -53,6 +55,7 @@ class DockerEngine:
         clock: Clock,
         meter: Meter | None = None,
         call_timeout_seconds: float = 30.0,
+        observe_seconds: float = OBSERVE_SECONDS,
         pauses_seconds: tuple[float, float] = _PAUSES_SECONDS,
         firewall: Firewall | None = None,
         gpus: tuple[str, ...] = (),
@@ -70,8 +73,9 @@ class DockerEngine:
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
         self._guard = GuardWatch(firewall, self._view)
+        guard = self._guard.read
         self._looker = Looker(
-            instance_id, self._client, self._view, cgroups, networks, self._guard.read, meter, self._mounts
+            *(instance_id, self._client, self._view, cgroups, networks, guard, meter, self._mounts, observe_seconds)
         )
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
         # Events bear the engine's time: comparable with ours only on one host.
@@ -91,7 +95,7 @@ class DockerEngine:
             )
             for filters in (container_events(instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client, cgroups, self._known)
+        self._streams = DockerStreams(instance_id, self._client, cgroups, self._known, self._looker)
         self._probes = DockerProbes(self._streams)
         self.canary = DockerCanary(instance_id, self._client)
         self._files = DockerFiles(cgroups)
@@ -183,10 +187,16 @@ class DockerEngine:
         return self._view.now
 
     def look_at(self, container_id: str) -> str:
+        if self._hangs(container_id):
+            return hangs(container_id)
         try:
             self._looker.read(container_id)
-        except (Fault, Foreign) as error:
-            return error.words if isinstance(error, Fault) else str(error)
+        except Foreign as error:
+            return str(error)
+        except Fault as fault:
+            if fault.kind == "timeout":
+                self._looker.doubt(container_id)
+            return fault.words
         return ""
 
     def act(self, action: Action) -> Outcome:
@@ -199,6 +209,11 @@ class DockerEngine:
         seen = self._view.seen(container_id)
         return seen.container if seen else None
 
+    def _hangs(self, container_id: str) -> bool:
+        """Tell whether the engine did not answer for it before: then only the background look asks again."""
+        seen = self._known(container_id)
+        return seen is not None and seen.state is State.UNKNOWN
+
     def _release(self, uid: str) -> None:
         """Let go of what was bound for an object, unless it has another container."""
         if not self._view.now.containers.get(uid):
@@ -206,8 +221,12 @@ class DockerEngine:
 
     def stats(self, container_id: str) -> dict[str, Any]:
         """The engine's own figures of a container, at one instant. Raises Fault."""
+        if self._hangs(container_id):
+            raise Fault("busy", hangs(container_id))
         found: dict[str, Any] = self._client.call(
-            "containers.stats", lambda api: api.stats(container_id, stream=False, one_shot=True)
+            "containers.stats",
+            lambda api: api.stats(container_id, stream=False, one_shot=True),
+            container=container_id,
         )
         return found
 

@@ -6,24 +6,28 @@ Has no opinions: it calls the engine, stops a group at its first failure, and po
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.planning.action import Action, StartContainer
+from controller.kinds.planning.action import Action, CreateContainer, PullImage, StartContainer
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
+from controller.loop.worker_pool import Crew
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
 _FOR_URGENT = 4  # threads beside the others: claims take some milliseconds, starts tenths of seconds
+# A call that lasts longer holds no place any more: the engine may not answer for that container. What makes and starts
+# one may take longer on a loaded engine, which more of the same at once would not help.
+_STALLS_SECONDS, _START_STALLS_SECONDS = 2.0, 10.0
 
 
 class Workers:
-    """A fixed number of threads, and a few for what is urgent.
+    """A fixed number of places, and a few for what is urgent. A call that hangs holds none (see crew.py).
 
     An object is in flight from `start` until its result was taken by `settle`.
     """
@@ -39,17 +43,19 @@ class Workers:
         may_act: Callable[[], bool] = lambda: True,
         trace: Callable[[str, int], str] = lambda _uid, _generation: "",
         before: Callable[[Action], None] = lambda _action: None,
+        stalls_seconds: float = _STALLS_SECONDS,
     ) -> None:
         """`wake` is called after each group, `hurry` in its place after an urgent one, or one that started a container.
 
         `trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known.
-        `before` is told of each action before it is carried out.
+        `before` is told of each action before it is carried out. `stalls_seconds`: how long a call for a container may
+        hold a place.
         """
+        self._stalls_seconds = stalls_seconds
         self._trace, self._before = trace, before
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._hurry = hurry or wake
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
-        self._express = ThreadPoolExecutor(_FOR_URGENT, thread_name_prefix="express")
+        self._pool, self._express = Crew(threads, "worker"), Crew(_FOR_URGENT, "express")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
@@ -79,7 +85,7 @@ class Workers:
             self._running[group.ref.uid] = time.perf_counter()
             again = group.ref.uid in self._failed
             self._failed.discard(group.ref.uid)
-            (self._express if group.urgent else self._pool).submit(self._carry_out, group)
+            self._crew(group).submit(lambda: self._carry_out(group))
         self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
         if again:
             self._meter.count("paddock_workqueue_retries_total", queue=_QUEUE)
@@ -98,8 +104,8 @@ class Workers:
         """
         with self._lock:
             self._stopping = True
-        self._express.shutdown(wait=True, cancel_futures=True)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._express.stop()
+        self._pool.stop()
 
     def ages_seconds(self) -> tuple[float, ...]:
         """How long each object in flight has been so, waiting for a thread included."""
@@ -144,13 +150,24 @@ class Workers:
                 break
         return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
+    def _crew(self, group: Group) -> Crew:
+        return self._express if group.urgent else self._pool
+
+    def _place(self, group: Group, action: Action) -> AbstractContextManager[None]:
+        """Held during a call: gives its place away when it hangs. A pull keeps its place for as long as it takes."""
+        if isinstance(action, PullImage):
+            return nullcontext()
+        makes = isinstance(action, CreateContainer | StartContainer)
+        return self._crew(group).stalling_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
+
     def _act(self, group: Group, action: Action) -> Outcome:
         verb = str(action).split(" ", 1)[0]
         log = _log.bind(object=str(group.ref), action=str(action), why=action.why)
         begun = time.perf_counter()
         try:
             self._before(action)
-            outcome = self._engine.act(action)
+            with self._place(group, action):
+                outcome = self._engine.act(action)
         except Exception as error:  # a bug in a driver must not take its thread, or the object, with it
             log.exception("action raised")
             outcome = Transient("InternalError", f"{type(error).__name__}: {error}; please report this")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.kinds.base import live_fields
+from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.common.labels import container_name
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, stable_hash
@@ -12,7 +13,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, leveled
-from controller.policy import disk, images, mounts
+from controller.policy import disk, exec_paths, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -37,7 +38,6 @@ _LIVE: Mapping[str, Any] = {
     **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
 }
 _LEVEL_AT = "spec.template.securityLevel"
-_KERNEL_PATHS = ("/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,7 @@ def judge(
         *_user(template, level),
         *_env(template),
         *_exec(template),
+        *exec_paths.refused(template),
         *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
         *mounts.template_refused(template),
         *_most(template, resources, level),
@@ -176,7 +177,7 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if not mounts.is_plain(path) or path == "/":
             yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
-        elif any(path == each or path.startswith(each + "/") for each in _KERNEL_PATHS):
+        elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         if path in seen:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")

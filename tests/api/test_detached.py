@@ -103,6 +103,15 @@ def test_how_it_ended_is_said_also_when_nobody_can_tell(sandbox: Sandbox, box: W
         assert (ended.id, ended.state, ended.message) == (begun.id, state, message)
 
 
+@pytest.mark.parametrize(
+    ("command", "folder", "words"), [(["a" * 4097], "", "4097 bytes"), (["a"], "/sys", "belongs to the kernel")]
+)
+def test_programs_and_folders_are_bounded(sandbox: Sandbox, command: list[str], folder: str, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        sandbox.detach(command, working_dir=folder)
+    assert not sandbox.execs()
+
+
 def test_what_can_not_begin_is_refused_and_leaves_nothing(sandbox: Sandbox, box: World) -> None:
     def refused(**_: Any) -> Iterator[Chunk]:
         raise StreamError("no such program")

@@ -122,6 +122,8 @@ def test_a_box_that_dies_meanwhile_is_told_alike_by_both_ways(box: World) -> Non
         ("", 400, "no command to run"),
         ("command=a&env=A", 400, "NAME=VALUE"),
         ("command=a&timeoutSeconds=-1", 400, "timeoutSeconds"),
+        ("command=a&workingDir=/proc/self/fd/8", 400, "workingDir: `/proc/self/fd/8` belongs to"),
+        (f"command={'a' * 4097}", 400, "command[0]: the program's name has 4097 bytes"),
     ],
 )
 def test_a_request_that_can_not_be_served_is_refused_before_the_stream(

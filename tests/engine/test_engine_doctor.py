@@ -1,6 +1,7 @@
 """What `paddock doctor` sees: files that are written here, and the engine itself."""
 
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -83,6 +84,9 @@ def test_the_real_engine() -> None:
     seen = look_at_engine("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
     assert (seen.trouble, seen.facts.engine_version != "") == ("", True)
     assert seen.file_system
+    assert seen.runc_version[0].isdigit()
+    dpkg = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "runc"], capture_output=True, text=True, check=False)
+    assert seen.runc_package == dpkg.stdout.strip()
     assert seen.skew_seconds is not None
     assert abs(seen.skew_seconds) < 5
     assert "memory" in look_at_kernel(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers

@@ -1,4 +1,4 @@
-"""Which processes are taken for a runtime's that waits for a frozen half: out of made-up trees, on a real victim."""
+"""Which processes are taken for a runtime's that never comes back: out of made-up trees, on a real victim."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def host(folder: Path, *, frozen: bool, v2: bool = False) -> Host:
     return made
 
 
-def add(made: Host, pid: int, *, parent: int, group: str, words: tuple[str, ...], age_seconds: float = 60.0) -> None:
+def add(made: Host, pid: int, *, parent: int, group: str, words: tuple[str, ...], age_seconds: float = 5.0) -> None:
     made.process(pid, group)
     started = ticks_now() - int(age_seconds * os.sysconf("SC_CLK_TCK"))
     fields = ["S", str(parent), *["0"] * 15, "1", "0", str(started), "4096", *["0"] * 10]
@@ -76,6 +76,39 @@ def test_one_that_waits_for_a_frozen_half_is_killed(
     add(made, victim.pid, parent=1, group="/", words=RUNTIME)
     add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
     assert freed(made, victim)
+
+
+def test_an_overdue_runtime_is_killed(tmp_path: Path, victim: "subprocess.Popen[bytes]") -> None:
+    made = host(tmp_path, frozen=False)
+    add(made, victim.pid, parent=1, group="/", words=RUNTIME, age_seconds=11.0)
+    add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    assert freed(made, victim)
+
+
+def test_runtime_writing_an_unread_error_is_killed(tmp_path: Path, victim: "subprocess.Popen[bytes]") -> None:
+    made = host(tmp_path, frozen=False)
+    add(made, victim.pid, parent=1, group="/", words=RUNTIME)
+    waits_at(made, victim.pid, "anon_pipe_write")
+    assert freed(made, victim)
+
+
+@pytest.mark.parametrize(("channel", "child"), [("anon_pipe_write", True), ("futex_do_wait", False)])
+def test_runtime_that_may_come_back_is_left(
+    tmp_path: Path, victim: "subprocess.Popen[bytes]", channel: str, *, child: bool
+) -> None:
+    made = host(tmp_path, frozen=False)
+    add(made, victim.pid, parent=1, group="/", words=RUNTIME)
+    waits_at(made, victim.pid, channel)
+    if child:
+        add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
+    assert not freed(made, victim)
+
+
+def waits_at(made: Host, pid: int, channel: str) -> None:
+    for thread, name in ((pid, "futex_do_wait"), (pid + 1, channel)):
+        folder = made.proc / str(pid) / "task" / str(thread)
+        folder.mkdir(parents=True)
+        (folder / "wchan").write_text(name)
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,17 @@ def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none()
     gate.open.set()
 
 
+def test_probes_that_hang_hold_up_no_others() -> None:
+    gate = Gate()
+    prober = Prober(gate, clock=HandClock(), wake=lambda: None, at_a_time=2, stalls_seconds=0.01)
+    names = ("a", "b", "c", "d", "e")
+    prober.want([probing(name) for name in names], set(names))
+    assert all(gate.asked.acquire(timeout=30) for _ in names)
+    assert not gate.open.is_set()
+    prober.stop()
+    gate.open.set()
+
+
 def test_one_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> None:
     gate, clock = Gate(), HandClock()
     gate.open.set()

@@ -41,6 +41,7 @@ WELL = DoctorFacts(
         file_system="xfs",
         mount_options=("rw", "prjquota"),
         skew_seconds=0.1,
+        runc_version="1.1.12",
     ),
     kernel=KernelFacts(
         root=True,
@@ -107,6 +108,9 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
     ("daemon", W, lambda: replace(WELL, daemon=DaemonFacts(False, False, "nobody answers"))),
     ("daemon", P, lambda: replace(WELL, daemon=DaemonFacts(True, False, "not ready: store"))),
     ("root", W, lambda: kernel(root=False)),
+    ("runc", P, lambda: engine(runc_version="1.1.11")),
+    ("runc", P, lambda: engine(runc_version="1.1.5+ds1", runc_package="1.1.5+ds1-1+b1")),
+    ("runc", W, lambda: engine(runc_version="of my own")),
     ("cgroups", P, lambda: kernel(controllers=frozenset({"cpu", "pids"}))),
     ("cgroups", W, lambda: kernel(controllers=frozenset())),
     ("swap", W, lambda: told(swap_limit=False)),

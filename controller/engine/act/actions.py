@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image, not_pulled
 from controller.engine.act.resize import differences, in_use, shrinks, still_by_hand, too_small
+from controller.engine.docker.bulkhead import hangs
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
@@ -117,8 +118,10 @@ class Actor:
         except Fault as fault:
             if fault.unreachable:
                 self._background.request()
-            if fault.kind == "timeout":
-                self._looker.free(getattr(action, "container_id", ""))
+            container_id = getattr(action, "container_id", "")
+            if fault.kind == "timeout" and container_id and not self._looker.free(container_id):
+                # Of this container alone, or of all: the look that follows tells. Until then nobody else waits for it.
+                self._looker.doubt(container_id)
             if fault.gone:
                 return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"somebody removed it meanwhile: {fault.words}")
             return outcome_of(fault)
@@ -146,7 +149,7 @@ class Actor:
         try:
             looked = look_into(self._client, image, action.config)
             if looked.refusal:
-                return Transient("ImageRefused", looked.refusal)
+                return (Terminal if looked.terminal else Transient)("ImageRefused", looked.refusal)
             body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
             body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
             made = self._client.call(
@@ -181,7 +184,7 @@ class Actor:
         if container is None:
             return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"there is no container {action.name} to start")
         try:
-            self._client.call("containers.start", lambda api: api.start(container.id))
+            self._client.call("containers.start", lambda api: api.start(container.id), container=container.id)
         except Fault as fault:
             if fault.unreachable or fault.gone:
                 raise
@@ -294,7 +297,8 @@ class Actor:
         if refused is not None:
             return refused
         try:
-            self._client.post("containers.update", f"/containers/{container.id}/update", update_body(action.limits))
+            path, body = f"/containers/{container.id}/update", update_body(action.limits)
+            self._client.post("containers.update", path, body, container=container.id)
         except Fault as fault:
             if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
                 return in_use(f"the kernel refused: {fault.words}")
@@ -324,7 +328,7 @@ class Actor:
         if ending:
             self._before_end(action.container_id)
         try:
-            self._client.call(operation, call)
+            self._client.call(operation, call, container=action.container_id)
         except Fault as fault:
             if fault.unreachable or not (
                 done(self._now(action.container_id))
@@ -366,6 +370,8 @@ class Actor:
         if self._view.is_gone(container_id):
             return None
         seen = self._view.seen(container_id)
+        if seen is not None and seen.container.state is State.UNKNOWN:
+            raise Fault("busy", hangs(container_id))
         container = seen.container if seen is not None else self._now(container_id)
         return None if container is None else _of_object(uid, container)
 

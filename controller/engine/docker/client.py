@@ -3,13 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import docker
 
 from controller.engine.docker import raw_http
+from controller.engine.docker.bulkhead import Bulkhead
 from controller.engine.docker.errors import FOREIGN, Fault, fault_of
 from controller.engine.docker.transport import UnixAdapter
 from controller.engine.kernel.apparmor import in_force
@@ -36,24 +38,45 @@ class Client:
         self._api: docker.APIClient | None = None
         self._count_lock = threading.Lock()
         self._in_flight = 0
+        self._bulkhead = Bulkhead()
 
-    def call(self, operation: str, do: Callable[[Any], T]) -> T:
-        """Run one call on the docker.APIClient (its stubs are half typed), counted as `operation`. Raises Fault."""
-        with self._measured(operation):
+    def call(self, operation: str, do: Callable[[Any], T], *, container: str = "") -> T:
+        """Run one call on the docker.APIClient (its stubs are half typed), counted as `operation`. Raises Fault.
+
+        A call for a `container` is refused at once while an earlier one for it hangs (see bulkhead.py).
+        """
+        with self._entered(container), self._measured(operation):
             return do(self._connected())
 
-    def post(self, operation: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(
+        self,
+        operation: str,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        container: str = "",
+        timeout_seconds: float | None = None,
+    ) -> dict[str, Any]:
         """Post JSON where docker-py knows too few fields; the answer. `path` without the version. Raises Fault."""
+        timeout = timeout_seconds or self.timeout_seconds
+        return self.call(
+            operation, lambda api: _said(api.post(_url(api, path), json=body, timeout=timeout)), container=container
+        )
 
-        def send(api: docker.APIClient) -> dict[str, Any]:
-            url = f"{api.base_url}/v{api.api_version}{path}"
-            answer = api.post(url, json=body, timeout=self.timeout_seconds)
-            if answer.status_code >= 400:
-                raise raw_http.refusal(answer.status_code, answer.content)
-            said: dict[str, Any] = answer.json()
-            return said
+    def inspect(self, reference: str, *, timeout_seconds: float) -> dict[str, Any]:
+        """Return the engine's answer about one container, by id or name, within so many seconds. Raises Fault."""
+        path, timeout = f"/containers/{quote(reference, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
+        return self.call(
+            "containers.inspect", lambda api: _said(api.get(_url(api, path), timeout=timeout)), container=reference
+        )
 
-        return self.call(operation, send)
+    def answers(self, timeout_seconds: float) -> bool:
+        """Tell whether the engine answers anything at all within so many seconds."""
+        try:
+            self.stream("ping", "GET", "/_ping", timeout_seconds=min(timeout_seconds, self.timeout_seconds)).release()
+        except Fault as fault:
+            return not fault.unreachable
+        return True
 
     def stream(
         self,
@@ -65,12 +88,13 @@ class Client:
         body: Any = None,
         upgrade: bool = False,
         timeout_seconds: float | None = None,
+        container: str = "",
     ) -> raw_http.Wire:
         """Open a stream over a socket of its own; timed until the engine answers. `path` without the version.
 
-        `timeout_seconds` is the longest wait for that answer, the client's own unless said.
+        `timeout_seconds` is the longest wait for that answer, the client's own unless said; `container` as in `call`.
         """
-        with self._measured(operation):
+        with self._entered(container), self._measured(operation):
             return raw_http.request(
                 self.base_url,
                 method,
@@ -129,6 +153,9 @@ class Client:
             api.mount("http+docker://", UnixAdapter(path, size=_POOL_SIZE))
         return api
 
+    def _entered(self, container: str) -> AbstractContextManager[None]:
+        return self._bulkhead.entered(container) if container else nullcontext()
+
     @contextmanager
     def _measured(self, operation: str) -> Iterator[None]:
         self._meter.count("paddock_docker_requests_total", operation=operation)
@@ -151,6 +178,18 @@ class Client:
         with self._count_lock:
             self._in_flight += change
             self._meter.gauge("paddock_docker_requests_in_flight", self._in_flight)
+
+
+def _url(api: docker.APIClient, path: str) -> str:
+    return f"{api.base_url}/v{api.api_version}{path}"
+
+
+def _said(answer: Any) -> dict[str, Any]:
+    """The JSON of an answer. Raises Fault for a status of 400 or above."""
+    if answer.status_code >= 400:
+        raise raw_http.refusal(answer.status_code, answer.content)
+    said: dict[str, Any] = answer.json()
+    return said
 
 
 def _settle(version: Mapping[str, Any]) -> str:

@@ -16,10 +16,11 @@ from controller.kinds.planning.outcome import Outcome, Terminal, Transient, Wait
 # Everything that a call to the engine may raise.
 FOREIGN = (docker.errors.DockerException, requests.exceptions.RequestException, http.client.HTTPException, OSError)
 
-UNREACHABLE = "EngineUnreachable"
+UNREACHABLE, UNREADABLE = "EngineUnreachable", "Unreadable"
 RETRY_SECONDS = 2.0
 
-Kind = Literal["4xx", "5xx", "timeout", "connection"]
+# `busy`: another call for the same container waits already, and this one was not made.
+Kind = Literal["4xx", "5xx", "timeout", "connection", "busy"]
 
 
 class Fault(Exception):
@@ -64,6 +65,8 @@ def of_status(status: int, words: str) -> Fault:
 
 def outcome_of(fault: Fault) -> Outcome:
     """What the loop should do about a fault that no action gives a meaning of its own."""
+    if fault.kind == "busy":
+        return Waiting(RETRY_SECONDS, UNREADABLE, fault.words)
     if fault.unreachable:
         return Waiting(RETRY_SECONDS, UNREACHABLE, fault.words)
     if fault.status == 400:

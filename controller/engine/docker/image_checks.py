@@ -2,9 +2,11 @@
 
 An image's VOLUME is writable and without a limit even where the root file system is read-only, so each one has to be
 covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
-the box, one that was bound into it too, so the spec has to set them itself. Either is refused otherwise. Labels of it
+the sandbox, one that was bound into it too, so the spec has to set them itself. Either is refused otherwise. So are a
+working directory in the kernel's folders, which may lead out of the sandbox (CVE-2024-21626), and a program or directory
+with a name longer than any path of the kernel's (see exec/stuck_exec.py), unless the spec names its own. Labels of it
 that would pass for ours are emptied; its health check, and its user where the level fixes one, have no effect. Told are
-its setuid files (which gain nothing with no-new-privileges) and, where the box runs as the image says, that this is
+its setuid files (which gain nothing with no-new-privileges) and, where the sandbox runs as the image says, that this is
 root.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.image_layers import setuid_files
+from controller.kinds.common.exec_paths import in_kernel_paths, too_long
 from controller.kinds.common.labels import emptied
 from controller.kinds.runtime.container import ContainerConfig
 
@@ -36,13 +39,15 @@ _SHOWN = 4
 class Looked:
     """`refusal` is why no container is made of the image ("" when one may be), `labels` are to be laid over its own.
 
-    `notes` are what its users should know, `counted` how many bytes of it count as the container's own.
+    `notes` are what its users should know, `counted` how many bytes of it count as the container's own. `terminal`: it
+    is refused until the spec changes.
     """
 
     refusal: str
     labels: Mapping[str, str]
     notes: tuple[str, ...] = ()
     counted: int = 0
+    terminal: bool = False
 
 
 def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
@@ -53,7 +58,8 @@ def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
     notes = tuple(_notes(data, config, setuid or ()))
     # A btrfs quota is of all that a subvolume shows, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
-    return Looked("; ".join(_refusals(data, config)), emptied(data.get("Labels") or {}), notes, counted)
+    paths, others = list(_paths_refused(data, config)), list(_refusals(data, config))
+    return Looked("; ".join((*paths, *others)), emptied(data.get("Labels") or {}), notes, counted, bool(paths))
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:
@@ -65,6 +71,23 @@ def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, 
         effect = "gain nothing in this sandbox" if idle else "let programs become other users in this sandbox"
         shown = f"{', '.join(setuid[:_SHOWN])}{more}"
         yield f"the image {config.image} has setuid or setgid files, which {effect}: {shown}"
+
+
+def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
+    """Reasons why its program can't be run, or not in its working directory."""
+    folder, image = str(data.get("WorkingDir") or ""), config.image
+    if config.working_dir:
+        folder = ""
+    if long := too_long(folder):
+        yield f"the WORKDIR of the image {image} has {long}; name another with spec.template.workingDir"
+    elif folder and in_kernel_paths(folder):
+        yield (
+            f"the image {image} has the WORKDIR {folder}, which belongs to the kernel and may lead out of the sandbox; "
+            "name another with spec.template.workingDir, or build the image without it"
+        )
+    program = next(iter([*(data.get("Entrypoint") or ()), *(data.get("Cmd") or ())]), "")
+    if config.command is None and (long := too_long(program)):
+        yield f"the program's name in the image {image} has {long}; name another with spec.template.command"
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:

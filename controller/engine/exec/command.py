@@ -107,6 +107,16 @@ class Exec:
         if seconds > 0 and not self._ended.is_set():
             self._leader(seconds)
 
+    def begun(self) -> bool:
+        """Tell whether it has a process, or had one, or never will have; also where the engine does not tell."""
+        if self._ended.is_set():
+            return True
+        try:
+            state = self._state()
+        except StreamError:
+            return True
+        return bool(state.get("Pid")) or state.get("ExitCode") is not None
+
     def never_began(self) -> bool:
         """Whether the engine could not start it: then it has had no process. Raises StreamError."""
         state = self._state()

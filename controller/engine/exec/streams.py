@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from controller.engine.docker.bulkhead import hangs
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
 from controller.engine.docker.inspect import belongs_to, labels_of
@@ -25,6 +26,7 @@ from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.pause_guard import Beginnings
 from controller.engine.kernel.cgroups import Cgroups, holds
+from controller.engine.observe.looker import OBSERVE_SECONDS, Looker
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
@@ -34,6 +36,7 @@ _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
 _STALL_SECONDS = 30.0
 _BEGINS_SECONDS = 5.0  # for all commands of a box together, before it is paused
+_ANSWER_SECONDS = 5.0  # for a call that finishes within milliseconds, on a loaded engine
 _NOT_STARTED = b"OCI runtime exec failed: "
 
 
@@ -90,8 +93,13 @@ class DockerStreams:
         client: Client,
         cgroups: Cgroups,
         known: Callable[[str], Container | None] = lambda _: None,
+        looker: Looker | None = None,
     ) -> None:
-        """`known` is how a container of ours was seen last, None for one that was not."""
+        """`known` is how a container of ours was seen last, None for one that was not.
+
+        `looker` is told what begins and what the engine does not answer for.
+        """
+        self._looker = looker
         self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
@@ -121,7 +129,10 @@ class DockerStreams:
             **({} if since is None else {"since": f"{since:.9f}"}),
             **({} if until is None else {"until": f"{until:.9f}"}),
         }
-        wire = self._start("containers.logs", "GET", f"/containers/{container_id}/logs", params=params)
+        path = f"/containers/{container_id}/logs"
+        wire = self._start(
+            "containers.logs", "GET", path, params=params, container=container_id, timeout_seconds=_ANSWER_SECONDS
+        )
         stream = self._register(_Stream(container_id, wire))
         # A reader of logs holds up nobody: its pump waits for it.
         _pump(wire, stream.queue, patience_seconds=None, last=tuple, left=lambda: None)
@@ -148,13 +159,16 @@ class DockerStreams:
         with self._beginnings.command(container_id):
             exec_id = self._create(container_id, asked.body())
             start = {"Detach": False, "Tty": tty}
-            wire = self._start("exec.start", "POST", f"/exec/{exec_id}/start", body=start, upgrade=True)
+            path = f"/exec/{exec_id}/start"
+            wire = self._start("exec.start", "POST", path, container=container_id, body=start, upgrade=True)
             running = Exec(self._client, self._killer, asked, exec_id, wire)
             with self._lock:
                 self._running.add(running)
         stream = _ExecStream(container_id, wire, running)
         self._register(stream)
         running.expire_after(timeout_seconds, escaped)
+        if self._looker is not None:
+            self._looker.beginning(container_id, running.begun)
         _pump(
             wire,
             stream.queue,
@@ -209,30 +223,36 @@ class DockerStreams:
         return int(self._inspect(container_id)["State"].get("Pid") or 0)
 
     def _inspect(self, container_id: str) -> Mapping[str, Any]:
-        try:
-            data: Mapping[str, Any] = self._client.call(
-                "containers.inspect", lambda api: api.inspect_container(container_id)
-            )
-        except Fault as fault:
-            raise stream_error(fault) from fault
+        with self._answering(container_id):
+            data = self._client.inspect(container_id, timeout_seconds=OBSERVE_SECONDS)
         if not belongs_to(labels_of(data), self._instance_id):
             raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
         return data
 
     def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
-        try:
-            made = self._client.post("exec.create", f"/containers/{container_id}/exec", body)
-        except Fault as fault:
-            raise stream_error(fault) from fault
+        path = f"/containers/{container_id}/exec"
+        with self._answering(container_id):
+            made = self._client.post("exec.create", path, body, container=container_id, timeout_seconds=_ANSWER_SECONDS)
         return str(made["Id"])
 
-    def _start(self, operation: str, method: str, path: str, **request: Any) -> Wire:
-        try:
-            wire = self._client.stream(operation, method, path, **request)
-        except Fault as fault:
-            raise stream_error(fault) from fault
+    def _start(self, operation: str, method: str, path: str, *, container: str, **request: Any) -> Wire:
+        with self._answering(container):
+            wire = self._client.stream(operation, method, path, container=container, **request)
         wire.wait_at_most(None)
         return wire
+
+    @contextmanager
+    def _answering(self, container_id: str) -> Iterator[None]:
+        """Held during a call. Raises StreamError; at once for one that the engine did not answer for."""
+        seen = self._known(container_id)
+        if seen is not None and seen.state is State.UNKNOWN:
+            raise StreamError(hangs(container_id))
+        try:
+            yield
+        except Fault as fault:
+            if fault.kind == "timeout" and self._looker is not None and not self._looker.free(container_id):
+                self._looker.doubt(container_id)
+            raise stream_error(fault) from fault
 
 
 def _pump(

@@ -5,7 +5,8 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from controller.kinds.observed.doctor import EngineFacts, KernelFacts, SocketFac
 from controller.ports import Clock, Firewall, NullMeter
 
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+_PACKAGE_SECONDS = 10.0
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
 
@@ -30,6 +32,7 @@ def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local:
     try:
         facts = client.probe()
         info: dict[str, Any] = client.call("info", lambda api: api.info())
+        version: dict[str, Any] = client.call("version", lambda api: api.version())
     except Fault as fault:
         return EngineFacts(address, trouble=fault.words)
     finally:
@@ -41,7 +44,26 @@ def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local:
         file_system=file_system,
         mount_options=options,
         skew_seconds=_skew(str(info.get("SystemTime") or ""), clock.now()),
+        runc_version=runc_version(version),
+        runc_package=_package("runc") if local else "",
     )
+
+
+def runc_version(version: Mapping[str, Any]) -> str:
+    """The version of runc in the engine's answer to /version; "" where it has none."""
+    parts = (each for each in version.get("Components") or () if each.get("Name") == "runc")
+    return next((str(each.get("Version") or "") for each in parts), "")
+
+
+def _package(name: str) -> str:
+    """The version of a package that dpkg has installed here; "" for none, and where there is no dpkg."""
+    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_PACKAGE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    status, _, version = said.stdout.partition(" ")
+    return version.strip() if said.returncode == 0 and status == "installed" else ""
 
 
 def look_at_kernel(

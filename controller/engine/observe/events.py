@@ -1,6 +1,7 @@
 """Events only say "look again at this one"; what they carry never decides what a container is.
 
-One thread reads the stream, another inspects what was named, once for any number of events that came meanwhile.
+One thread reads the stream, others inspect what was named, once for any number of events that came meanwhile, and side
+by side: a container that the engine does not answer for holds up no other.
 After every (re)connect everything is looked at in full: what happened in the gap was told to nobody.
 """
 
@@ -9,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +21,7 @@ from controller.engine.docker.raw_http import Wire
 from controller.engine.observe.looker import BackgroundLook, Foreign, Looker, clock_drift_ns, guarded
 from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
-from controller.kinds.observed.observed import HostFacts
+from controller.kinds.observed.observed import HostFacts, State
 from controller.ports import Meter
 
 log = logging.getLogger(__name__)
@@ -29,10 +31,11 @@ _TELLING = frozenset({"create", "start", "die", "oom", "pause", "unpause", "rena
 # How far the wall clock may be set between an inspect and an event for their times to be still comparable.
 _DRIFT_NS = 5_000_000
 _LISTENING_SECONDS = 0.1
+_AT_A_TIME = 16
 
 
 class Inspector:
-    """The thread that inspects the containers named by events."""
+    """The threads that inspect the containers named by events, one for a container."""
 
     def __init__(self, looker: Looker, view: View, background: BackgroundLook, *, same_clock: bool) -> None:
         self._looker = looker
@@ -41,6 +44,7 @@ class Inspector:
         self._same_clock = same_clock
         self._changed = threading.Condition()
         self._dirty: dict[str, int] = {}
+        self._busy: set[str] = set()  # containers that are being inspected
         self._held: dict[str, int] = {}  # names of containers that are being acted on, and by how many
         self._parked: dict[str, dict[str, int]] = {}  # by name: what events said of them meanwhile
         self._stopping = False
@@ -77,7 +81,7 @@ class Inspector:
                     self._changed.notify()
 
     def stop(self) -> None:
-        """Ends the thread after the call it is in."""
+        """Ends the threads after the calls they are in."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -85,15 +89,28 @@ class Inspector:
             self._thread.join()
 
     def _run(self) -> None:
-        while (dirty := self._next()) is not None:
-            for container_id, at_ns in dirty.items():
-                guarded(self._refresh, container_id=container_id, at_ns=at_ns)
+        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="engine-inspect") as pool:
+            while (dirty := self._next()) is not None:
+                for container_id, at_ns in dirty.items():
+                    pool.submit(self._inspect, container_id, at_ns)
 
     def _next(self) -> Mapping[str, int] | None:
+        """Return what is to be inspected now; None: stop. What is being inspected already waits for its end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._dirty or self._stopping)
-            dirty, self._dirty = self._dirty, {}
-            return None if self._stopping else dirty
+            self._changed.wait_for(lambda: self._dirty.keys() - self._busy or self._stopping)
+            due = {id_: at_ns for id_, at_ns in self._dirty.items() if id_ not in self._busy}
+            for each in due:
+                del self._dirty[each]
+            self._busy.update(due)
+            return None if self._stopping else due
+
+    def _inspect(self, container_id: str, at_ns: int) -> None:
+        try:
+            guarded(self._refresh, container_id=container_id, at_ns=at_ns)
+        finally:
+            with self._changed:
+                self._busy.discard(container_id)
+                self._changed.notify()
 
     def paused(self, container_id: str) -> None:
         """See Looker.paused."""
@@ -101,6 +118,9 @@ class Inspector:
 
     def _refresh(self, *, container_id: str, at_ns: int) -> None:
         if self._view.is_gone(container_id) or self._known_since(container_id, at_ns):
+            return
+        if self._hangs(container_id):
+            self._background.request()
             return
         try:
             self._looker.read(container_id)
@@ -111,8 +131,12 @@ class Inspector:
                 # The engine went away, which says nothing of this container; if it is back already, look at all.
                 self._background.request(full=True)
             elif not fault.gone:
-                self._view.doubt(container_id)
-                self._background.request()
+                self._looker.doubt(container_id)
+
+    def _hangs(self, container_id: str) -> bool:
+        """Tell whether the engine did not answer for it before: then the background look alone asks again."""
+        seen = self._view.seen(container_id)
+        return seen is not None and seen.container.state is State.UNKNOWN
 
     def _known_since(self, container_id: str, at_ns: int) -> bool:
         """Whether the container was inspected after the event, by the one clock of this host."""

@@ -23,7 +23,9 @@ def read_tail(client: Client, container_id: str, since: float) -> Tail:
     params = {"stdout": "1", "stderr": "1", "tail": str(TAIL_LINES), "since": f"{since:.9f}"}
     path = f"/containers/{container_id}/logs"
     try:
-        wire = client.stream("containers.logs", "GET", path, params=params, timeout_seconds=_LONGEST_SECONDS)
+        wire = client.stream(
+            "containers.logs", "GET", path, params=params, timeout_seconds=_LONGEST_SECONDS, container=container_id
+        )
     except Fault as fault:
         if fault.kind == "connection":
             raise

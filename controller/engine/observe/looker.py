@@ -1,12 +1,14 @@
 """Looking: one list for all, one inspect for what is new or changed, limits from the cgroups for the rest.
 
-A look that fails says so and means nothing else: it is tried again, whole, until the engine answers.
+A look that fails says so and means nothing else: it is tried again, whole, until the engine answers. A container that
+the engine does not answer for in time is Unknown, and holds up nobody else.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +31,9 @@ from controller.ports import Meter, NullMeter
 
 log = logging.getLogger(__name__)
 
-# One container may hang the engine's inspect; when more do, it is the engine that hangs.
-_TIMEOUTS_A_LOOK = 2
+OBSERVE_SECONDS = 3.0  # for one container, and a start of it, on a loaded engine
 _SOON_SECONDS = 1.0
+_AT_A_TIME = 16
 _LIVE = (State.RUNNING, State.PAUSED)
 
 
@@ -58,15 +60,21 @@ class Looker:
         read_guard: Callable[[], None],
         meter: Meter | None = None,
         mounts: HostMounts | None = None,
+        observe_seconds: float = OBSERVE_SECONDS,
     ) -> None:
-        self._mounts = mounts
+        """`observe_seconds` is the longest wait for the engine's answer about one container."""
+        self._mounts, self._observe_seconds = mounts, observe_seconds
+        self._doubted: Callable[[], None] = lambda: None
         self._instance_id, self._meter = instance_id, meter or NullMeter()
         self._client = client
         self._view = view
         self._cgroups, self._freer = cgroups, Freer(cgroups)
         self._networks, self._read_guard = networks, read_guard
         self._one_at_a_time = threading.Lock()
-        self._patience = 0
+
+    def on_doubt(self, call: Callable[[], None]) -> None:
+        """From now on `call` that when a container turned out to be unreadable between two looks."""
+        self._doubted = call
 
     def read(self, reference: str) -> Seen:
         """Inspect one container, by id or name, into the view. Raises Fault (404: gone, and noted), Foreign."""
@@ -93,25 +101,42 @@ class Looker:
 
     def paused(self, container_id: str) -> None:
         """Somebody has paused it: see that the engine does not wait for a command in it, before its calls time out."""
-        self._freer.soon(container_id, self._stands)
+        self._freer.soon(container_id, self._hangs)
+
+    def beginning(self, container_id: str, begun: Callable[[], bool]) -> None:
+        """A command begins in it: see that the engine does not wait for that for ever. `begun` says when it has begun.
+
+        A container that the engine does not answer for meanwhile is Unknown.
+        """
+        self._freer.soon(container_id, self._hangs, begun)
 
     def free(self, container_id: str) -> bool:
         """Whether the engine waited for ever for a command in that container; it has been freed."""
         return self._freer.free(container_id) > 0
 
-    def _stands(self, container_id: str) -> bool:
-        """Whether the engine does not answer for that container soon."""
-        path = f"/containers/{container_id}/json"
+    def doubt(self, container_id: str) -> None:
+        """The engine does not answer for it: it is Unknown from now on, and looked at again soon."""
+        self._view.doubt(container_id)
+        self._doubted()
+
+    def _hangs(self, container_id: str) -> bool:
+        """Tell whether the engine does not answer for that container soon; then it is Unknown."""
+        seen = self._view.seen(container_id)
+        if seen is not None and seen.container.state is State.UNKNOWN:
+            return True
         try:
-            self._client.stream("containers.inspect", "GET", path, timeout_seconds=_SOON_SECONDS).release()
+            self._client.inspect(container_id, timeout_seconds=_SOON_SECONDS)
         except Fault as fault:
-            return fault.kind == "timeout"
+            if fault.kind not in ("timeout", "busy"):
+                return False
+            self.doubt(container_id)
+            return True
         return False
 
     def _inspected(self, reference: str, *, again: bool = True) -> Seen:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
         try:
-            data = self._client.call("containers.inspect", lambda api: api.inspect_container(reference))
+            data = self._client.inspect(reference, timeout_seconds=self._observe_seconds)
         except Fault as fault:
             if fault.gone:
                 self._view.not_found(reference, ticket)
@@ -133,8 +158,7 @@ class Looker:
         After a blind time it is full in any case: nobody told what happened meanwhile.
         """
         with self._one_at_a_time:
-            full = full or bool(self._view.now.blind)
-            self._patience, began = _TIMEOUTS_A_LOOK, time.perf_counter()
+            full, began = full or bool(self._view.now.blind), time.perf_counter()
             ticket = self._view.ticket()
             life = life_of(self._client.base_url)
             self._read_guard()
@@ -142,11 +166,13 @@ class Looker:
                 self._networks.look()
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
-                found = [seen for row in ours.values() if (seen := self._look_at(row, full=full)) is not None]
+                hanging = {id_: row for id_, row in ours.items() if self._known_to_hang(id_)}
+                found = self._look_at_all((ours[id_] for id_ in ours.keys() - hanging.keys()), full=full)
             except Fault as fault:
                 self._view.blind(fault.words)
                 return False
             self._view.settle(ticket, found, frozenset(ours), life=life)
+            self._try_again(hanging.values())
             self._cgroups.keep_only(ours.keys())
             if self._mounts:
                 held = self._view.now.containers.items()
@@ -161,37 +187,79 @@ class Looker:
         )
         return listed
 
-    def _look_at(self, row: Mapping[str, Any], *, full: bool) -> Seen | None:
-        """What this row's container is now; None: nothing new. Raises Fault only if the engine went away."""
-        id_ = str(row["Id"])
-        known = self._view.seen(id_)
-        if full or known is None or not _same(known.container, row):
-            return self._inspect(row, known)
-        if known.container.state not in _LIVE:
-            return None
-        ticket = self._view.ticket()
-        measured = self._measured(known.container, known.configured)
-        if measured is None:
-            # A host that hides its cgroups always did; where they could be read, the process is another one now.
-            return self._inspect(row, known) if known.measured else None
-        if measured == known.container:
-            return None
-        return replace(known, container=measured, ticket=ticket)
+    def _known_to_hang(self, container_id: str) -> bool:
+        known = self._view.seen(container_id)
+        return known is not None and known.container.state is State.UNKNOWN
 
-    def _inspect(self, row: Mapping[str, Any], known: Seen | None) -> Seen | None:
+    def _try_again(self, hanging: Iterable[Mapping[str, Any]]) -> None:
+        """Look at those that were Unknown before: the longest ago first, and no more than hold this up for one wait."""
+
+        def looked_at(row: Mapping[str, Any]) -> int:
+            known = self._view.seen(str(row["Id"]))
+            return known.ticket if known else 0
+
+        try:
+            for seen in self._inspect_all(sorted(hanging, key=looked_at)[:_AT_A_TIME]):
+                self._view.put(seen)
+        except Fault as fault:
+            self._view.blind(fault.words)
+
+    def _look_at_all(self, rows: Iterable[Mapping[str, Any]], *, full: bool) -> list[Seen]:
+        """Return what is new of these. Raises Fault if the engine went away."""
+        asked, found = [], []
+        for row in rows:
+            known = self._view.seen(str(row["Id"]))
+            if full or known is None or not _same(known.container, row):
+                asked.append(row)
+            elif known.container.state in _LIVE:
+                ticket = self._view.ticket()
+                measured = self._measured(known.container, known.configured)
+                if measured is None:
+                    # A host that hides its cgroups always did; where they could be read, the process is another now.
+                    asked += [row] if known.measured else []
+                elif measured != known.container:
+                    found.append(replace(known, container=measured, ticket=ticket))
+        return [*found, *self._inspect_all(asked)]
+
+    def _inspect_all(self, rows: list[Mapping[str, Any]]) -> list[Seen]:
+        """Inspect these side by side; one that the engine does not answer for is Unknown.
+
+        Raises Fault if it is the engine that does not answer.
+        """
+        if len(rows) < 2:
+            found = [self._inspect(row) for row in rows]
+        else:
+            with ThreadPoolExecutor(min(_AT_A_TIME, len(rows)), thread_name_prefix="engine-look") as pool:
+                found = list(pool.map(self._inspect, rows))
+        late = [each for each in found if isinstance(each, Fault) and each.kind == "timeout"]
+        if late and not self._client.answers(self._observe_seconds):
+            raise late[0]
+        seen = (
+            self._unread(row, each) if isinstance(each, Fault) else each for row, each in zip(rows, found, strict=True)
+        )
+        return [each for each in seen if each is not None]
+
+    def _inspect(self, row: Mapping[str, Any]) -> Seen | Fault | None:
+        """Return a row's container as it is now; None: nothing to be told. Raises Fault if the engine went away."""
         try:
             return self._inspected(str(row["Id"]))
         except Foreign:
             return None
         except Fault as fault:
-            if fault.gone:
-                return None  # gone; or just being created, which is listed before it can be inspected
-            self._patience -= fault.kind == "timeout"
-            if fault.kind == "connection" or self._patience < 0:
+            if fault.kind == "connection":
                 raise
+            # Gone; or just being created, which is listed before it can be inspected.
+            return None if fault.gone else fault
+
+    def _unread(self, row: Mapping[str, Any], fault: Fault) -> Seen | None:
+        """A container that is listed but can't be read; None where somebody else waits for it, and will tell."""
+        known = self._view.seen(str(row["Id"]))
+        if fault.kind == "busy" and known is not None:
+            return None
+        if known is None or known.container.state is not State.UNKNOWN:
             log.warning("container %s is listed but can't be read: %s", name_of(row), fault.words)
-            ticket = self._view.ticket()
-            return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
+        ticket = self._view.ticket()
+        return unknown(known, ticket) if known else Seen(unread(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
         """A container with what was bound for it; a live one with what is true inside it."""
@@ -242,6 +310,7 @@ class BackgroundLook:
 
     def __init__(self, looker: Looker, view: View, *, pauses_seconds: tuple[float, float]) -> None:
         self._looker = looker
+        looker.on_doubt(self.request)
         self._view = view
         self._first_pause, self._longest_pause = pauses_seconds
         self._changed = threading.Condition()

@@ -31,7 +31,8 @@ class EngineFacts:
     """The engine's answers; `trouble` is why there are none, in words.
 
     `file_system` and `mount_options` are those that its data is on ("" and none: not to be seen from here).
-    `skew_seconds` is how far its clock is ahead of ours; None: not known.
+    `skew_seconds` is how far its clock is ahead of ours; None: not known. `runc_version` is the runtime's own word ("":
+    the engine has none), `runc_package` the version that the host's dpkg knows it by ("": by none).
     """
 
     address: str
@@ -40,6 +41,8 @@ class EngineFacts:
     file_system: str = ""
     mount_options: tuple[str, ...] = ()
     skew_seconds: float | None = None
+    runc_version: str = ""
+    runc_package: str = ""
 
 
 @dataclass(frozen=True, slots=True)

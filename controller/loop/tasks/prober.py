@@ -22,6 +22,8 @@ from controller.ports import Clock, Probes, Wake
 
 _log = structlog.get_logger("paddock.prober")
 _AT_A_TIME = 8
+# One that lasts longer holds no place any more: it waits for an engine that hangs, or for a sandbox that is slow.
+_STALLS_SECONDS = 2.0
 
 
 @dataclass(eq=False, slots=True)
@@ -36,6 +38,7 @@ class _Entry:
 class Prober:
     """Thread-safe. At most `at_a_time` probes run at once, each in a thread of its own; the others wait their turn.
 
+    Those that last longer than `stalls_seconds` are not counted: nobody waits for a sandbox that hangs.
     `ticks` counts the seconds between two probes of a kind, whatever happens to the wall clock.
     """
 
@@ -47,17 +50,18 @@ class Prober:
         wake: Wake,
         ticks: Callable[[], float] = time.monotonic,
         at_a_time: int = _AT_A_TIME,
+        stalls_seconds: float = _STALLS_SECONDS,
         threads: bool = True,
     ) -> None:
         """Without `threads` probes are asked by `run_due` alone, in the caller's own thread."""
         self._probes, self._clock, self._wake, self._ticks = probes, clock, wake, ticks
-        self._at_a_time, self._threads = at_a_time, threads
+        self._at_a_time, self._threads, self._stalls_seconds = at_a_time, threads, stalls_seconds
         self._changed = threading.Condition()
         self._probed: dict[str, Probed] = {}
         self._entries: dict[str, list[_Entry]] = {}
         self._due: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
-        self._running = 0
+        self._running: dict[_Entry, float] = {}  # when each was begun, by `ticks`
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -136,21 +140,29 @@ class Prober:
                 threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
 
     def _can_take(self) -> bool:
-        free = self._running < self._at_a_time
+        free = len(self._places_held()) < self._at_a_time
         return self._stopping or (free and bool(self._due) and self._due[0][0] <= self._ticks())
 
     def _patience(self) -> float | None:
-        """Seconds until something is due; None: until told."""
-        if not self._due or self._running >= self._at_a_time:
+        """Seconds until something is due, and there is a place for it; None: until told."""
+        if not self._due:
             return None
-        return max(0.0, self._due[0][0] - self._ticks())
+        held = self._places_held()
+        at = min(held) + self._stalls_seconds if len(held) >= self._at_a_time else self._due[0][0]
+        return max(0.0, at - self._ticks())
+
+    def _places_held(self) -> list[float]:
+        """Times at which the probes were begun that count."""
+        since = self._ticks() - self._stalls_seconds
+        return [begun for begun in self._running.values() if begun > since]
 
     def _take(self) -> _Entry | None:
         with self._changed:
             if self._stopping or not self._due or self._due[0][0] > self._ticks():
                 return None
-            self._running += 1
-            return heapq.heappop(self._due)[2]
+            entry = heapq.heappop(self._due)[2]
+            self._running[entry] = self._ticks()
+            return entry
 
     def _ask(self, entry: _Entry) -> None:
         begun = self._ticks()
@@ -166,7 +178,7 @@ class Prober:
         """Count a result and plan the next time. True when it changed something."""
         watch = entry.watch
         with self._changed:
-            self._running -= 1
+            del self._running[entry]
             self._changed.notify_all()
             if not entry.on or self._stopping:
                 return False

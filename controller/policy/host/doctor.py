@@ -6,6 +6,8 @@ from controller.kinds.observed.doctor import DoctorFacts, Finding, Grade, Socket
 from controller.kinds.observed.pressure import Supply
 from controller.policy.host.doctor_folders import folders
 from controller.policy.host.pressure import BANDS
+from controller.policy.host.runc import LEAK as _LEAK
+from controller.policy.host.runc import is_mended
 from controller.policy.levels.abilities import has_option
 
 _NEEDED = ("cpu", "memory", "pids")
@@ -30,6 +32,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _seccomp,
             _mandatory,
             _runtimes,
+            _runc,
             _gpus,
             _user_namespaces,
             _live_restore,
@@ -164,6 +167,24 @@ def _runtimes(facts: DoctorFacts) -> Findings:
     yield _warning(
         "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or take the setting back"
     )
+
+
+def _runc(facts: DoctorFacts) -> Findings:
+    told, package = facts.engine.runc_version, facts.engine.runc_package
+    if not told and not package:
+        return
+    found = f"runc {told or 'of unknown version'}" + (f" (package runc {package})" if package else "")
+    safe = is_mended(told, package)
+    if safe:
+        yield _ok("runc", found)
+        return
+    action = "update it: `apt install --only-upgrade runc` (or containerd.io), or install runc 1.1.12 or newer"
+    if safe is None:
+        meaning = f"nobody can tell from its version whether {_LEAK} is mended in it"
+        yield _warning("runc", found, meaning, action)
+        return
+    meaning = f"it has {_LEAK}: a program in a sandbox may reach the host's files through a working directory"
+    yield _problem("runc", found, meaning, action)
 
 
 def _gpus(facts: DoctorFacts) -> Findings:

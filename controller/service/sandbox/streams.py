@@ -11,6 +11,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
+from controller.policy.exec_paths import folder_refused, program_refused
 from controller.ports import Engine, LeftExecs, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
@@ -89,6 +90,9 @@ class IntoBox:
         """
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
+        wrong = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
+        if any(wrong.values()):
+            raise errors.BadRequest("; ".join(f"{field}: {words}" for field, words in wrong.items() if words))
         obj = self._objects.get(kind, namespace, name)
         if not is_coming(obj):
             container = self._container(obj)

@@ -1,0 +1,86 @@
+"""A daemon beside sandboxes that the engine does not answer for, on an engine of the test's own."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon, start_daemon, wait_for
+from tests.lab.engine import PrivateEngine, private_engine
+from tests.lab.hanging import frozen
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+HUNG = ("hung-1", "hung-2", "hung-3", "hung-4", "hung-5", "hung-6")
+
+
+def sandbox(name: str) -> str:
+    return f"""
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {{name: {name}}}
+spec:
+  template: {{image: "paddock/test-tiny:1", command: ["sleep", "100000"]}}
+  resources: {{limits: {{memory: 16Mi, cpu: 100m, pids: 16}}}}
+---
+"""
+
+
+@pytest.fixture
+def private() -> Iterator[PrivateEngine]:
+    with private_engine() as made:
+        yield made
+
+
+@pytest.fixture
+def daemon(private: PrivateEngine, tmp_path: Path) -> Iterator[RunningDaemon]:
+    made = start_daemon(tmp_path / "state", PADDOCK_DOCKER_HOST=private.base_url)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def ready(daemon: RunningDaemon, name: str) -> str:
+    return str(daemon.condition(name, "Ready").get("status"))
+
+
+def container(daemon: RunningDaemon, name: str) -> str:
+    return str(daemon.get(name)["status"]["instanceRef"]["containerID"])
+
+
+def test_others_are_kept_beside_six_that_hang(daemon: RunningDaemon, private: PrivateEngine, tmp_path: Path) -> None:
+    daemon.apply("".join(sandbox(each) for each in (*HUNG, "other")))
+    for each in (*HUNG, "other"):
+        wait_for(f"{each} is ready", lambda each=each: ready(daemon, each) == "True", 90)
+    hung, other = [container(daemon, each) for each in HUNG], container(daemon, "other")
+    with frozen(private, *hung):
+        daemon.paddock("delete", "sandbox", HUNG[0], "--wait=false")
+        private.docker("kill", other)
+        wait_for("the other is back", lambda: daemon.get("other")["status"].get("restartCount") == 1, 60)
+        wait_for("the other is ready", lambda: ready(daemon, "other") == "True", 60)
+        # Nobody has asked the engine for them since they hang.
+        with ThreadPoolExecutor(len(HUNG)) as pool:
+            asked = pool.map(lambda each: daemon.paddock("exec", each, "--", "true", check=False), HUNG[1:])
+        assert all(each.returncode for each in asked)
+        for each in HUNG[1:]:
+            wait_for(f"{each} is Unknown", lambda each=each: ready(daemon, each) == "Unknown", 60)
+        refused = daemon.paddock("exec", HUNG[1], "--", "true", check=False)
+        assert refused.returncode != 0
+        assert "Unreadable" in refused.stderr
+        assert daemon.stop() == 0
+        later = start_daemon(tmp_path / "state", PADDOCK_DOCKER_HOST=private.base_url)
+        try:
+            # All of these wait for the engine's word, and none of them gets any.
+            assert [ready(later, each) for each in HUNG[1:]] == ["Unknown"] * 5
+            private.docker("kill", other)
+            wait_for("the other is back", lambda: later.get("other")["status"].get("restartCount") == 2, 60)
+        except BaseException:
+            later.stop()
+            raise
+    try:
+        wait_for("the deleted one is gone", lambda: not later.get(HUNG[0]), 90)
+        for each in HUNG[1:]:
+            wait_for(f"{each} is ready again", lambda each=each: ready(later, each) == "True", 90)
+    finally:
+        later.stop()

@@ -1,0 +1,134 @@
+"""Containers that the engine does not answer for: they are Unknown, and all others are seen and used as ever.
+
+On an engine of the test's own: by clients that read nothing, and by a runtime that can't tell its error.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from controller.engine.engine import DockerEngine
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import RemoveContainer, SignalContainer, StartContainer
+from controller.kinds.planning.outcome import Waiting
+from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.probe import Probe, Watch
+from controller.ports import StreamError
+from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok, read_all
+from tests.daemon import wait_for
+from tests.lab.engine import PrivateEngine, private_engine
+from tests.lab.hanging import TOO_LONG, answers, frozen, unread
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(90)]
+# As in production: what hangs must not be waited for so long anywhere.
+CALL_SECONDS = 200.0
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[PrivateEngine]:
+    with private_engine() as made:
+        yield made
+
+
+@pytest.fixture
+def world(private: PrivateEngine) -> Iterator[World]:
+    options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": CALL_SECONDS, "observe_seconds": 1.0}
+    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as made:
+        yield made.settled()
+
+
+def several(world: World, count: int) -> list[Container]:
+    return [world.running(world.new_uid()) for _ in range(count)]
+
+
+def hangs(world: World, box: Container) -> bool:
+    return world.state(box.uid) == "unknown"
+
+
+def test_a_daemon_that_starts_sees_all_but_the_hanging(private: PrivateEngine, world: World) -> None:
+    hung, other = several(world, 6), world.running(world.new_uid())
+    with frozen(private, *(each.id for each in hung)):
+        later = DockerEngine(
+            world.instance_id,
+            base_url=private.base_url,
+            clock=WallClock(),
+            call_timeout_seconds=CALL_SECONDS,
+            observe_seconds=1.0,
+        )
+        with ExitStack() as held:
+            held.callback(later.close)
+            later.open(lambda: None)
+            wait_for("it sees", lambda: later.observe().at and not later.observe().blind)
+            seen = later.observe().containers
+            assert [each.state for each in seen[other.uid]] == [State.RUNNING]
+            assert [seen[each.uid][0].state for each in hung] == [State.UNKNOWN] * 6
+    for each in hung:
+        world.until(lambda each=each: world.state(each.uid) == "exited", 60)
+
+
+def test_full_looks_and_events_go_on_beside_the_hanging(private: PrivateEngine, world: World) -> None:
+    hung = [world.running(world.new_uid(), command=("yes",)), *several(world, 1)]
+    other = world.running(world.new_uid())
+    with unread(private, hung[0].id), frozen(private, hung[1].id):
+        seen = world.engine.look(full=True)
+        assert not seen.blind
+        assert [seen.containers[each.uid][0].state for each in hung] == [State.UNKNOWN] * 2
+        assert seen.containers[other.uid][0].state is State.RUNNING
+        world.hand.kill(other.name)
+        world.until(lambda: world.state(other.uid) == "exited")
+        ok(world.engine.act(StartContainer(other.uid, other.name, "a test", other.id)))
+        assert world.state(other.uid) == "running"
+
+
+def test_what_hangs_is_refused_at_once_and_used_again_afterwards(private: PrivateEngine, world: World) -> None:
+    (hung,) = several(world, 1)
+    removal = RemoveContainer(hung.uid, hung.name, hung.id, "a test")
+    with frozen(private, hung.id):
+        world.engine.look(full=True)
+        assert hangs(world, hung)
+        outcome = world.engine.act(removal)
+        assert isinstance(outcome, Waiting)
+        assert outcome.reason == "Unreadable"
+        assert isinstance(world.engine.act(SignalContainer(hung.uid, hung.name, hung.id, "KILL", "a test")), Waiting)
+        for ask in (lambda: world.streams.exec(hung.id, ["true"]), lambda: world.streams.logs(hung.id)):
+            with pytest.raises(StreamError, match="does not answer for it"):
+                ask()
+        assert "does not answer for it" in world.engine.look_at(hung.id)
+    world.until(lambda: world.state(hung.uid) == "exited", 60)
+    ok(world.engine.act(removal))
+    assert world.view(hung.uid) == ()
+
+
+@pytest.mark.parametrize("where", ["program", "folder"])
+def test_a_command_that_can_not_tell_its_error_is_ended(private: PrivateEngine, world: World, where: str) -> None:
+    box = world.running(world.new_uid())
+    program, folder = (TOO_LONG, "") if where == "program" else ("true", TOO_LONG)
+    _, said, code = read_all(world.streams.exec(box.id, [program], working_dir=folder))
+    assert said.startswith(b"OCI runtime exec failed")
+    assert code == b"126"
+    assert answers(private, box.id, 10)
+    world.until(lambda: world.state(box.uid) == "running")
+    assert read_all(world.streams.exec(box.id, ["echo", "hello"]))[0] == b"hello\n"
+
+
+def test_a_probe_that_can_not_tell_its_error_fails(world: World) -> None:
+    box = world.running(world.new_uid())
+    probe = Probe.model_validate({"exec": {"command": ["true"]}, "timeoutSeconds": 60})
+    assert probe.exec is not None
+    stored = probe.exec.model_copy(update={"command": (TOO_LONG,)})  # as an older daemon stored it
+    watch = Watch("liveness", probe.model_copy(update={"exec": stored}), (box.id, box.started_at), box.pid, 0.0)
+    assert world.probes.probe(watch).outcome == "failure"
+    world.until(lambda: world.state(box.uid) == "running")
+
+
+def test_a_command_past_paddock_is_ended_when_the_container_is_needed(private: PrivateEngine, world: World) -> None:
+    box = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
+    asked = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
+    with subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as by_hand:
+        wait_for("it hangs", lambda: not answers(private, box.id))
+        world.engine.look(full=True)
+        assert by_hand.wait(60) == 126
+    world.until(lambda: world.state(box.uid) == "running")
+    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))

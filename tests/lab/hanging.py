@@ -1,0 +1,85 @@
+"""Containers that an engine of the test's own does not answer for any more, while it answers for all others."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from controller.engine.exec.kill import process_of
+from tests.daemon import wait_for
+from tests.lab.engine import PrivateEngine
+
+# What runc tells of such a program or folder is longer than a pipe holds, which nobody reads before runc has ended.
+TOO_LONG = "/" + "a" * 70_000
+
+
+def answers(private: PrivateEngine, container: str, seconds: float = 1.0) -> bool:
+    """Whether the engine answers an inspect of that container so soon."""
+    try:
+        private.docker("inspect", container, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+@contextmanager
+def unread(private: PrivateEngine, container: str) -> Iterator[None]:
+    """Its kill hangs, and every inspect of it, as long as this lasts: a client of its output reads nothing.
+
+    It has to write all the time (`yes`).
+    """
+    with contextlib.closing(_attach(private, container)), _killed(private, container):
+        yield
+
+
+@contextmanager
+def frozen(private: PrivateEngine, *containers: str) -> Iterator[None]:
+    """Their kill hangs, and every inspect of them, as long as this lasts: containerd's process for each is frozen."""
+    shims = [_parent(int(private.docker("inspect", "-f", "{{.State.Pid}}", each))) for each in containers]
+    for each in shims:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        with _killed(private, *containers):
+            yield
+    finally:
+        for each in shims:
+            os.kill(each, signal.SIGCONT)
+
+
+@contextmanager
+def _killed(private: PrivateEngine, *containers: str) -> Iterator[None]:
+    """By hand, until the engine does not answer for any of them."""
+    command = ["docker", "-H", private.base_url, "kill"]
+    kills = [subprocess.Popen([*command, each], stdout=subprocess.DEVNULL) for each in containers]
+    try:
+        for container in containers:
+            wait_for(f"{container[:12]} hangs", lambda container=container: not answers(private, container))
+        yield
+    finally:
+        for kill in kills:
+            kill.kill()
+            kill.wait(10)
+
+
+def _parent(pid: int) -> int:
+    found = process_of(Path("/proc"), pid)
+    assert found is not None
+    return found.parent
+
+
+def _attach(private: PrivateEngine, container: str) -> socket.socket:
+    """A client of its output that does not read, once all on the way to it is full."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect(urlsplit(private.base_url).path)
+    path = f"/containers/{container}/attach?stream=1&stdout=1"
+    link.sendall(f"POST {path} HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode())
+    answer = http.client.HTTPResponse(link)
+    answer.begin()
+    assert answer.status == 101, answer.status
+    return link
