@@ -16,8 +16,8 @@ from controller.engine.docker.networks import Networks
 from controller.engine.exec.port_forward import DockerPorts
 from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
-from controller.engine.guard_watch import GuardWatch
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.mounts.binding import Binder
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder

@@ -1,4 +1,4 @@
-"""Programs and working directories that no sandbox may have, in words. Pure. The bounds are kinds/common/exec_paths.py's."""
+"""Programs and working directories that no sandbox may have, and the reason as a message. Pure."""
 
 from collections.abc import Iterator
 

@@ -5,7 +5,19 @@ hold to.
 """
 
 from controller.ports.common import Clock, Meter, NullMeter, Wake
-from controller.ports.engine import Canary, Engine, Firewall, HostGauge, Images, Probes, Secrets, UsageReader
+from controller.ports.engine import (
+    Canary,
+    Engine,
+    Firewall,
+    HostGauge,
+    Images,
+    Probes,
+    Secrets,
+    UsageReader,
+    VolumeInUse,
+    Volumes,
+    VolumesUnreachable,
+)
 from controller.ports.loop import InUse, Jobs
 from controller.ports.store import (
     Audit,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from controller.engine.guard_watch import GuardWatch
 from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
+from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.observe.view import View
 from controller.kinds.runtime.network import Guard
 from tests.conftest import HandClock

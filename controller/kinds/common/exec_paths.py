@@ -1,6 +1,6 @@
 """What a container runtime may be told to run, and where: bounds that specs, commands and images share.
 
-A runtime repeats both in its error text. Text longer than a pipe holds up the whole container (engine/exec/stuck_exec.py).
+A runtime repeats both in its error text. Text longer than a pipe holds up the whole container.
 """
 
 import posixpath

@@ -24,11 +24,10 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.sandbox import FINALIZER
-from controller.plan import guard
 from controller.plan.common.altered import altered
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
 from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import bridge, peers
+from controller.plan.network import bridge, guard, peers
 from controller.plan.sandbox import attest, claim, deaths, drift, lifecycle, mounts, out_of_band, probes
 from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.rest import Rest, rest

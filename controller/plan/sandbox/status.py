@@ -10,9 +10,8 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
 from controller.kinds.runtime.container import Limits
-from controller.plan import guard
 from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import bridge, egress, peers
+from controller.plan.network import bridge, egress, guard, peers
 from controller.plan.sandbox import attest, claim, disk, drift, idle, mounts, out_of_band, probes
 from controller.plan.sandbox.carried import carried
 

@@ -59,7 +59,7 @@ def may(ask: Ask) -> bool:
     """Whether whoever asks may do this; a refusal is noted for the audit."""
     found = decision(ask)
     if not found.allowed:
-        _note(ask, found.reason)
+        note(ask, found.reason)
     return found.allowed
 
 

@@ -49,7 +49,7 @@ class Fitting:
         self._profiles: Profiles | None = None
 
     def refusals(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
-        """Yield (field, reason) for each quota that could never hold this object, and for a pool with shared volumes."""
+        """Yield (field, reason) for each quota that can never hold this object, and for shared volumes of a pool."""
         yield from self._too_many(obj)
         if self._is_new(obj):
             yield from self._shared(obj)
