@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
+.PHONY: help up down clean quick test check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images audit lock images schema fmt
 
 ARGS ?=
 
@@ -23,6 +23,9 @@ down: ## stop the daemon; sandboxes stay as they are
 
 clean: ## remove everything that the other targets made: sandboxes, state, images, venv, caches
 	@deploy/clean.sh
+
+quick: ## the tests of three minutes: no engine, SQLite only, few examples (ARGS='tests/plan -k name' for some)
+	@deploy/test.sh --quick $(ARGS)
 
 test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k name' for some)
 	@deploy/test.sh $(ARGS)

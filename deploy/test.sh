@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
-# A whole run (no arguments) begins with the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
+#   deploy/test.sh [--quick|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images] [pytest's arguments]...
+# --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
+# Beside a whole run (no arguments) go the engine's contract and a smoke test on a newer engine, in a lab of its own, where its
 # packages can be had; --newer is more of that.
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
-# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (2), PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
+# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
+# PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -14,8 +16,17 @@ if [ $# -eq 0 ]; then whole=yes; fi
 images=(tiny python egress)
 pictures=
 v2=
-selection=(-n "${PADDOCK_TEST_WORKERS:-2}" --dist loadgroup)
-if [ "${1:-}" = --bench ]; then
+processors=$(nproc)
+selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
+if [ "${1:-}" = --quick ]; then
+    shift
+    "$ROOT/deploy/venv.sh" --dev
+    cd "$ROOT"
+    unset PYTHONDONTWRITEBYTECODE "${!PADDOCK_TEST_@}" # what asks for an engine or a server
+    folders=(plan kinds policy service loop cli client api metrics store contract archive architecture)
+    [ $# -gt 0 ] || export PADDOCK_TEST_QUICK=1 # leave out what takes long in them
+    exec "$PADDOCK_VENV/bin/python" -m pytest -n "$processors" --dist loadgroup --durations 10 --hypothesis-profile quick "${@:-${folders[@]/#/tests/}}"
+elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
     selection=(-n 0 -s -m bench) # figures are taken one at a time
@@ -58,7 +69,12 @@ elif [ "${1:-}" = --soak ]; then
 fi
 
 scratch=
-fetching=
+# What goes on beside: its process, while it does.
+dressing= # the virtual environment
+building= # the images
+fetching= # the newer engine's packages
+newer=    # the tests on it
+logs=$(mktemp -d "${TMPDIR:-/tmp}/paddock-test.XXXXXX")
 engine_was_up=
 pg_bin=
 as_pg=()
@@ -66,7 +82,12 @@ as_pg=()
 finish() {
     local rc=$?
     trap - EXIT
-    [ -z "$fetching" ] || kill "$fetching" 2>/dev/null || true
+    local each
+    for each in $dressing $building $fetching $newer; do
+        kill "$each" 2>/dev/null || true
+        wait "$each" || true # a lab takes its engine down
+    done
+    rm -rf "$logs"
     if [ -n "$scratch" ]; then
         if [ -e "$scratch/data/postmaster.pid" ]; then
             (cd / && "${as_pg[@]}" "$pg_bin/pg_ctl" --pgdata "$scratch/data" --mode immediate --wait stop >/dev/null 2>&1) || warn "the throw-away PostgreSQL did not stop: see $scratch"
@@ -145,32 +166,59 @@ install_witnesses() {
     [ ${#shells[@]} -eq 0 ] || (apt_install "${shells[@]}") || warn "the tests of these shells' completion are skipped."
 }
 
-# The newer engine's packages are fetched while images are built. Where they can't be had, the run says so and goes on.
-fetch_newer() {
-    newer_log=$(mktemp "${TMPDIR:-/tmp}/paddock-newer.XXXXXX")
-    "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch >"$newer_log" 2>&1 </dev/null &
-    fetching=$!
+# What several at once may want of Debian's lists is in them before: two can't renew them at once.
+renew_lists() {
+    local each
+    on_debian && is_root || return 0
+    for each in docker mmdebstrap nft zsh fish; do
+        if ! have "$each"; then
+            apt_update
+            export apt_updated
+            return
+        fi
+    done
 }
-run_newer() {
+
+# aside NAME COMMAND...: runs it beside what follows, with its output in $logs/NAME; its process is in $aside.
+aside() {
+    local name=$1
+    shift
+    "$@" >"$logs/$name" 2>&1 </dev/null &
+    aside=$!
+}
+# joined PROCESS NAME: waits for it, and shows what it said; fails if it did.
+joined() {
     local rc=0
-    step "A newer engine (Debian trixie's): the engine's contract and a smoke test"
+    wait "$1" || rc=$?
+    cat "$logs/$2"
+    return "$rc"
+}
+
+# The newer engine's packages are fetched while images are built. Where they can't be had, the run says so and goes on.
+fetched_newer() {
+    local rc=0
     wait "$fetching" || rc=$?
     fetching=
     if [ "$rc" -ne 0 ]; then
-        tail -n 3 "$newer_log" >&2
-        warn "NOTHING was tested on a newer engine: it can't be had here, as said above. What follows is on this host's engine only."
+        tail -n 3 "$logs/fetch" >&2
+        warn "NOTHING is tested on a newer engine: it can't be had here, as said above. What follows is on this host's engine only."
     fi
-    rm -f "$newer_log"
-    [ "$rc" -eq 0 ] || return 0
-    "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest "${selection[@]}" -m docker tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
+    return "$rc"
 }
 
 cd "$ROOT"
 # Hundreds of daemons and commands are started: where this is set, each would compile all of Paddock anew.
 unset PYTHONDONTWRITEBYTECODE
 if engine_answers; then engine_was_up=yes; fi
+renew_lists
+# Where it needs no Debian packages itself, the virtual environment is made while the engine starts.
+if python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    aside venv deploy/venv.sh --dev
+    dressing=$aside
+fi
 deploy/engine.sh start
-deploy/venv.sh --dev
+if [ -n "$dressing" ]; then joined "$dressing" venv; else deploy/venv.sh --dev; fi
+dressing=
 if [ -n "$pictures" ]; then
     have chromium || { is_root && on_debian && apt_install chromium; } || warn "no chromium: the pages stay HTML"
     install_witnesses
@@ -188,14 +236,37 @@ if [ -n "$v2" ]; then # all else is in the machine
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi
+if [ -n "$whole" ]; then
+    aside fetch "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch
+    fetching=$aside
+fi
 install_witnesses
+# The images come of packages of their own; what is installed on this host meanwhile is another matter.
+aside images images/build.sh "${images[@]}"
+building=$aside
 [ -n "${PADDOCK_TEST_POSTGRES:-}" ] || start_postgres
 find_prometheus
-[ -z "$whole" ] || fetch_newer
-images/build.sh "${images[@]}"
+joined "$building" images
+building=
+export -n apt_updated
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
-newer_failed=
-[ -z "$whole" ] || run_newer || newer_failed=yes
+if [ -n "$whole" ] && fetched_newer; then
+    step "Beside the others: the engine's contract and a smoke test on a newer engine (Debian trixie's)"
+    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker \
+        tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
+    newer=$aside
+fi
 step "Running the tests"
-"$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
-[ -z "$newer_failed" ] || die "there were failures on the newer engine, further up."
+rc=0
+"$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
+if [ -n "$newer" ]; then
+    if wait "$newer"; then
+        newer=
+        say "On the newer engine, too: $(grep -m 1 '^Docker Engine' "$logs/newer")"
+    else
+        newer=
+        cat "$logs/newer" >&2
+        die "there were failures on the newer engine; its run is shown above."
+    fi
+fi
+exit "$rc"

@@ -6,11 +6,8 @@ import signal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-# How long an example takes says nothing here: the machine is shared, and databases and engines take their time.
-settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("paddock")
+import tests.examples  # noqa: F401 - before Hypothesis loads the profile that the command line names
 
 # What nohup or a shell's background had this process ignore, everything that it starts would ignore, too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -27,13 +24,39 @@ _NEEDS = {
     "systemd": "PADDOCK_TEST_SYSTEMD",
     "images": "PADDOCK_TEST_IMAGES",
 }
-# Tests below these paths are run one after the other, by one worker: an engine has each subnet once, and one lab is
-# enough for a small machine.
+# Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
+# for a small machine, and what a module has made for all its tests is made once.
 _ONE_BY_ONE = {
     "tests/contract/test_networks_contract.py": "subnets",
     "tests/security/": "lab",
     "tests/e2e/test_prometheus.py": "lab",
 }
+_BY_MODULE = (
+    "tests/api/test_fuzz.py",
+    "tests/contract/test_files_contract.py",
+    "tests/e2e/",
+    "tests/engine/test_engine_probes.py",
+    "tests/engine/test_engine_witness.py",
+    "tests/metrics/test_door.py",
+)
+# Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.
+_NOT_QUICK = (
+    "tests/api/test_accepting.py",
+    "tests/api/test_ends.py",
+    "tests/api/test_fuzz.py",
+    "tests/api/test_hauls.py",
+    "tests/api/test_load.py",
+    "tests/api/test_openapi.py",
+    "tests/api/test_stalls.py",
+    "tests/cli/test_commands_completion.py",
+    "tests/cli/test_commands_doctor.py",
+    "tests/contract/test_claims_contract.py",
+    "tests/loop/test_crashes.py",
+    "tests/loop/test_garbage.py::test_a_daemon_killed_at_any_step",
+    "tests/loop/test_turns.py::test_a_daemon_killed_at_any_step",
+)
+# What takes longest begins first; so nobody waits for it in the end.
+_FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,22 +68,42 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             found = (group for path, group in _ONE_BY_ONE.items() if nodeid.startswith(path))
-            return next(found, nodeid)
+            by_module = nodeid.partition("::")[0] if nodeid.startswith(_BY_MODULE) else nodeid
+            return next(found, by_module)
 
-    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False  # they come in order already
+    return ByGroup(config, log)
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Sort tests for several workers: long ones, then those that wait for the engine among those that compute."""
+    first = sorted((each for each in items if each.nodeid.startswith(_FIRST)), key=_place)
+    waiting, busy = [], []
+    for each in items:
+        if not each.nodeid.startswith(_FIRST):
+            (waiting if each.get_closest_marker("docker") else busy).append(each)
+    placed = [(at / len(group), at, each) for group in (waiting, busy) for at, each in enumerate(group)]
+    return [*first, *(each for _, _, each in sorted(placed, key=lambda placed: placed[:2]))]
+
+
+def _place(item: pytest.Item) -> int:
+    return next(at for at, path in enumerate(_FIRST) if item.nodeid.startswith(path))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect (never skip) what this run has no engine or server for, so that plain `pytest` is green and quick."""
     kept, left = [], []
     prometheus = shutil.which("promtool") and shutil.which("prometheus")
+    out = _NOT_QUICK if os.environ.get("PADDOCK_TEST_QUICK") else ()
     for item in items:
         missing = any(item.get_closest_marker(mark) and not os.environ.get(need) for mark, need in _NEEDS.items())
         missing = missing or bool(item.get_closest_marker("prometheus") and not prometheus)
-        (left if missing else kept).append(item)
+        (left if missing or item.nodeid.startswith(out) else kept).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = kept
+    items[:] = in_order(kept) if hasattr(config, "workerinput") else kept
 
 
 class HandClock:

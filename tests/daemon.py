@@ -13,22 +13,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controller.client import Paddock
+from controller.client.errors import ClientError
+from tests.forks import run_paddock, start_paddock
 from tests.migrated import place_migrated
 from tests.mounts import unmount_below
 
 ROOT = Path(__file__).resolve().parents[1]
+# Where figures are taken, commands are as users start them, and nothing is seen late.
+_TIMED = bool(os.environ.get("PADDOCK_BENCH") or os.environ.get("PADDOCK_DRILLS"))
+_MOST_REST_SECONDS = 0.01 if _TIMED else 0.1
 
 
 def wait_for(what: str, true: Callable[[], Any], seconds: float = 30.0) -> Any:
     """The first true answer of `true`, asked again and again; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
-    pause = threading.Event()
+    pause, rest = threading.Event(), 0.002
     while True:
         found = true()
         if found:
             return found
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for: {what}"
-        pause.wait(0.01)
+        pause.wait(rest)
+        rest = min(2 * rest, _MOST_REST_SECONDS)  # what takes long is not slowed down by asking
 
 
 @dataclass
@@ -39,6 +46,7 @@ class RunningDaemon:
     environment: dict[str, str]
     process: subprocess.Popen[str]
     log: list[str] = field(default_factory=list)
+    _instance_id: str = ""
 
     @property
     def socket(self) -> Path:
@@ -48,16 +56,8 @@ class RunningDaemon:
         self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
         """Run `paddock ARGUMENTS` against this daemon, for `seconds` at most."""
-        done = subprocess.run(
-            [sys.executable, "-m", "controller", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        run = start_paddock if _TIMED else run_paddock
+        done = run(arguments, environment=self.environment, cwd=ROOT, stdin=stdin, seconds=seconds)
         assert not check or done.returncode == 0, f"paddock {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done
 
@@ -65,10 +65,12 @@ class RunningDaemon:
         return self.paddock("apply", "-f", "-", stdin=text).stdout
 
     def get(self, name: str) -> dict[str, Any]:
-        """The object as JSON; empty when there is none."""
-        done = self.paddock("get", "sandbox", name, "-o", "json", check=False)
-        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-        return found
+        """The sandbox as JSON; empty when there is none, and while nobody answers."""
+        try:
+            with Paddock(f"unix://{self.socket}") as paddock:
+                return paddock.get("sandboxes", name)
+        except ClientError:
+            return {}
 
     def condition(self, name: str, type_: str) -> dict[str, Any]:
         conditions = self.get(name).get("status", {}).get("conditions", [])
@@ -83,15 +85,17 @@ class RunningDaemon:
         return str(self.served()["metrics"])
 
     def instance_id(self) -> str:
-        """The label by which its containers are known, asked of its own database."""
-        from controller.store.sql_store import SqlStore
+        """The label by which its containers are known, asked of its own database once."""
+        if not self._instance_id:
+            from controller.store.sql_store import SqlStore
 
-        store = SqlStore(f"sqlite:///{self.folder / 'paddock.db'}")
-        store.open()
-        try:
-            return store.instance_id
-        finally:
-            store.close()
+            store = SqlStore(f"sqlite:///{self.folder / 'paddock.db'}")
+            store.open()
+            try:
+                self._instance_id = store.instance_id
+            finally:
+                store.close()
+        return self._instance_id
 
     def kill(self) -> None:
         """kill -9: no chance to clean up."""

@@ -21,6 +21,7 @@ from websockets.sync.client import unix_connect
 from controller.kinds.common.chunk import Chunk
 from controller.service.sandbox.exec_limits import ExecRules
 from tests.daemon import wait_for
+from tests.examples import examples
 from tests.helpers_api import World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
@@ -99,7 +100,7 @@ def test_long_output_keeps_head_and_tail(http: httpx.Client, box: World) -> None
     assert done["stdout"] == "0123\n[... 8 bytes left out ...]\ncdef"
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1)), max_size=20), st.binary())
 def test_every_byte_comes_through(
     http: httpx.Client, box: World, pieces: list[tuple[str, bytes]], stdin: bytes

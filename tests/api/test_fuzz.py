@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import unix_connect
 
 from tests.api.doors import API, client, opened, token
+from tests.examples import examples
 from tests.helpers_api import World, make_world
 
 BOX = f"{API}/namespaces/default/sandboxes/quickstart"
@@ -25,7 +26,7 @@ GOOD = (
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode(),
 )
 PIECES = st.sampled_from([b"\r\n", b"\x00", b"\xff" * 9, b" ", b":", b"%00", b"%2e%2e/", b"?", b"9" * 30, b"\r\n\r\n"])
-few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_parts_of_a_token_open_nothing(world: World) -> None:
 FRAMES = st.binary(max_size=20) | st.sampled_from([b"\x04{", b"\x05{}", b"\xff", b"\xff\x00", "text"])
 
 
-@settings(few, max_examples=15)
+@settings(few, max_examples=examples(15))
 @given(st.lists(FRAMES, max_size=6))
 def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture, sent: list[Any]) -> None:
     caplog.clear()

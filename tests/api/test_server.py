@@ -43,8 +43,9 @@ def test_a_stale_socket_is_replaced(world: World) -> None:
 
 
 def test_the_folder_is_made(world: World) -> None:
-    made = bind(world.folder / "run" / "paddock" / "p.sock")
-    made.close()
+    path = world.folder / "run" / "paddock" / "p.sock"
+    bind(path).close()
+    assert path.is_socket()
 
 
 def test_a_file_in_the_way_is_left_alone(world: World) -> None:

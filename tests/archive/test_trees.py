@@ -18,6 +18,7 @@ from controller.archive.names import Unsafe
 from controller.archive.pack import pack, read_out
 from controller.archive.tar import Reader, TarError
 from controller.archive.unpack import Replacing, Rules, TooMuch, Unpacked, unpack
+from tests.examples import examples
 
 NAME = st.text(min_size=1, max_size=40).filter(
     lambda each: not set(each) & {"/", "\0"} and each not in (".", "..") and len(each.encode("utf-8", "replace")) < 250
@@ -60,7 +61,7 @@ def look(path: Path) -> Tree:
     return path.read_bytes()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tree=TREE)
 def test_any_tree_comes_out_as_it_went_in(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tree")

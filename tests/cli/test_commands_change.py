@@ -91,34 +91,34 @@ def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
     assert paddock("set", "image", "sbt/py", "b:1").stdout == "sandboxtemplate.paddock/py image updated\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["patch", "sb/quickstart"], 2, "one of -p and --patch-file"),
-        (["patch", "sb/quickstart", "-p", "{a: [}"], 1, "--patch:1:6: not YAML"),
-        (["patch", "sb/quickstart", "-p", ""], 1, "must hold one patch"),
-        (["patch", "sb", "quickstart", "other", "-p", "{}"], 2, "name one object"),
-        (["patch", "sb", "-p", "{}"], 2, "name the sandboxes to change"),
-        (["patch", "sb/nope", "-p", "{}"], 1, "`nope` not found"),
-        (["patch", "sb/quickstart", "-p", "{spec: {memroy: 1}}"], 1, "spec.memroy: unknown field"),
-        (["label", "sb/quickstart"], 2, "KEY=VALUE, or KEY-"),
-        (["label", "sb/quickstart", "a=1", "a-"], 2, "given twice"),
-        (["label", "sb/quickstart", "=1"], 2, "a key is missing"),
-        (["label", "sb", "quickstart", "--all", "a=1"], 2, "can't be combined"),
-        (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
-        (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
-        (["set", "resources", "sb/quickstart"], 2, "--limits="),
-        (["set", "resources", "sb/quickstart", "--limits=colour=1"], 2, "a name of cpu, memory, pids"),
-        (["set", "resources", "sb/quickstart", "--limits=memory=512m"], 1, "write `512Mi`"),
-        (["set", "command", "sb/quickstart"], 2, "after `--`"),
-        (["set", "env", "sb/quickstart"], 2, "NAME=VALUE"),
-        (["set", "run-state", "sb/quickstart", "Stopped"], 1, "must be Running, Suspended or Paused"),
-        (["edit", "sb", "quickstart", "other"], 2, "name one object"),
-    ],
-)
-def test_wrong_words(paddock: Run, two: World, words: list[str], code: int, said: str) -> None:
-    done = paddock(*words)
-    assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
+WRONG_WORDS: list[tuple[list[str], int, str]] = [
+    (["patch", "sb/quickstart"], 2, "one of -p and --patch-file"),
+    (["patch", "sb/quickstart", "-p", "{a: [}"], 1, "--patch:1:6: not YAML"),
+    (["patch", "sb/quickstart", "-p", ""], 1, "must hold one patch"),
+    (["patch", "sb", "quickstart", "other", "-p", "{}"], 2, "name one object"),
+    (["patch", "sb", "-p", "{}"], 2, "name the sandboxes to change"),
+    (["patch", "sb/nope", "-p", "{}"], 1, "`nope` not found"),
+    (["patch", "sb/quickstart", "-p", "{spec: {memroy: 1}}"], 1, "spec.memroy: unknown field"),
+    (["label", "sb/quickstart"], 2, "KEY=VALUE, or KEY-"),
+    (["label", "sb/quickstart", "a=1", "a-"], 2, "given twice"),
+    (["label", "sb/quickstart", "=1"], 2, "a key is missing"),
+    (["label", "sb", "quickstart", "--all", "a=1"], 2, "can't be combined"),
+    (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
+    (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
+    (["set", "resources", "sb/quickstart"], 2, "--limits="),
+    (["set", "resources", "sb/quickstart", "--limits=colour=1"], 2, "a name of cpu, memory, pids"),
+    (["set", "resources", "sb/quickstart", "--limits=memory=512m"], 1, "write `512Mi`"),
+    (["set", "command", "sb/quickstart"], 2, "after `--`"),
+    (["set", "env", "sb/quickstart"], 2, "NAME=VALUE"),
+    (["set", "run-state", "sb/quickstart", "Stopped"], 1, "must be Running, Suspended or Paused"),
+    (["edit", "sb", "quickstart", "other"], 2, "name one object"),
+]
+
+
+def test_wrong_words_are_told(paddock: Run, two: World) -> None:
+    for words, code, said in WRONG_WORDS:
+        done = paddock(*words)
+        assert (done.exit_code, said in done.stderr) == (code, True), (words, done.stderr)
 
 
 @pytest.fixture

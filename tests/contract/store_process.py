@@ -1,10 +1,10 @@
-"""The other process of a store test: `python -m tests.contract.store_process COMMAND [url, schema, ...]`."""
+"""The other processes of store tests (store_worlds.Child): each command is a function."""
 
 import contextlib
-import json
 import os
-import sys
 import tempfile
+import warnings
+from multiprocessing.connection import Connection
 from typing import Any
 
 from controller.ports import StoreError
@@ -12,13 +12,15 @@ from controller.store.sql_store import SqlStore
 from tests.contract.claim_worlds import Claimant
 from tests.contract.store_worlds import box, insert
 
+_test: Connection  # the way to the test
+
 
 def say(what: object) -> None:
-    print(json.dumps(what), flush=True)
+    _test.send(what)
 
 
 def wait() -> None:
-    sys.stdin.readline()
+    _test.recv()
 
 
 def identify(store: SqlStore) -> None:
@@ -111,13 +113,12 @@ def claim_all(store: SqlStore, writer: str, rounds: int) -> None:
 COMMANDS = {each.__name__: each for each in (identify, write, claim, claim_all, hold, unprivileged, lead)}
 
 
-def main(command: str, url: str, schema: str | None, *arguments: Any) -> None:
+def main(test: Connection, command: str, url: str, schema: str | None, *arguments: Any) -> None:
+    global _test
+    _test = test
+    warnings.simplefilter("error")
     store = SqlStore(url, schema=schema, wait_seconds=60)
     try:
         COMMANDS[command](store, *arguments)
     finally:
         store.close()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *json.loads(sys.argv[2]))

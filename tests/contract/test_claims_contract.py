@@ -13,10 +13,10 @@ import pytest
 from tests.contract.claim_worlds import HELD, fill, move_in, move_out
 from tests.contract.store_worlds import BACKENDS, World, make_world
 
-CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "500"))
+CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "200"))
 # The machine may have other work: what is slow is not wrong.
 pytestmark = pytest.mark.timeout(1800)
-PROCESSES, A_ROUND, TOO_MANY = 8, 250, 9
+PROCESSES, A_ROUND, TOO_MANY = 8, 100, 9
 
 
 @pytest.fixture(params=BACKENDS)

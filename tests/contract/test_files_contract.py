@@ -20,6 +20,7 @@ from controller.kinds.runtime.files import TAKES, FileAsk, FileError
 from controller.ports import FileWork
 from tests.contract.engine_worlds import World, docker_world, fake_world, ok, read_all
 from tests.daemon import wait_for
+from tests.examples import examples
 
 MIB = 1 << 20
 ROOMY = Limits(cpu_millicores=2000, memory_bytes=256 * MIB, pids=32)
@@ -112,7 +113,7 @@ def test_what_is_written_is_read_again_and_belongs_to_the_boxes_user(box: Box) -
     assert box.receive("read", "/workspace/file") == b""
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=NAME, pieces=st.lists(st.binary(max_size=70_000), max_size=4))
 def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> None:
     path = f"/tmp/{name}"

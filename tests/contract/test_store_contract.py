@@ -21,6 +21,7 @@ from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.examples import examples
 
 
 @pytest.fixture(params=BACKENDS)
@@ -51,6 +52,17 @@ def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
     assert port.list("Sandbox") == ([], 0)
     assert port.get("Sandbox", "default", "box") is None
     assert (list(port.changes(0)), list(port.instances()), list(port.events())) == ([], [], [])
+
+
+def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> None:
+    insert(store, box("a"), box("b", "other"), StoredObject("Quota", "default", "q", "uid-q", spec={}))
+    found = store.figures()
+    assert found.backend == ("postgresql" if world.schema else "sqlite")
+    assert found.objects == {"Sandbox": 2, "Quota": 1}
+    assert found.schema_current
+    assert found.size_bytes > 0
+    assert (found.wal_bytes is None) == bool(world.schema)
+    assert found.server_version
 
 
 def test_the_instance_id_is_kept_for_the_life_of_the_store(world: World) -> None:
@@ -151,7 +163,7 @@ def one_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield made.store()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(60))
 @given(spec=st.dictionaries(st.text(), JSON | BIG, max_size=5), status=st.dictionaries(st.text(), JSON, max_size=5))
 def test_any_json_comes_back_and_the_same_again_moves_nothing(
     one_store: SqlStore, spec: dict[str, object], status: dict[str, object]
@@ -581,6 +593,8 @@ class TestEvents:
         assert len(store.events(namespace="other", uid=a.uid)) == 0
         assert len(store.events(kind="sandbox", name="a", limit=2)) == 2
         assert len(store.events(kind="Pool", name="a")) == 0
+        assert [each.ref.name for each in store.events(name="b")] == ["b"]
+        assert len(store.events(kind="SANDBOX")) == 4
 
     def test_the_newest_ones_come_last(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5))))

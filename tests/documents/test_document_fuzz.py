@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from controller.documents.document import parse
 from controller.kinds.registry import discover
+from tests.examples import examples
 
 REGISTRY = discover()
 EXAMPLES = sorted(each.read_text() for each in (Path(__file__).parents[2] / "specs").glob("**/*.yaml"))
@@ -36,7 +37,7 @@ def spoiled(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(spoiled())
 def test_a_spoiled_file_is_read_or_its_problems_are_told(text: str) -> None:
     documents, problems = parse("spoiled.yaml", text, REGISTRY)

@@ -1,7 +1,6 @@
 """Idleness and deadlines on a real engine and real cgroups, seen from outside."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,9 @@ spec:
 SLEEPS = '["sleep", "1000000"]'
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with running(tmp_path) as made:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
         yield made
 
 

@@ -29,9 +29,9 @@ def box(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadli
     return BOX % {"name": name, "probes": probes, "command": command, "deadline": deadline}
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with running(tmp_path) as made:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
         yield made
 
 
@@ -49,12 +49,14 @@ def not_ready(daemon: RunningDaemon, name: str, words: str) -> None:
     assert daemon.condition(name, "Ready")["status"] == "False"
 
 
-@pytest.mark.parametrize("action", ["tcpSocket: {port: 8500}", "httpGet: {port: 8500}"], ids=["tcp", "http"])
-def test_a_server_is_ready_once_its_port_answers(daemon: RunningDaemon, action: str) -> None:
-    daemon.apply(box("web", f"readiness: {{{action}, periodSeconds: 1}}", command=SERVER))
-    not_ready(daemon, "web", "port 8500: connection refused")
-    daemon.paddock("exec", "web", "--", "touch", "go")
-    ready(daemon, "web")
+def test_servers_are_ready_once_their_ports_answer(daemon: RunningDaemon) -> None:
+    asked = {"tcp": "tcpSocket: {port: 8500}", "http": "httpGet: {port: 8500}"}
+    probes = {name: f"readiness: {{{action}, periodSeconds: 1}}" for name, action in asked.items()}
+    daemon.apply("---".join(box(name, each, command=SERVER) for name, each in probes.items()))
+    for name in probes:
+        not_ready(daemon, name, "port 8500: connection refused")
+        daemon.paddock("exec", name, "--", "touch", "go")
+        ready(daemon, name)
 
 
 def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_nothing(tmp_path: Path) -> None:

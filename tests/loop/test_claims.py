@@ -16,6 +16,7 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
+from tests.examples import examples
 from tests.loop.house import TINY, Crash, House
 from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota
 
@@ -218,7 +219,9 @@ def check(house: House) -> None:
 
 
 @settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 @given(steps=st.lists(STEPS, max_size=14))
 def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:

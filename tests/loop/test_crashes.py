@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.contract.store_worlds import World
+from tests.contract.store_worlds import World, make_world
 from tests.loop.house import Crash
 from tests.loop.lives import LIVES, CrashingHouse, Step
 
@@ -43,24 +44,35 @@ def live(house: CrashingHouse, steps: tuple[Step, ...], again: Callable[[], None
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("life", LIVES)
 def test_a_crash_at_any_step_changes_nothing_in_the_end(world: World, life: str, after: bool) -> None:
-    """On SQLite a life for each step, with a crash after that one. Elsewhere (what is there before a step is what was
-    there after the last one, and on PostgreSQL a life takes several times as long) lives in which each daemon crashes
-    some steps after the one before it, begun one step later each time."""
+    """A life for each step, with a crash after that one. Before it (what is there then is what was there after the last
+    one) lives in which each daemon crashes some steps after the one before it, begun one step later each time."""
     store = world.store()
     house = CrashingHouse(world, store)
     live(house, LIVES[life])
     wanted, total = house.picture(), house.fuse.steps
     house.empty()
-    one_by_one = after and world.schema is None
     crashes = 0
-    for crash_at in range(1, total + 1 if one_by_one else min(total, _APART) + 1, _STRIDE):
+    for crash_at in range(1, total + 1 if after else min(total, _APART) + 1, _STRIDE):
         house = CrashingHouse(world, store)
 
         def blow(at: int, house: CrashingHouse = house) -> None:
             house.fuse.blow_at, house.fuse.after = at, after
 
         blow(crash_at)
-        crashes += live(house, LIVES[life], lambda: None if one_by_one else blow(_APART))
+        crashes += live(house, LIVES[life], lambda: None if after else blow(_APART))
         assert house.picture() == wanted, f"crash at step {crash_at} of {total}"
         house.empty()
     assert crashes >= total // _STRIDE, "the steps of the whole life were tried"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("life", LIVES)
+def test_a_life_on_postgresql_is_that_on_sqlite(world: World, life: str, tmp_path: Path) -> None:
+    with make_world("postgres", tmp_path) as other:
+        pictures = []
+        for each in (world, other):
+            house = CrashingHouse(each, each.store())
+            live(house, LIVES[life])
+            pictures.append(house.picture())
+            house.empty()
+    assert pictures[0] == pictures[1]

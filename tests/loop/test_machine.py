@@ -13,6 +13,7 @@ from controller.kinds.observed.observed import State
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.store.sql_store import SqlStore
+from tests.examples import examples
 from tests.loop.house import Crash, House
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -170,6 +171,6 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLife = Life.TestCase

@@ -23,7 +23,8 @@ from controller.ports import Conflict
 from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_worlds import World, both_stores
+from tests.examples import examples
 from tests.loop.house import TINY, Crash, House
 
 NONE = {"disk": "0", "gpus": "0"}
@@ -279,6 +280,7 @@ def test_a_plan_tells_the_quota_after_it(house: House) -> None:
     assert moved(gone)["quota default/main"][0] == ("memory", "64Mi", "0", "100Mi")
 
 
+@both_stores
 def test_a_hundred_for_the_last_place(world: World) -> None:
     """All at once, by as many threads: exactly one gets it."""
     house = House(world.store())
@@ -293,6 +295,7 @@ def test_a_hundred_for_the_last_place(world: World) -> None:
         house.close()
 
 
+@both_stores
 def test_a_hundred_writers_for_the_last_place(world: World) -> None:
     """Planners that know nothing of each other: the store lets one of them have it."""
     house = House(world.store(wait_seconds=30))
@@ -354,7 +357,9 @@ def check(house: House) -> None:
 
 
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 @given(steps=st.lists(STEPS, max_size=14))
 def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:

@@ -8,7 +8,6 @@ import pytest
 from controller.metrics.catalogue import CATALOGUE
 from controller.metrics.meter import MAX_SERIES, Misuse, PrometheusMeter
 from controller.metrics.registry import Registry
-from controller.ports import Meter
 
 
 @pytest.fixture
@@ -19,11 +18,6 @@ def registry() -> Registry:
 @pytest.fixture
 def meter(registry: Registry) -> PrometheusMeter:
     return PrometheusMeter(registry, strict=True)
-
-
-def test_it_is_a_meter(meter: PrometheusMeter) -> None:
-    port: Meter = meter
-    port.count("paddock_docker_event_stream_reconnects_total")
 
 
 def test_counts_times_and_sets(registry: Registry, meter: PrometheusMeter) -> None:

@@ -24,6 +24,7 @@ from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
 from controller.plan.host import Memo
+from tests.examples import examples
 from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
 
 NAMES = ("a", "b", "c")
@@ -137,7 +138,7 @@ def test_memos_change_no_plan(host: Snapshot) -> None:
 
 
 @given(hosts())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_every_host_settles(host: Snapshot) -> None:
     """Carrying plans out, and waiting when told to, ends in a host that needs nothing, without a duplicate."""
     host = _readable(host)

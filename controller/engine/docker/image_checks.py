@@ -4,10 +4,10 @@ An image's VOLUME is writable and without a limit even where the root file syste
 covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
 the sandbox, one that was bound into it too, so the spec has to set them itself. Either is refused otherwise. So are a
 working directory in the kernel's folders, which may lead out of the sandbox (CVE-2024-21626), and a program or
-directory whose name is longer than any path of the kernel's (see exec/stuck_exec.py), unless the spec names its own. Labels of it
-that would pass for ours are emptied; its health check, and its user where the level fixes one, have no effect. Told are
-its setuid files (which gain nothing with no-new-privileges) and, where the sandbox runs as the image says, that this is
-root.
+directory whose name is longer than any path of the kernel's (see exec/stuck_exec.py), unless the spec names its own.
+Labels of it that would pass for ours are emptied; its health check, and its user where the level fixes one, have no
+effect. Told are its setuid files (which gain nothing with no-new-privileges) and, where the sandbox runs as the image
+says, that this is root.
 """
 
 from collections.abc import Iterator, Mapping

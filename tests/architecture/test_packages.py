@@ -1,0 +1,126 @@
+"""The code base's rules as tests: layers, purity, the size of functions and packages, and clean tools.
+
+The tools keep their caches (deploy/clean.sh removes them), so that a second run costs a second or two.
+"""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PURE = ("kinds", "policy", "plan")
+# Calls that read the clock or chance through a type that pure code may well import for other reasons.
+IMPURE_CALLS = {"now", "utcnow", "today", "uuid4", "uuid1", "open", "print", "input", "getenv"}
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Functions of more lines than the limit: an entry goes when its function is shortened. No new ones.
+LONG_FUNCTIONS = {
+    "controller/api/routes/logs.py: router",
+    "controller/api/routes/files.py: router",
+    "controller/engine/engine.py: DockerEngine.__init__",
+    "controller/policy/sandbox.py: render",
+    "controller/service/services.py: make_services",
+}
+# Packages of more modules than the limit: an entry goes when the package is divided. No new ones.
+LARGE_PACKAGES = {
+    "controller/cli/commands",  # one module a command
+}
+MOST_LINES = 60  # of a function
+MOST_MODULES = 26  # of a package, of which about 20 are enough
+
+
+def modules(*below: str) -> Iterator[tuple[str, ast.Module]]:
+    """Every module of the product in there, by its path."""
+    for each in below or ("controller",):
+        for path in sorted((ROOT / each).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def functions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Every function in there, by its qualified name."""
+    for each in ast.iter_child_nodes(node):
+        name = inside
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{inside}.{each.name}".lstrip(".")
+            if not isinstance(each, ast.ClassDef):
+                yield name, each
+        yield from functions(each, name)
+
+
+def test_imports_keep_to_the_layers() -> None:
+    run(str(Path(sys.executable).with_name("lint-imports")))
+
+
+def test_ruff_is_clean() -> None:
+    run(sys.executable, "-m", "ruff", "check", ".")
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+@pytest.mark.timeout(600)
+def test_mypy_is_clean() -> None:
+    run(sys.executable, "-m", "mypy")
+
+
+def test_deciding_is_pure() -> None:
+    found = []
+    for path, tree in modules(*(f"controller/{each}" for each in PURE)):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if called in IMPURE_CALLS:
+                    found.append(f"{path}:{node.lineno} calls {called}")
+    assert not found
+
+
+def test_every_module_has_a_docstring() -> None:
+    assert [path for path, tree in modules() if not ast.get_docstring(tree)] == []
+
+
+def test_functions_have_at_most_sixty_lines() -> None:
+    long = {
+        f"{path}: {name}"
+        for path, tree in modules()
+        for name, node in functions(tree)
+        if node.end_lineno - node.lineno + 1 > MOST_LINES
+    }
+    assert long - LONG_FUNCTIONS == set(), "too long: divide it by what it does"
+    assert LONG_FUNCTIONS - long == set(), "short by now, or gone: take it out of LONG_FUNCTIONS"
+
+
+def test_packages_have_at_most_26_modules() -> None:
+    counted = Counter(str(Path(path).parent) for path, _ in modules() if not path.endswith("__init__.py"))
+    large = {package for package, count in counted.items() if count > MOST_MODULES}
+    assert large - LARGE_PACKAGES == set(), "too many modules: make sub-packages by capability"
+    assert LARGE_PACKAGES - large == set(), "small by now, or gone: take it out of LARGE_PACKAGES"
+
+
+def test_every_room_says_what_it_is() -> None:
+    for room in sorted(
+        each for each in (ROOT / "controller").iterdir() if each.is_dir() and each.name != "__pycache__"
+    ):
+        assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), room
+        assert (ROOT / "tests" / room.name).is_dir(), f"tests/{room.name} mirrors the room"
+
+
+def test_importing_the_rooms_does_no_work() -> None:
+    """No thread, no socket, no file: importing anything only defines names."""
+    code = (
+        "import sys, threading, pkgutil, importlib, controller\n"
+        "def audit(event, arguments):\n"
+        "    assert not event.startswith(('socket.connect', 'socket.bind', 'subprocess', 'os.mkdir')), event\n"
+        "sys.addaudithook(audit)\n"
+        "for module in pkgutil.walk_packages(controller.__path__, 'controller.'):\n"
+        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    run(sys.executable, "-B", "-W", "ignore", "-c", code)

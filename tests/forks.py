@@ -1,0 +1,73 @@
+"""Processes forked off one that has imported everything: a fork instead of a new interpreter.
+
+A test run starts hundreds of commands and of writers to one store; as new interpreters, importing alone would be most
+of what they do. How the command comes up from nothing is tests/cli/test_startup.py's.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["pytest", "tests.contract.store_process", "tests.forks_imports"])
+
+
+def run_paddock(
+    arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: str | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `paddock ARGUMENTS` as its own process; raises TimeoutExpired after `seconds`."""
+    with tempfile.TemporaryDirectory(prefix="pdk-") as made:
+        files = [Path(made) / each for each in ("stdin", "stdout", "stderr")]
+        files[0].write_text(stdin or "")
+        process = FORKS.Process(target=_paddock, args=(list(arguments), dict(environment), cwd, files), daemon=True)
+        process.start()
+        process.join(seconds)
+        late = process.exitcode is None
+        if late:
+            process.kill()
+            process.join()
+        code = process.exitcode
+        process.close()
+        out, err = (each.read_text() if each.exists() else "" for each in files[1:])
+    if late:
+        raise subprocess.TimeoutExpired(["paddock", *arguments], seconds, out, err)
+    assert code is not None
+    return subprocess.CompletedProcess(["paddock", *arguments], code, out, err)
+
+
+def start_paddock(
+    arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: str | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `paddock ARGUMENTS` as users do, by a new interpreter; raises TimeoutExpired after `seconds`."""
+    return subprocess.run(
+        [sys.executable, "-m", "controller", *arguments],
+        cwd=cwd,
+        env=dict(environment),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def _paddock(arguments: list[str], environment: dict[str, str], cwd: Path, files: list[Path]) -> None:
+    """Become the command: its files, environment, folder and words."""
+    for number, path in enumerate(files):
+        opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - they are the process's
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    sys.argv = ["paddock", *arguments]
+    from controller.__main__ import main
+
+    main()
