@@ -48,6 +48,7 @@ _NOT_QUICK = (
     "tests/api/test_load.py",
     "tests/api/test_openapi.py",
     "tests/api/test_stalls.py",
+    "tests/api/test_watch.py::test_a_client_that_does_not_read",
     "tests/cli/test_commands_completion.py",
     "tests/cli/test_commands_doctor.py",
     "tests/contract/test_claims_contract.py",
