@@ -188,7 +188,12 @@ def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET /healthz HT", b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Length: 9\r\n\r\nab"]
+    "sent",
+    [
+        b"",
+        b"GET /healthz HT",
+        b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
+    ],
 )
 def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much

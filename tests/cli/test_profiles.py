@@ -42,7 +42,7 @@ def test_a_profile_from_apply_to_delete(paddock: Run, served: World) -> None:
     assert refused.exit_code == 1
     assert "securityprofile `ci` is used by sandbox team/a; delete or change those first" in refused.stderr
     served.services.objects.delete(served.services.registry.by_name("Sandbox"), "team", "a")  # type: ignore[arg-type]
-    assert paddock("delete", "sp", "ci").stdout == 'securityprofile.paddock "ci" deleted\n'
+    assert paddock("delete", "sp", "ci", "--wait=false").stdout == 'securityprofile.paddock "ci" deleted\n'
 
 
 def test_a_built_in_profile_is_shown_in_words_that_can_be_applied_and_nobodys_to_change(
