@@ -32,6 +32,7 @@ INTERNALS = [
     (H11Protocol.connection_lost, PatientProtocol, "dbb688fa2b386000"),
     (H11Protocol.data_received, PatientProtocol, "e03b145518ca44aa"),
     (H11Protocol.handle_events, PatientProtocol, "e63a9d1492e3efe7"),  # where a cycle begins, and its body ends
+    (H11Protocol.send_400_response, PatientProtocol, "56937b748fc59d92"),
     (H11Protocol.handle_websocket_upgrade, PatientProtocol, "6f42a029e35aed5c"),
     (
         RequestResponseCycle.__init__,

@@ -56,6 +56,14 @@ class Freer:
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """Stop watching. Returns once the thread has ended."""
+        self._closing.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def soon(self, container_id: str, hangs: Callable[[str], bool], begun: Begun = lambda: False) -> None:
         """Free it once its runtime has waited long enough, if the engine `hangs` then, unless that has `begun`."""
@@ -86,14 +94,14 @@ class Freer:
     def _next(self) -> tuple[str, _Watched] | None:
         while True:
             with self._lock:
-                if not self._watched:
+                if not self._watched or self._closing.is_set():
                     self._thread = None
                     return None
                 container_id, watched = min(self._watched.items(), key=lambda each: each[1].due)
                 seconds = watched.due - time.monotonic()
             if seconds <= 0:
                 return container_id, watched
-            time.sleep(seconds)
+            self._closing.wait(seconds)
 
     def _look(self, container_id: str, hangs: Callable[[str], bool], asked: list[Begun]) -> list[Begun]:
         """Free it if it has to be; gives what has not begun, and may still begin."""

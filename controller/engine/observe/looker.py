@@ -72,6 +72,10 @@ class Looker:
         self._networks, self._read_guard = networks, read_guard
         self._one_at_a_time = threading.Lock()
 
+    def close(self) -> None:
+        """Stop watching for runtimes that hang."""
+        self._freer.close()
+
     def on_doubt(self, call: Callable[[], None]) -> None:
         """From now on `call` that when a container turned out to be unreadable between two looks."""
         self._doubted = call
