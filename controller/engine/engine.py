@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from controller.engine.act.actions import Actor
 from controller.engine.docker.bulkhead import hangs
@@ -18,7 +17,6 @@ from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.guard_watch import GuardWatch
-from controller.engine.mounts.binding import Binder
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
@@ -30,7 +28,7 @@ from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
-from controller.kinds.runtime.mount import BindMounts, HostRoot, RemoveVolumes
+from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 from controller.ports import Clock, Files, Firewall, LeftExecs, Meter, NullMeter, Ports, Probes, Streams, Wake
 
@@ -65,24 +63,48 @@ class DockerEngine:
         volumes: Volumes | None = None,
     ) -> None:
         meter = meter or NullMeter()
-        cgroups = Cgroups()
+        self._instance_id = instance_id
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
-        networks = Networks(instance_id, self._client, self._view)
+        self._cgroups = Cgroups()
+        self._networks = Networks(instance_id, self._client, self._view)
         self._mounts = HostMounts(
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
         self._guard = GuardWatch(firewall, self._view)
-        guard = self._guard.read
-        self._looker = Looker(
-            *(instance_id, self._client, self._view, cgroups, networks, guard, meter, self._mounts, observe_seconds)
-        )
+        self._looker = self._make_looker(meter, observe_seconds)
         self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
-        # Events bear the engine's time: comparable with ours only on one host.
+        # Events carry the engine's time, which is comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
+        self._events = self._make_event_streams(meter, pauses_seconds, gpus)
+        self._streams = DockerStreams(instance_id, self._client, self._cgroups, self._known, self._looker)
+        self._probes = DockerProbes(self._streams)
+        self.canary = DockerCanary(instance_id, self._client)
+        self._files = DockerFiles(self._cgroups)
+        self._ports = DockerPorts()
+        self._actor = self._make_actor()
+        self._closing = threading.Lock()
+
+    def _make_looker(self, meter: Meter, observe_seconds: float) -> Looker:
+        return Looker(
+            self._instance_id,
+            self._client,
+            self._view,
+            self._cgroups,
+            self._networks,
+            self._guard.read,
+            meter,
+            self._mounts,
+            observe_seconds,
+        )
+
+    def _make_event_streams(
+        self, meter: Meter, pauses_seconds: tuple[float, float], gpus: tuple[str, ...]
+    ) -> Sequence[EventStream]:
+        """Return one stream for the events of our containers, and one for those of networks."""
         trial = DiskTrial(self._client)
-        self._events = [
+        return [
             EventStream(
                 filters,
                 self._client,
@@ -93,32 +115,23 @@ class DockerEngine:
                 pauses_seconds=pauses_seconds,
                 facts=lambda: replace(trial.with_disk(self._client.probe()), gpus=gpus),
             )
-            for filters in (container_events(instance_id), NETWORK_EVENTS)
+            for filters in (container_events(self._instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client, cgroups, self._known, self._looker)
-        self._probes = DockerProbes(self._streams)
-        self.canary = DockerCanary(instance_id, self._client)
-        self._files = DockerFiles(cgroups)
-        self._ports = DockerPorts()
-        self._actor = Actor(
-            instance_id,
+
+    def _make_actor(self) -> Actor:
+        return Actor(
+            self._instance_id,
             self._client,
             self._view,
             self._looker,
             background=self._background,
-            cgroups=cgroups,
-            others={
-                EnsureNetwork: networks.ensure,
-                RemoveNetwork: networks.remove,
-                BindMounts: Binder(self._mounts, self._looker).bind,
-                RemoveVolumes: self._mounts.remove_volumes,
-            },
-            places=self._mounts.sources,
+            cgroups=self._cgroups,
+            others={EnsureNetwork: self._networks.ensure, RemoveNetwork: self._networks.remove},
+            mounts=self._mounts,
             before_end=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
         )
-        self._closing = threading.Lock()
 
     @property
     def image_store(self) -> DockerImages:
@@ -218,17 +231,6 @@ class DockerEngine:
         """Let go of what was bound for an object, unless it has another container."""
         if not self._view.now.containers.get(uid):
             self._mounts.release(uid)
-
-    def stats(self, container_id: str) -> dict[str, Any]:
-        """The engine's own figures of a container, at one instant. Raises Fault."""
-        if self._hangs(container_id):
-            raise Fault("busy", hangs(container_id))
-        found: dict[str, Any] = self._client.call(
-            "containers.stats",
-            lambda api: api.stats(container_id, stream=False, one_shot=True),
-            container=container_id,
-        )
-        return found
 
     def ping(self) -> str:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.docker.lifetime import Life, life_of
+from controller.engine.docker.lifetime import Life, life_of, listens
 from controller.engine.observe.view import Seen, View
 from controller.kinds.observed.observed import Container, End, HostFacts, State
 from controller.kinds.runtime.container import Limits
@@ -102,3 +102,19 @@ def test_the_life_is_that_of_the_process_that_listens(tmp_path: Path) -> None:
         assert life_of(f"unix://{path}", proc=proc) is None
     assert life_of(f"unix://{path}", proc=proc) is None
     assert life_of("tcp://127.0.0.1:1", proc=proc) is None
+
+
+def test_a_socket_is_there_or_is_left_behind_or_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sock"
+    assert not listens(f"unix://{path}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        assert not listens(f"unix://{path}"), "it takes no connections yet"
+        listener.listen()
+        assert listens(f"unix://{path}")
+    assert path.exists()
+    assert not listens(f"unix://{path}"), "whoever made it has gone"
+
+
+def test_of_another_machine_nothing_is_known() -> None:
+    assert listens("tcp://127.0.0.1:1")

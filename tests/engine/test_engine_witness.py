@@ -11,11 +11,11 @@ import pytest
 
 from controller.engine.docker.inspect import container_of
 from controller.engine.usage.cgroup import CgroupUsage
-from controller.engine.usage.engine_stats import usage_from_stats
 from controller.engine.usage.writable_layers import tree_bytes
 from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import Usage
 from tests.daemon import docker, wait_for
+from tests.lab.engine_stats import usage_from_stats
 
 pytestmark = pytest.mark.docker
 MIB = 1 << 20

@@ -194,6 +194,9 @@ def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
     checks = {each.check: each for each in judge(far)}
     assert checks["host"].grade is W
     assert "run this on its host" in checks["disk-quota"].action
+    assert checks["usage-metrics"].grade is W
+    assert "metrics" in checks["usage-metrics"].meaning
+    assert "usage-metrics" not in {each.check for each in judge(WELL)}
     assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
 
 

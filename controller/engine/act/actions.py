@@ -11,16 +11,16 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image, not_pulled
 from controller.engine.act.resize import differences, in_use, shrinks, still_by_hand, too_small
 from controller.engine.docker.bulkhead import hangs
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import look_into
-from controller.engine.docker.pull import pull
+from controller.engine.docker.pull import not_pulled, pull
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.log_tail import read_tail
 from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
 from controller.engine.observe.view import View
@@ -43,12 +43,19 @@ from controller.kinds.planning.action import (
     UpdateLimits,
 )
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.policy.attest.mounted import missing
 
 _log = logging.getLogger(__name__)
 _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _LATE_WORD_SECONDS = 0.5
+_NO_DRIVER = "could not select device driver"
+_WITHOUT_DRIVER = (
+    "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
+    "sandbox anew, or ask for none"
+)
 OnContainer = (
     PauseContainer
     | UnpauseContainer
@@ -64,9 +71,9 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `others` carry out what is no call for a container; `places` gives where this host binds into one. `before_end` is
-    called before a container is killed, `pausing` is held while one is paused; `holding` keeps events from reading what
-    is read here anyway.
+    `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container.
+    `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
+    from inspecting a container that is inspected here anyway.
     """
 
     def __init__(
@@ -79,7 +86,7 @@ class Actor:
         background: BackgroundLook,
         cgroups: Cgroups,
         others: Mapping[type, Callable[[Any], Outcome]],
-        places: Callable[..., list[dict[str, Any]]],
+        mounts: HostMounts,
         before_end: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
@@ -90,7 +97,7 @@ class Actor:
         self._looker = looker
         self._background = background
         self._cgroups = cgroups
-        self._before_end, self._places = before_end, places
+        self._before_end, self._mounts = before_end, mounts
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -105,6 +112,8 @@ class Actor:
             ConnectNetwork: self._connect,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
+            BindMounts: self._bind,
+            RemoveVolumes: mounts.remove_volumes,
             **others,
         }
 
@@ -133,7 +142,7 @@ class Actor:
             if fault.kind == "connection":
                 raise
             _log.warning("image %s can't be pulled: %.1000r", action.image, fault.words)
-            return Transient("ImagePullFailed", no_image(action.image, not_pulled(fault.status, fault.words)))
+            return Transient("ImagePullFailed", _no_image(action.image, not_pulled(fault.status, fault.words)))
         return Ok()
 
     def _create(self, action: CreateContainer) -> Outcome:
@@ -151,13 +160,13 @@ class Actor:
             if looked.refusal:
                 return (Terminal if looked.terminal else Transient)("ImageRefused", looked.refusal)
             body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
-            body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
+            body["HostConfig"]["Mounts"] = self._mounts.sources(action.uid, action.config.slots)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", image_missing(action, fault.words))
+                return Transient("ImageMissing", _image_missing(action, fault.words))
             if fault.status == 409:
                 return self._name_taken(action)
             raise
@@ -168,7 +177,7 @@ class Actor:
         try:
             holder = self._looker.read(name).container
         except Foreign as foreign:
-            return name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
+            return _name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
         except Fault as fault:
             if fault.gone:  # it went between the two calls: the name is free again
                 return Waiting(
@@ -176,7 +185,7 @@ class Actor:
                 )
             raise
         if holder.uid != action.uid:
-            return name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
+            return _name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
         return Ok(holder.id)
 
     def _start(self, action: StartContainer) -> Outcome:
@@ -191,8 +200,8 @@ class Actor:
             now = self._looker.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
-            if NO_DRIVER in fault.words:
-                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {WITHOUT_DRIVER}: {fault.words}")
+            if _NO_DRIVER in fault.words:
+                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {_WITHOUT_DRIVER}: {fault.words}")
             return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
         return Ok(self._looker.read(container.id).container.id)
 
@@ -245,7 +254,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.status == 409:
-                return name_conflict(action.name, "another container")
+                return _name_conflict(action.name, "another container")
             raise
 
     def _disconnect(self, action: DisconnectNetwork) -> Outcome:
@@ -310,6 +319,28 @@ class Actor:
                 "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"
             )
         return Ok(container.id)
+
+    def _bind(self, action: BindMounts) -> Outcome:
+        """Bind, then look inside a sandbox that runs."""
+        if action.container_id:
+            _of_object(action.uid, self._looker.known(action.container_id))
+        try:
+            outcome = self._mounts.bind(action)
+        except Fault as fault:
+            if fault.gone:
+                return Transient("ImageMissing", f"{action.image} is not on this host: {fault.words}")
+            raise
+        return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
+
+    def _visible(self, action: BindMounts) -> Outcome:
+        """Check that the sandbox sees what was bound."""
+        found = self._looker.inside(action.container_id)
+        lacking = missing(action.mounts, found.inside, found.bound) if found.state is State.RUNNING else ()
+        if lacking:
+            paths = ", ".join(each.path for each in lacking)
+            why = "the engine binds in a mount namespace that this daemon's mounts do not reach"
+            return Transient("MountNotSeen", f"{paths} can't be seen from inside {action.name}: {why}")
+        return Ok(found.id)
 
     def _settle(
         self,
@@ -391,3 +422,26 @@ def _name_of(action: Action) -> str:
     if isinstance(action, PullImage):
         return ""
     return action.config.name if isinstance(action, CreateContainer) else action.name
+
+
+def _name_conflict(name: str, holder: str) -> Outcome:
+    """A container can't have its name."""
+    return Transient(
+        "NameConflict",
+        f"the name {name} is taken by {holder}; rename or remove that one (`docker rename {name} <other>`)",
+    )
+
+
+def _image_missing(action: CreateContainer, words: str) -> str:
+    """The engine has not got the image of a container that is to be made."""
+    if not action.image_id:
+        return _no_image(action.config.image, words)
+    return (
+        f"the image that {action.config.image} was when this sandbox was made is not on this host any more ({words}); "
+        "load it again, or change spec.template to take the image of that name as it is now"
+    )
+
+
+def _no_image(image: str, words: str) -> str:
+    """The engine has not got this image, nor could it pull it."""
+    return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"

@@ -18,6 +18,7 @@ from controller.engine.kernel.cgroups import PROC
 PID_FILE = Path("/run/docker.pid")
 _UCRED = struct.Struct("3i")
 _CONNECT_SECONDS = 1.0
+_LISTEN_SECONDS = 0.5
 _START_TICKS_FIELD = 21
 _ENGINE = "dockerd"
 
@@ -67,3 +68,18 @@ def _life(proc: Path, pid: int) -> Life:
     ticks = int(fields[_START_TICKS_FIELD - 2])
     booted = next(int(line.split()[1]) for line in (proc / "stat").read_text().splitlines() if line.startswith("btime"))
     return Life(pid, ticks, booted + ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def listens(base_url: str) -> bool:
+    """False where its Unix socket is not there, or nobody takes connections on it. Else True: nothing more is known."""
+    path = unix_path(base_url)
+    try:
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as link:
+            link.settimeout(_LISTEN_SECONDS)
+            if path:
+                link.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError:  # this process may have as many files open as it may
+        return True
+    return True

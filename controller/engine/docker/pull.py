@@ -13,6 +13,24 @@ from controller.engine.docker.errors import Fault, of_status
 
 # A registry may be silent for a while between layers, but never this long.
 _SILENCE_SECONDS = 120.0
+_UNKNOWN = "the registry does not have it, or wants a login for it"
+# What the engine says of its own attempt, and our words for it. What a registry answered is never repeated: it may be
+# any server that the host can reach, and whoever names the image would read its answer.
+_PULL_TROUBLE = (
+    ("no space left on device", "the engine's disk is full"),
+    ("toomanyrequests", "the registry wants fewer requests; log in (`docker login`), or try later"),
+    ("no matching manifest", "the image is not made for this kind of machine"),
+    ("manifest unknown", _UNKNOWN),
+    ("connection refused", "nothing listens where the registry should be"),
+    ("no such host", "the registry's name is not known to DNS"),
+    ("i/o timeout", "the registry did not answer in time"),
+    ("deadline exceeded", "the registry did not answer in time"),
+    ("Client.Timeout", "the registry did not answer in time"),
+    ("no route to host", "no route leads to the registry"),
+    ("network is unreachable", "no route leads to the registry"),
+    ("HTTP response to HTTPS client", "the registry does not speak TLS"),
+    ("x509:", "the registry's certificate is not trusted"),
+)
 
 
 def pull(client: Client, image: str) -> None:
@@ -44,3 +62,13 @@ def _fetch(api: Any, image: str, connect_seconds: float) -> None:
             said = json.loads(line) if line else {}
             if "error" in said:
                 raise of_status(500, str(said["error"]))
+
+
+def not_pulled(status: int, said: str) -> str:
+    """The engine could not pull an image: its status and what it said of it, in our words."""
+    for sign, words in _PULL_TROUBLE:
+        if sign in said:
+            return words
+    if status in (401, 403):
+        return "the registry refuses this host's login"
+    return _UNKNOWN if status == 404 else "the registry's answer is none that an image can be had from"

@@ -5,7 +5,7 @@ own, and it leaves the socket open when connecting fails.
 
 What changes something has a connection of its own. An engine that is told to stop listens no more, and then stops its
 containers while it goes on serving whoever is connected: one of those containers, started again by us in that moment,
-is left half mounted, and Docker 20.10 can't ever remove it (see tests/engine/test_engine_ending.py).
+is left half mounted, and Docker 20.10 can't ever remove it (see tests/engine/test_engine_shutdown.py).
 """
 
 # ruff: noqa: ARG002 - the signatures are those that requests calls

@@ -1,9 +1,11 @@
 """Looks at a host for `paddock doctor`: the engine's answers, the kernel's files. Changes nothing, raises nothing."""
 
 import ctypes
+import errno
 import grp
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -13,13 +15,17 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.kernel import mount_calls
 from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.kernel.idmap import IdMaps, Ids
+from controller.engine.mounts.host_folders import of_the_hosts_own
 from controller.engine.usage.host import HostGauge
-from controller.kinds.observed.doctor import EngineFacts, KernelFacts, SocketFacts
+from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts, VolumeFacts
 from controller.ports import Clock, Firewall, NullMeter
 
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _PACKAGE_SECONDS = 10.0
+_SANDBOX_IDS = Ids(20000, 20000)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
 
@@ -169,11 +175,6 @@ def _existing(path: Path) -> Path:
     return next((each for each in (path, *path.parents) if each.exists()), path)
 
 
-def owner_of(found: os.stat_result) -> tuple[str, str]:
-    """The names of a file's user and group; their numbers where they have none."""
-    return _user(found.st_uid), _group(found.st_gid)
-
-
 def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
@@ -186,3 +187,69 @@ def _group(number: int) -> str:
         return grp.getgrgid(number).gr_name
     except KeyError:
         return str(number)
+
+
+def look_at_folder(path: str, *, maps: bool = False) -> FolderFacts:
+    """Whose a folder is, what it is on, and, where `maps` says so, whether ids can be mapped there."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return FolderFacts(path)
+    except OSError as error:
+        return FolderFacts(path, trouble=_words(error))
+    try:
+        found = os.fstat(opened)
+        return FolderFacts(
+            path,
+            mode=stat.S_IMODE(found.st_mode),
+            owner=_user(found.st_uid),
+            group=_group(found.st_gid),
+            roots=found.st_uid == 0,
+            file_system=mount_of(os.path.realpath(path))[0],
+            hosts_own=of_the_hosts_own(opened),
+            maps_ids=_maps_ids(opened, found) if maps else None,
+        )
+    except OSError as error:
+        return FolderFacts(path, trouble=_words(error))
+    finally:
+        os.close(opened)
+
+
+def look_at_volumes(folder: Path, most_bytes: int) -> VolumeFacts:
+    """What volumes need of this host, and those that there are."""
+    sizes = []
+    for each in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():
+        try:
+            sizes.append(each.stat().st_size)
+        except OSError:
+            continue  # it went meanwhile
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return VolumeFacts(
+        str(folder),
+        count=len(sizes),
+        held_bytes=sum(sizes),
+        most_bytes=most_bytes,
+        makes=shutil.which("mkfs.ext4", path=path) is not None,
+        loops=Path("/dev/loop-control").exists(),
+    )
+
+
+def _maps_ids(folder: int, found: os.stat_result) -> bool | None:
+    """Tried on a mount that is nowhere; None: that can't be told from here."""
+    maps = IdMaps()
+    try:
+        tree = mount_calls.tree_of(folder)
+        try:
+            namespace = maps.of(Ids(found.st_uid, found.st_gid), _SANDBOX_IDS)
+            mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=namespace)
+        finally:
+            os.close(tree)
+    except OSError as error:
+        return False if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS) else None
+    finally:
+        maps.close()
+    return True
+
+
+def _words(error: OSError) -> str:
+    return "it is no folder" if error.errno == errno.ENOTDIR else (error.strerror or str(error)).lower()

@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault, fault_of
-from controller.engine.docker.listening import listens
+from controller.engine.docker.lifetime import listens
 from controller.engine.docker.raw_http import Wire
 from controller.engine.observe.looker import BackgroundLook, Foreign, Looker, clock_drift_ns, guarded
 from controller.engine.observe.view import View

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at, read_figure_at
 from controller.engine.usage.limits import limit_of, parse_cpu_max
-from controller.engine.usage.log_size import log_bytes
 from controller.engine.usage.pressure_stall import read_stalls
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import NetworkUsage, Usage
@@ -26,6 +25,8 @@ _NOT_THEIRS = (("none",), ("host",), ())
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 # Held folders may take this share of the process's file handles; beyond it they are opened for each reading.
 _SHARE_OF_HANDLES = 0.5
+# More than this many rotated log files are not counted.
+_ROTATED = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +352,19 @@ def parse_net_dev(text: str) -> NetworkUsage:
         transmit_errors=sums[10],
         transmit_dropped=sums[11],
     )
+
+
+def log_bytes(path: str) -> int | None:
+    """Size of a container's log and of those that it was rotated into; None where there is none, or out of sight."""
+    if not path:
+        return None
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return None
+    for number in range(1, _ROTATED + 1):
+        try:
+            size += os.stat(f"{path}.{number}").st_size
+        except OSError:
+            break
+    return size

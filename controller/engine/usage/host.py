@@ -47,3 +47,15 @@ def _file_system(path: str) -> tuple[Supply, Supply]:
         return _UNKNOWN, _UNKNOWN
     bytes_ = Supply(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
     return bytes_, Supply(found.f_favail, found.f_files)
+
+
+def disk_share(root_dir: str) -> float | None:
+    """The share that is taken, of what paddock and the engine may fill; None where it can't be seen (another host)."""
+    if not root_dir:
+        return None
+    try:
+        found = os.statvfs(root_dir)
+    except OSError:
+        return None
+    most = found.f_blocks - found.f_bfree + found.f_bavail
+    return 1 - found.f_bavail / most if most else None

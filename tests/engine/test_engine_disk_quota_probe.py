@@ -1,8 +1,6 @@
 """Whether an engine holds a writable layer to a size: found by trying, on this host's engine and on one that does."""
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from controller.ports import NullMeter, Streams
 from tests.contract.engine_worlds import DockerHand, docker_world, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
+from tests.lab.hanging import frozen
 
 pytestmark = pytest.mark.docker
 MIB = 1 << 20
@@ -62,33 +61,13 @@ def test_the_trial_says_how_it_came_out_and_leaves_nothing_behind() -> None:
         assert private.docker("images", "-aq") == private.docker("ps", "-aq") == ""
 
 
-@contextmanager
-def hung(private: PrivateEngine, name: str) -> Iterator[None]:
-    """A container that the engine does not answer for: its kill waits for containerd's process, which is frozen."""
-    private.docker("run", "-d", "--name", name, "--network", "none", "paddock/test-tiny:1", "sleep", "1000000")
-    pid = private.docker("inspect", "-f", "{{.State.Pid}}", name)
-    shim = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(shim, signal.SIGSTOP)
-    with subprocess.Popen(["docker", "-H", private.base_url, "kill", name], stdout=subprocess.DEVNULL):
-        try:
-            wait_for("it hangs", lambda: not answers(private, name))
-            yield
-        finally:
-            os.kill(shim, signal.SIGCONT)
-
-
-def answers(private: PrivateEngine, name: str) -> bool:
-    try:
-        return bool(private.docker("inspect", name, seconds=1.0))
-    except subprocess.TimeoutExpired:
-        return False
-
-
 def test_a_hung_container_of_somebody_else_holds_up_no_trial() -> None:
     """The engine asks every container before it removes an image, and hangs with that one."""
     with private_engine() as private:
         kept = private.docker("images", "-aq")
-        with hung(private, "somebody-elses"):
+        command = ["sleep", "1000000"]
+        private.docker("run", "-d", "--name", "other", "--network", "none", "paddock/test-tiny:1", *command)
+        with frozen(private, "other"):
             assert "could not be tried" not in tried(private.base_url, timeout_seconds=10).words
         wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == kept)
 
