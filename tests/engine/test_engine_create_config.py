@@ -147,7 +147,7 @@ def test_what_the_loop_does_about_a_fault(fault: Fault, kind: type, reason: str)
     outcome = outcome_of(fault)
     assert isinstance(outcome, kind)
     assert outcome.reason == reason
-    assert fault.words in outcome.message
+    assert fault.message in outcome.message
 
 
 def test_a_mount_that_the_engine_has_lost_is_told_with_what_to_do() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.docker.client import Client
-from controller.engine.docker.disk_quota_probe import DiskTrial
+from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.kinds.runtime.disk import DiskAbility
 from controller.ports import NullMeter, Streams
 from tests.contract.engine_worlds import DockerHand, docker_world, read_all
@@ -48,7 +48,7 @@ def engine_with_quotas() -> Iterator[PrivateEngine]:
 def tried(base_url: str, timeout_seconds: float = 60) -> DiskAbility:
     client = Client(base_url, meter=NullMeter(), timeout_seconds=timeout_seconds)
     try:
-        found = DiskTrial(client).with_disk(client.probe()).disk
+        found = DiskQuotaProbe(client).with_disk(client.probe()).disk
     finally:
         client.close()
     assert found is not None
@@ -68,7 +68,7 @@ def test_a_hung_container_of_somebody_else_holds_up_no_trial() -> None:
         command = ["sleep", "1000000"]
         private.docker("run", "-d", "--name", "other", "--network", "none", "paddock/test-tiny:1", *command)
         with frozen(private, "other"):
-            assert "could not be tried" not in tried(private.base_url, timeout_seconds=10).words
+            assert "the probe failed" not in tried(private.base_url, timeout_seconds=10).words
         wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == kept)
 
 

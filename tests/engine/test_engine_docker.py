@@ -155,7 +155,7 @@ def test_an_image_that_can_not_be_pulled_says_what_to_do(world: World) -> None:
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImagePullFailed"
     assert "make images" in outcome.message
-    assert "nothing listens where the registry should be" in outcome.message
+    assert "the registry refused the connection" in outcome.message
 
 
 @pytest.mark.parametrize("status", [200, 401, 403, 404, 429, 500, 503])

@@ -79,7 +79,7 @@ def test_whose_a_socket_is(tmp_path: Path) -> None:
         assert look_at_socket(str(path)).mode == 0o666
     path.unlink()
     path.touch()
-    assert look_at_socket(str(path)).trouble == "it is no socket"
+    assert look_at_socket(str(path)).trouble == "it is not a socket"
     assert not group_exists("no-such-group-here")
 
 
@@ -115,7 +115,7 @@ def test_a_folder_that_is_there_or_not_or_none(tmp_path: Path) -> None:
     assert look_at_folder(str(tmp_path / "none")).mode is None
     assert not look_at_folder(str(tmp_path / "none")).trouble
     (tmp_path / "file").touch()
-    assert look_at_folder(str(tmp_path / "file")).trouble == "it is no folder"
+    assert look_at_folder(str(tmp_path / "file")).trouble == "it is not a folder"
     tmp_path.chmod(0o750)
     found = look_at_folder(str(tmp_path))
     assert (found.mode, found.roots, found.maps_ids) == (0o750, os.geteuid() == 0, None)

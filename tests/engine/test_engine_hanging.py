@@ -19,7 +19,7 @@ from controller.ports import StreamError
 from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
-from tests.lab.hanging import TOO_LONG, answers, frozen, unread
+from tests.lab.hanging import TOO_LONG, answers, frozen, stalled_attach
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(90)]
 # As in production: what hangs must not be waited for so long anywhere.
@@ -71,7 +71,7 @@ def test_a_daemon_that_starts_sees_all_but_the_hanging(private: PrivateEngine, w
 def test_full_looks_and_events_go_on_beside_the_hanging(private: PrivateEngine, world: World) -> None:
     hung = [world.running(world.new_uid(), command=("yes",)), *several(world, 1)]
     other = world.running(world.new_uid())
-    with unread(private, hung[0].id), frozen(private, hung[1].id):
+    with stalled_attach(private, hung[0].id), frozen(private, hung[1].id):
         seen = world.engine.look(full=True)
         assert not seen.blind
         assert [seen.containers[each.uid][0].state for each in hung] == [State.UNKNOWN] * 2

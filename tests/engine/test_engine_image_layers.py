@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.docker.image_checks import look_into
+from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
 
@@ -89,10 +89,10 @@ def test_the_notes_name_setuid_files_and_an_image_that_runs_as_root(top: Path) -
         put(top, f"bin/{name}", 0o4755)
     config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a")
     found = {**image(top), "Config": {"User": "root:root"}}
-    root, setuid = look_into(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
+    root, setuid = check_image(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
     assert "runs as root" in root
     assert setuid.endswith("which gain nothing in this sandbox: /bin/a, /bin/b, /bin/c, /bin/d and 2 more")
     granted = replace(config, security_options=())
-    assert "become other users" in look_into(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
+    assert "become other users" in check_image(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
-    assert look_into(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]
+    assert check_image(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.docker.lifetime import Life, life_of, listens
+from controller.engine.docker.lifetime import EngineRun, engine_run_of, listens
 from controller.engine.observe.view import Seen, View
 from controller.kinds.observed.observed import Container, End, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
-FIRST, SECOND = Life(10, 100, 900.0), Life(11, 200, 1500.0)
+FIRST, SECOND = EngineRun(10, 100, 900.0), EngineRun(11, 200, 1500.0)
 BOX = Seen(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
 
 
@@ -24,12 +24,12 @@ def clock() -> HandClock:
 @pytest.fixture
 def view(clock: HandClock) -> View:
     made = View(clock)
-    made.settle(made.ticket(), [], frozenset(), life=FIRST)
+    made.settle(made.ticket(), [], frozenset(), engine_run=FIRST)
     return made
 
 
-def look(view: View, life: Life | None) -> tuple[float, float]:
-    view.settle(view.ticket(), [], frozenset(), life=life)
+def look(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
+    view.settle(view.ticket(), [], frozenset(), engine_run=engine_run)
     return view.now.lost
 
 
@@ -67,7 +67,7 @@ def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
 def test_a_crash_after_the_first_look_is_not_put_down_to_a_young_engine() -> None:
     clock = HandClock()
     made = View(clock)
-    _, ended = look(made, Life(10, 100, clock.now() - 2))
+    _, ended = look(made, EngineRun(10, 100, clock.now() - 2))
     assert ended == clock.now()
 
 
@@ -96,12 +96,12 @@ def test_the_life_is_that_of_the_process_that_listens(tmp_path: Path) -> None:
         listening.bind(str(path))
         listening.listen()
         (folder / "comm").write_text("dockerd\n")
-        found = life_of(f"unix://{path}", proc=proc)
-        assert found == Life(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
+        found = engine_run_of(f"unix://{path}", proc=proc)
+        assert found == EngineRun(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
         (folder / "comm").write_text("something\n")
-        assert life_of(f"unix://{path}", proc=proc) is None
-    assert life_of(f"unix://{path}", proc=proc) is None
-    assert life_of("tcp://127.0.0.1:1", proc=proc) is None
+        assert engine_run_of(f"unix://{path}", proc=proc) is None
+    assert engine_run_of(f"unix://{path}", proc=proc) is None
+    assert engine_run_of("tcp://127.0.0.1:1", proc=proc) is None
 
 
 def test_a_socket_is_there_or_is_left_behind_or_is_not_there(tmp_path: Path) -> None:

@@ -77,10 +77,10 @@ def test_what_no_box_could_reach_is_told(root: Path) -> None:
     found = read_package_hosts(["pip"], root, {})
     assert found.hosts == ()
     told = " | ".join(found.left_out)
-    assert "192.0.2.7 is an address" in told
-    assert "far.example.org is used at port 8443" in told
-    assert "localhost is no whole name" in told
-    assert "can't be read" in told
+    assert "192.0.2.7 is an IP address" in told
+    assert "far.example.org: port 8443 is not allowed" in told
+    assert "localhost is not a full name" in told
+    assert "the address is malformed" in told
     assert "secret" not in told
 
 

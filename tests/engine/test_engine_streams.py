@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from controller.engine.docker.raw_http import Wire
+from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.byte_queue import ByteQueue
-from controller.engine.exec.streams import _pump
+from controller.engine.exec.streams import _relay
 from controller.ports import StreamError
 
 
@@ -30,7 +30,7 @@ class Breaking:
 
 def pumped() -> tuple[Breaking, ByteQueue, threading.Event]:
     wire, queue, left = Breaking(), ByteQueue(), threading.Event()
-    _pump(cast(Wire, wire), queue, patience_seconds=None, last=tuple, left=left.set)
+    _relay(cast(HttpStream, wire), queue, max_wait_seconds=None, last=tuple, left=left.set)
     return wire, queue, left
 
 

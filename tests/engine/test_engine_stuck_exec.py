@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.exec.kill import process_of, ticks_now
-from controller.engine.exec.stuck_exec import Freer
+from controller.engine.exec.stuck_exec import StuckExecWatch
 from tests.engine.test_engine_cgroups import ALL_V1, ID, PID, Host
 
 GROUP = f"/docker/{ID}"
@@ -57,11 +57,11 @@ def test_only_an_id_is_looked_for(tmp_path: Path, victim: "subprocess.Popen[byte
     made = host(tmp_path, frozen=True)
     add(made, victim.pid, parent=1, group="/", words=("runc", "exec", "--detach", "docker"))
     add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
-    assert Freer(made.cgroups).free("docker") == 0
+    assert StuckExecWatch(made.cgroups).free("docker") == 0
 
 
 def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
-    count = Freer(made.cgroups).free(ID)
+    count = StuckExecWatch(made.cgroups).free(ID)
     if count:
         victim.wait(10)
     assert (victim.poll() is not None) == bool(count)

@@ -61,7 +61,7 @@ from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
 from tests.fakes.inside import bound_of, inside_of
-from tests.fakes.left import FakeLeftExecs
+from tests.fakes.left import FakeAdoptedExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
@@ -207,7 +207,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
+        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeAdoptedExecs()
         self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
         self.facts = facts
@@ -524,7 +524,7 @@ class FakeEngine:
         done = run(command) if known is None else Run((), known)
         code = done.exit_code
         if code is None:
-            return ProbeResult("failure", f"no answer within {timeout_seconds} s: the command was killed")
+            return ProbeResult("failure", f"no answer within {timeout_seconds} s; the command was killed")
         said = b"".join(each.data for each in done.output).decode().strip()
         return ProbeResult("failure", f"exit code {code}: {said}".rstrip(": ")) if code else ProbeResult("success")
 
@@ -589,9 +589,9 @@ class FakeEngine:
             raise StreamError(self._down)
         box = self._boxes.get(container_id)
         if box is None:
-            raise StreamError("the container is gone; ask again once the sandbox is Ready")
+            raise StreamError("the container is gone; retry once the sandbox is Ready")
         if not self._is_ours(box):
-            raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
+            raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
         return box
 
     # What the engine does
@@ -606,10 +606,10 @@ class FakeEngine:
     def _create(self, action: CreateContainer) -> Outcome:
         config = action.config
         if action.labels.get(own.INSTANCE) != self.instance_id or action.labels.get(own.UID) != action.uid:
-            return Terminal("InvalidConfig", f"the labels of {config.name} are not those of this store and object")
+            return Terminal("InvalidConfig", f"{config.name}: its labels belong to another store or object")
         refused = self._refused(config.limits)
         if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
         if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
             return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
@@ -617,7 +617,7 @@ class FakeEngine:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
         if config.slots and action.uid not in self.places:
-            return Terminal("InvalidConfig", "the engine refuses this: bind source path does not exist")
+            return Terminal("InvalidConfig", "the engine refuses this configuration: bind source path does not exist")
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
@@ -651,7 +651,7 @@ class FakeEngine:
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
         others = {each.subnet for name, each in self.networks.items() if name != action.name}
         if action.config.subnet in others | self._foreign_subnets:
-            return Transient("SubnetTaken", f"{action.config.subnet} is in use on this host already")
+            return Transient("SubnetTaken", f"subnet {action.config.subnet}: already in use on this host")
         self.networks[action.name] = wanted
         return Ok()
 
@@ -678,17 +678,17 @@ class FakeEngine:
             return Transient("MountFailed", f"{action.name}: no such file or directory")
         for each in action.mounts:
             if each.kind == "host" and self.folders is not None and each.source not in self.folders:
-                return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+                return Transient("MountRefused", f"{each.source} does not exist; create the folder, or use another")
             if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
-                return Transient("SecretMissing", f"there is no secret {each.source}")
+                return Transient("SecretMissing", f"secret {each.source}: not found")
             if each.kind == "volume":
                 key = (action.namespace, each.source)
                 if key in self.volumes and each.claimed_by not in ("", self.claims.get(key, "")):
-                    return Transient("MountRefused", f"the volume `{each.source}` is another's")
+                    return Transient("MountRefused", f"volume `{each.source}` belongs to another sandbox")
                 if key not in self.volumes and each.claimed_by:
                     self.claims[key] = each.claimed_by
                 if self.volumes.get(key, 0) > each.size_bytes:
-                    return Transient("MountRefused", f"the volume `{each.source}` is larger: none is ever made smaller")
+                    return Transient("MountRefused", f"volume `{each.source}` is larger, and volumes never shrink")
                 self.volumes[key] = each.size_bytes
             self.places[action.uid][each.path] = each
         for each_box in self._boxes.values():
@@ -734,7 +734,7 @@ class FakeEngine:
         if box.state is State.PAUSED:
             return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
         if box.gpus and not self.gpu_driver:
-            return Terminal("NoDeviceDriver", f"{box.name} asks for gpus, and this engine has no driver for them")
+            return Terminal("NoDeviceDriver", f"{box.name} requests gpus; this engine has no driver for them")
         if box.state is not State.RUNNING:
             lacking = [each for each in box.networks if each.startswith("pd") and each not in self.networks]
             if lacking:
@@ -775,7 +775,7 @@ class FakeEngine:
             return _hands_off(box)
         refused = self._refused(action.limits)
         if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         shares = action.limits.cpu_shares or box.limits.cpu_shares
@@ -946,7 +946,7 @@ class FakeVolumes:
 
     def remove(self, namespace: str, name: str) -> None:
         if self._engine.mounts_volume(namespace, name):
-            raise VolumeInUse(f"volume `{name}` is mounted in a container still")
+            raise VolumeInUse(f"volume `{name}` is still mounted in a container")
         self._engine.drop_volume((namespace, name))
 
 
@@ -976,11 +976,11 @@ def _digest(*parts: str) -> str:
 
 
 def _no_box(name: str) -> Box:
-    raise KeyError(f"there is no container {name}")
+    raise KeyError(f"{name}: the container is gone")
 
 
 def _gone(name: str) -> Outcome:
-    return Waiting(0.1, "ContainerGone", f"somebody removed {name} meanwhile")
+    return Waiting(0.1, "ContainerGone", f"the container {name} was removed meanwhile")
 
 
 def _hands_off(box: Box) -> Outcome:

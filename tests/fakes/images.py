@@ -22,11 +22,11 @@ class FakeImages:
         if image.id not in self.built:
             return ""
         if not self.built[image.id]:
-            return "it does not bear our label"
+            return "it does not have our label"
         if set(self._image(image.id).names) - set(image.names):
-            return "it was given a name meanwhile"
+            return "it was tagged meanwhile"
         if image.id in self._used():
-            return "conflict: a container is made of it"
+            return "conflict: a container uses it"
         del self.built[image.id]
         for name in self._image(image.id).names:
             del self._names[name]

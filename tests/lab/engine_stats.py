@@ -11,7 +11,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import NetworkUsage, Usage
 
 SOURCE = "docker_api"
-_NOT_THEIRS = (("none",), ("host",), ())
+_NO_OWN_NETWORK = (("none",), ("host",), ())
 
 
 def usage_from_stats(stats: Mapping[str, Any], container: Container) -> Usage | None:
@@ -29,7 +29,7 @@ def usage_from_stats(stats: Mapping[str, Any], container: Container) -> Usage | 
         **_memory(memory),
         **_limits(container, cpu.get("throttling_data") or {}),
         **_disk(stats.get("blkio_stats") or {}),
-        "network": None if container.networks in _NOT_THEIRS else _network(stats.get("networks") or {}),
+        "network": None if container.networks in _NO_OWN_NETWORK else _network(stats.get("networks") or {}),
     }
     return Usage(**values)
 

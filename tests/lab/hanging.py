@@ -29,7 +29,7 @@ def answers(private: PrivateEngine, container: str, seconds: float = 1.0) -> boo
 
 
 @contextmanager
-def unread(private: PrivateEngine, container: str) -> Iterator[None]:
+def stalled_attach(private: PrivateEngine, container: str) -> Iterator[None]:
     """Its kill hangs, and every inspect of it, as long as this lasts: a client of its output reads nothing.
 
     It has to write all the time (`yes`).

@@ -65,7 +65,7 @@ def host_root() -> Iterator[Path]:
 # seen when it is opened.
 AT_THE_DOOR = ("{root}/../../etc", "{root}//plain", "{root}/./plain", "/proc/self/root/etc", "/etc", "{root}", "/srv")
 WHEN_OPENED = {
-    "link": "leads over a link",
+    "link": "contains a link",
     "listening": "a socket",
     "keys": "credentials",
 }
