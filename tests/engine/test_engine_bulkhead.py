@@ -1,4 +1,4 @@
-"""Calls for one container: once one of them hangs, the others are refused at once, and those for others go on."""
+"""Bulkhead: once a call for a container hangs, others for it are refused, and other containers are unaffected."""
 
 import pytest
 

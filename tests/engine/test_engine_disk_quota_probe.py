@@ -1,4 +1,4 @@
-"""Whether an engine holds a writable layer to a size: found by trying, on this host's engine and on one that does."""
+"""Disk quota probe, on this host's engine and on one with quotas."""
 
 import shutil
 import subprocess
@@ -55,13 +55,13 @@ def tried(base_url: str, timeout_seconds: float = 60) -> DiskAbility:
     return found
 
 
-def test_the_trial_says_how_it_came_out_and_leaves_nothing_behind() -> None:
+def test_the_probe_reports_and_leaves_nothing() -> None:
     with private_engine(images=()) as private:  # on the host's, others try it at the same time
         assert tried(private.base_url).words
         assert private.docker("images", "-aq") == private.docker("ps", "-aq") == ""
 
 
-def test_a_hung_container_of_somebody_else_holds_up_no_trial() -> None:
+def test_a_hanging_foreign_container_does_not_block_the_probe() -> None:
     """The engine asks every container before it removes an image, and hangs with that one."""
     with private_engine() as private:
         kept = private.docker("images", "-aq")
@@ -73,7 +73,7 @@ def test_a_hung_container_of_somebody_else_holds_up_no_trial() -> None:
 
 
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
-def test_an_engine_on_btrfs_holds_a_box_to_its_limit() -> None:
+def test_btrfs_enforces_the_disk_limit() -> None:
     with engine_with_quotas() as private:
         found = tried(private.base_url)
         assert found.enforced, found.words
@@ -87,6 +87,6 @@ def test_an_engine_on_btrfs_holds_a_box_to_its_limit() -> None:
 
 
 def write(streams: Streams, box: str, mib: int) -> bytes:
-    """The exit code of writing so much to the box's root file system."""
+    """Write so much to the sandbox's root file system; return the exit code."""
     command = ["sh", "-c", f"dd if=/dev/zero of=/file bs=1048576 count={mib} && sync"]
     return read_all(streams.exec(box, command))[2]

@@ -1,4 +1,4 @@
-"""What `paddock doctor` sees: files that are written here, and the engine itself."""
+"""Facts for `paddock doctor`, from artificial files, real folders and the engine."""
 
 import os
 import socket
@@ -105,13 +105,13 @@ def test_the_real_engine() -> None:
 
 
 def mounts(of: Path) -> list[str]:
-    """Those of that file system; others come and go with other tests."""
+    """Return the mounts of that file system; other tests have others."""
     number = of.stat().st_dev
     listed = Path("/proc/self/mountinfo").read_text().splitlines()
     return [each for each in listed if each.split()[2] == f"{os.major(number)}:{os.minor(number)}"]
 
 
-def test_a_folder_that_is_there_or_not_or_none(tmp_path: Path) -> None:
+def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
     assert look_at_folder(str(tmp_path / "none")).mode is None
     assert not look_at_folder(str(tmp_path / "none")).trouble
     (tmp_path / "file").touch()
@@ -123,7 +123,7 @@ def test_a_folder_that_is_there_or_not_or_none(tmp_path: Path) -> None:
     assert found.file_system
 
 
-def test_a_folder_of_the_hosts_own_is_known_under_another_name(tmp_path: Path) -> None:
+def test_a_system_folder_is_found_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine").symlink_to("/etc")
     assert look_at_folder(str(tmp_path / "mine")).hosts_own.startswith("is /etc under another name")
     assert look_at_folder(str(tmp_path)).hosts_own == ""
@@ -139,7 +139,7 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
 
 
 @root
-def test_whether_ids_can_be_mapped_is_tried_and_leaves_nothing(tmpfs: Path) -> None:
+def test_the_id_map_trial_leaves_nothing(tmpfs: Path) -> None:
     before = mounts(tmpfs)
     assert look_at_folder(str(tmpfs), maps=True).file_system == "tmpfs"
     assert look_at_folder("/proc/tty", maps=True).maps_ids is False  # procfs maps no ids

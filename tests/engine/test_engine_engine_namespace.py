@@ -1,4 +1,4 @@
-"""The engine's mount namespace is entered by one thread, which alone sees what is mounted there."""
+"""Engine mount namespace: one thread enters it, and it alone sees the mounts there."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path)
     assert EngineNamespace(f"unix://{engine}").run(here) == theirs
 
 
-def test_an_engine_elsewhere_or_one_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_remote_or_missing_engine_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NamespaceUnreachable, match="not on this host"):
         EngineNamespace("tcp://engine.example.org:2375").run(here)
     with pytest.raises(NamespaceUnreachable, match="does not answer"):

@@ -1,4 +1,4 @@
-"""Which network namespaces are never entered, and what is said of them. Those of real boxes: test_engine_probes.py."""
+"""Network namespaces that are never entered, and the errors. For real sandboxes see test_engine_probes.py."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_the_hosts_network_is_not_entered(tmp_path: Path) -> None:
         socket_in(7, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n", host=True))
 
 
-def test_a_pid_that_another_process_got_is_not_entered(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_entered(tmp_path: Path) -> None:
     with pytest.raises(NetworkUnreachable, match="no longer belongs to container c0ffeec0ffee"):
         socket_in(7, ID, proc(tmp_path, cgroup="0::/system.slice/cron.service\n"))
 
@@ -37,6 +37,6 @@ def test_a_process_that_is_gone_says_so(tmp_path: Path) -> None:
         socket_in(8, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n"))
 
 
-def test_what_the_kernel_refuses_is_said_and_leaves_no_socket(tmp_path: Path) -> None:
+def test_kernel_errors_leave_no_socket(tmp_path: Path) -> None:
     with pytest.raises(NetworkUnreachable, match=r"invalid argument|needs root"):
         socket_in(7, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n"))

@@ -1,4 +1,4 @@
-"""Connections into real boxes without a network."""
+"""Connections into real sandboxes without a network."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Probes of a real box: over its own network, which is `none`, and against answers that are meant to harm."""
+"""Probes of a real sandbox with network `none`, also against hostile answers."""
 
 import os
 import threading
@@ -107,7 +107,7 @@ def test_no_thread_stays_in_the_box(world: World, box: Container) -> None:
     assert not any(each.name == "engine-netns" for each in threading.enumerate())
 
 
-def test_a_pid_that_is_another_process_is_not_entered(box: Container) -> None:
+def test_a_probe_never_enters_a_reused_pid(box: Container) -> None:
     with pytest.raises(NetworkUnreachable, match="no longer belongs to container"):
         socket_in(os.getpid(), box.id)
     with pytest.raises(NetworkUnreachable, match="no longer belongs to container 000000000000"):

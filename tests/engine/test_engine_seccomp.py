@@ -1,4 +1,4 @@
-"""Under our own seccomp profiles on a real engine: programs work, and what they are there for is refused."""
+"""Our seccomp profiles on a real engine: programs work, and dangerous calls are refused."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The operator's secrets: read only where nobody else can have written or read them; no message tells a value."""
+"""Operator secrets: refused if others may read or write them; no message contains a value."""
 
 import os
 import socket
@@ -36,7 +36,7 @@ def refusal(folder: Path, name: str = "token", namespace: str = "team") -> str:
     return str(refused.value)
 
 
-def test_a_secret_is_read_by_its_name_in_its_namespace(folder: Path) -> None:
+def test_a_secret_is_read_by_namespace_and_name(folder: Path) -> None:
     put(folder)
     assert SecretFolder(folder).read("team", "token") == b"s3cret-value\n"
     assert "not found" in refusal(folder, namespace="other")
@@ -65,7 +65,7 @@ def test_no_name_leads_elsewhere(folder: Path, name: str) -> None:
     assert "invalid name" in refusal(folder, namespace=name)
 
 
-def test_links_fifos_sockets_and_hard_links_are_refused_at_once(folder: Path, tmp_path: Path) -> None:
+def test_links_fifos_and_sockets_are_refused(folder: Path, tmp_path: Path) -> None:
     real = put(folder, "real")
     (folder / "team" / "link").symlink_to(real)
     (folder / "linked").symlink_to(folder / "team")
@@ -92,7 +92,7 @@ def test_what_is_too_large_is_refused(folder: Path) -> None:
     assert "larger than" in refusal(folder)
 
 
-def test_as_a_variable_it_is_text_without_the_last_line_break(folder: Path) -> None:
+def test_a_variable_has_no_trailing_newline(folder: Path) -> None:
     put(folder)
     secrets = SecretFolder(folder)
     assert revealed(secrets, "team", SecretRef("token")) == VALUE

@@ -1,4 +1,4 @@
-"""Which processes are taken for a runtime's that never comes back: out of made-up trees, on a real victim."""
+"""Detection of stuck container runtimes, from artificial /proc trees and a real process."""
 
 import os
 import subprocess
@@ -69,7 +69,7 @@ def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_one_that_waits_for_a_frozen_half_is_killed(
+def test_a_runtime_with_a_frozen_child_is_killed(
     tmp_path: Path, victim: "subprocess.Popen[bytes]", *, v2: bool
 ) -> None:
     made = host(tmp_path, frozen=True, v2=v2)
@@ -135,7 +135,7 @@ def test_all_others_are_let_be(
 
 
 def test_a_process_may_have_any_name() -> None:
-    """Of a real one, as the kernel tells of it."""
+    """Return a real process, as read from the kernel."""
     script = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff) \\xfe'); print(); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as named:  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""FakeEngine: ports.Engine, Streams and UsageReader in memory. No threads, no I/O, ids and times of its own making.
+"""FakeEngine: ports.Engine, Streams and UsageReader in memory. No threads, no I/O, generated ids and times.
 
 It behaves as a Docker Engine does (tests/contract runs one suite on both) and takes hand-made trouble:
 
@@ -389,7 +389,7 @@ class FakeEngine:
         self._foreign_subnets.add(subnet)
 
     def unmount(self, name: str, path: str) -> None:
-        """`umount` on the host, of what is bound at that path of a box."""
+        """Unmount a sandbox's mount on the host, out of band."""
         with self._by_hand():
             box = self.box(name)
             self.places[box.labels[own.UID]].pop(path, None)
@@ -408,18 +408,18 @@ class FakeEngine:
             self.networks[name] = replace(self.networks[name], config_hash=config_hash)
 
     def tamper(self, name: str, **changes: Any) -> None:
-        """Somebody changes what is inside (the fields of Inside); seen at the next look, and gone with the run."""
+        """Tamper with the inside (fields of Inside); observed at the next observation, and gone with the run."""
         self.box(name).tampered.update(changes)
 
     def open_root(self, name: str) -> None:
-        """`mount -o remount,rw /` in the box, by root of the host."""
+        """Run `mount -o remount,rw /` in the sandbox, as root of the host."""
         found = self.box(name).seen(readable=True).inside
         assert found is not None
         mounts = (replace(each, writable=True) if each.path == "/" else each for each in found.mounts)
         self.tamper(name, mounts=tuple(mounts))
 
     def use_memory(self, name: str, count: int) -> None:
-        """The box uses so many bytes from now on."""
+        """Set the sandbox's memory use."""
         self.box(name).memory_used_bytes = count
 
     def add_image(self, name: str) -> None:
@@ -440,11 +440,11 @@ class FakeEngine:
             return box.id
 
     def lose_events(self) -> None:
-        """From now on changes by hand are seen at the next look only."""
+        """Lose the event stream: out-of-band changes are seen at the next observation only."""
         self._deaf = True
 
     def hear_events(self) -> None:
-        """The stream of events is back, and with it a full look."""
+        """Restore the event stream, with a full resync."""
         self._deaf = False
         self.look(full=True)
 
@@ -460,7 +460,7 @@ class FakeEngine:
         self.look(full=True)
 
     def shut_down(self, exit_code: int = 137) -> None:
-        """`systemctl stop docker`: it ends every container, and tells of it, before it goes."""
+        """Stop the engine as by `systemctl stop docker`: it ends every container, with events."""
         with self._by_hand():
             for box in self._boxes.values():
                 _end(box, exit_code, self._clock.now())
@@ -487,7 +487,7 @@ class FakeEngine:
             self._unreadable.discard(uid)
 
     def say(self, name: str, text: str, stream: str = "stdout") -> None:
-        """The box writes to its log."""
+        """Write to the sandbox's log."""
         self.box(name).output.append((self._clock.now(), Chunk(stream, text.encode())))
 
     # ports.UsageReader
@@ -712,7 +712,7 @@ class FakeEngine:
         return FakeVolumes(self)
 
     def mounts_volume(self, namespace: str, name: str) -> bool:
-        """Whether a container of that namespace has it mounted."""
+        """Tell whether a container of that namespace has it mounted."""
         return any(
             each.kind == "volume" and each.source == name
             for box in self._boxes.values()
@@ -875,7 +875,7 @@ class FakeEngine:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
     def _drop(self, box: Box) -> None:
-        """Remove it by force; of one that ran, its end is told."""
+        """Remove it by force, with an exit event if it ran."""
         if box.state in _LIVE:
             self._ends[box.id] = End(137, self._clock.now())
         del self._boxes[box.id]
@@ -884,7 +884,7 @@ class FakeEngine:
         return _ByHand(self)
 
     def _show(self, *, look: bool = False, act: str | None = None) -> None:
-        """Put into the view what is known now: everything after a look or an event, an object's after its action."""
+        """Update the view: everything after an observation or an event, one object's after its action."""
         before = self._now
         if self._down:
             after = replace(before, blind=self._down)
@@ -951,7 +951,7 @@ class FakeVolumes:
 
 
 class _ByHand:
-    """A change made past Paddock: under the lock, then told as an event would."""
+    """An out-of-band change: under the lock, then reported like an event."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""FakeFiles: ports.Files over folders of this host, with the operations of the real one, in threads of this process."""
+"""FakeFiles: ports.Files over folders of this host, with the real operations, in threads of this process."""
 
 import contextlib
 import os

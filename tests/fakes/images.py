@@ -1,4 +1,4 @@
-"""The fake engine's images, as kinds.images.Images shows and removes them."""
+"""Images of the fake engine: ports.Images."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from controller.kinds.runtime.images import HostImage
 
 
 class FakeImages:
-    """`names` is the fake's own table (id by name), `used` the ids that containers are made of. `away`: it is down."""
+    """Fake images. `names` maps names to ids, `used` returns ids in use by containers. `away`: the engine is down."""
 
     def __init__(self, names: dict[str, str], used: Callable[[], set[str]]) -> None:
         self._names, self._used = names, used

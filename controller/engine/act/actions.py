@@ -129,7 +129,7 @@ class Actor:
                 self._background.request()
             container_id = getattr(action, "container_id", "")
             if fault.kind == "timeout" and container_id and not self._observer.free(container_id):
-                # The next observation tells whether all containers hang. Until then nobody else waits for this one.
+                # The next observation tells whether all containers hang. Until then no other call waits for this one.
                 self._observer.doubt(container_id)
             if fault.gone:
                 return Waiting(
@@ -321,7 +321,7 @@ class Actor:
         return Ok(container.id)
 
     def _bind(self, action: BindMounts) -> Outcome:
-        """Bind, then look inside a sandbox that runs."""
+        """Bind, then check a running sandbox from inside."""
         if action.container_id:
             _of_object(action.uid, self._observer.known(action.container_id))
         try:

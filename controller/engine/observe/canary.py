@@ -111,7 +111,7 @@ class DockerCanary:
         return Sighting(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
 
     def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
-        """Create a network on the last free subnet of the range; sandboxes use the first ones."""
+        """Create a network on the last free subnet of the range; sandboxes' subnets may be anywhere in it."""
         fault: Fault | None = None
         for subnet in _last_subnets(range_):
             made = body(NetworkConfig(name, subnet, sealed=sealed), labels)
