@@ -880,8 +880,8 @@ class FakeEngine:
             self._ends[box.id] = End(137, self._clock.now())
         del self._boxes[box.id]
 
-    def _by_hand(self) -> "_ByHand":
-        return _ByHand(self)
+    def _by_hand(self) -> "_OutOfBand":
+        return _OutOfBand(self)
 
     def _show(self, *, look: bool = False, act: str | None = None) -> None:
         """Update the view: everything after an observation or an event, one object's after its action."""
@@ -950,7 +950,7 @@ class FakeVolumes:
         self._engine.drop_volume((namespace, name))
 
 
-class _ByHand:
+class _OutOfBand:
     """An out-of-band change: under the lock, then reported like an event."""
 
     def __init__(self, engine: FakeEngine) -> None:
