@@ -109,10 +109,10 @@ def test_a_start_error_is_on_stderr(world: World, box: Container) -> None:
     assert read_all(world.streams.exec(box.id, ["printf", "%s", words.decode()])) == (words, b"", b"0")
 
 
-def test_a_signal_that_is_none_is_said_so(world: World, box: Container) -> None:
+def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
     with contextlib.closing(world.streams.exec(box.id, ["sleep", "1000"])) as stream:
         assert isinstance(stream, ExecStream)
-        with pytest.raises(StreamError, match="no signal `NOPE`"):
+        with pytest.raises(StreamError, match="signal `NOPE`: unknown"):
             stream.signal("NOPE")
 
 
