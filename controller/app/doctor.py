@@ -4,8 +4,14 @@ import http.client
 import socket
 import time
 
-from controller.engine.observe.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket
-from controller.engine.observe.doctor_folders import look_at_folder, look_at_volumes
+from controller.engine.observe.doctor import (
+    group_exists,
+    look_at_engine,
+    look_at_folder,
+    look_at_kernel,
+    look_at_socket,
+    look_at_volumes,
+)
 from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.host.doctor import judge
 from controller.settings import Settings

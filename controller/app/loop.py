@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
-from controller.engine.usage.engine_disk import disk_share
-from controller.engine.usage.host import HostGauge
+from controller.engine.usage.host import HostGauge, disk_share
 from controller.engine.usage.writable_layers import LAYERS_SECONDS, Layers
 from controller.kinds.planning.snapshot import SweepRules
 from controller.kinds.registry import discover

@@ -1,1 +1,1 @@
-"""SEEING AND DOING. The only room that speaks to Docker and the kernel: ports.Engine, Streams, UsageReader."""
+"""Observing and acting: the only package that calls Docker and the kernel (ports.Engine, Streams, UsageReader)."""

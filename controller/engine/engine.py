@@ -1,15 +1,14 @@
-"""DockerEngine: ports.Engine over one Docker Engine. Joins the files of this room; has no ideas of its own."""
+"""DockerEngine: ports.Engine over one Docker Engine. Assembles the modules of this package."""
 
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from controller.engine.act.actions import Actor
-from controller.engine.docker.bulkhead import hangs
+from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
-from controller.engine.docker.disk_quota_probe import DiskTrial
+from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
@@ -18,19 +17,18 @@ from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.guard_watch import GuardWatch
-from controller.engine.mounts.binding import Binder
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
-from controller.engine.observe.looker import OBSERVE_SECONDS, BackgroundLook, Foreign, Looker
+from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserver, Foreign, Observer
 from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import Action, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
-from controller.kinds.runtime.mount import BindMounts, HostRoot, RemoveVolumes
+from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 from controller.ports import Clock, Files, Firewall, LeftExecs, Meter, NullMeter, Ports, Probes, Streams, Wake
 
@@ -40,11 +38,10 @@ _PAUSES_SECONDS = (0.5, 5.0)
 class DockerEngine:
     """The containers of one instance id on the engine at `base_url` (unix:///path or tcp://host:port).
 
-    Making one does no work. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
-    between attempts to reach an engine that does not answer, `observe_seconds` the longest wait for its answer about
-    one container: one without an answer is Unknown. `firewall` is the host's; without one nothing is guarded.
-    `host_roots` are where folders of the host may be bound from, `mounts_dir` where they are bound first.
-    ValueError for an address that is none.
+    The constructor does no I/O. `clock` only stamps the view. `pauses_seconds` are the first and the longest pause
+    between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
+    container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
+    may be bound from `host_roots`; they are mounted below `mounts_dir` first. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -65,24 +62,48 @@ class DockerEngine:
         volumes: Volumes | None = None,
     ) -> None:
         meter = meter or NullMeter()
-        cgroups = Cgroups()
+        self._instance_id = instance_id
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
-        networks = Networks(instance_id, self._client, self._view)
+        self._cgroups = Cgroups()
+        self._networks = Networks(instance_id, self._client, self._view)
         self._mounts = HostMounts(
             instance_id, self._client, folder=mounts_dir, roots=host_roots, secrets=secrets, volumes=volumes
         )
         self._guard = GuardWatch(firewall, self._view)
-        guard = self._guard.read
-        self._looker = Looker(
-            *(instance_id, self._client, self._view, cgroups, networks, guard, meter, self._mounts, observe_seconds)
-        )
-        self._background = BackgroundLook(self._looker, self._view, pauses_seconds=pauses_seconds)
-        # Events bear the engine's time: comparable with ours only on one host.
+        self._observer = self._make_observer(meter, observe_seconds)
+        self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
+        # Events carry the engine's time, which is comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
-        self._inspector = Inspector(self._looker, self._view, self._background, same_clock=same_clock)
-        trial = DiskTrial(self._client)
-        self._events = [
+        self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
+        self._events = self._make_event_streams(meter, pauses_seconds, gpus)
+        self._streams = DockerStreams(instance_id, self._client, self._cgroups, self._known, self._observer)
+        self._probes = DockerProbes(self._streams)
+        self.canary = DockerCanary(instance_id, self._client)
+        self._files = DockerFiles(self._cgroups)
+        self._ports = DockerPorts()
+        self._actor = self._make_actor()
+        self._closing = threading.Lock()
+
+    def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:
+        return Observer(
+            self._instance_id,
+            self._client,
+            self._view,
+            self._cgroups,
+            self._networks,
+            self._guard.read,
+            meter,
+            self._mounts,
+            observe_seconds,
+        )
+
+    def _make_event_streams(
+        self, meter: Meter, pauses_seconds: tuple[float, float], gpus: tuple[str, ...]
+    ) -> Sequence[EventStream]:
+        """Return one stream for the events of our containers, and one for those of networks."""
+        quota_probe = DiskQuotaProbe(self._client)
+        return [
             EventStream(
                 filters,
                 self._client,
@@ -91,68 +112,59 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
-                facts=lambda: replace(trial.with_disk(self._client.probe()), gpus=gpus),
+                facts=lambda: replace(quota_probe.with_disk(self._client.probe()), gpus=gpus),
             )
-            for filters in (container_events(instance_id), NETWORK_EVENTS)
+            for filters in (container_events(self._instance_id), NETWORK_EVENTS)
         ]
-        self._streams = DockerStreams(instance_id, self._client, cgroups, self._known, self._looker)
-        self._probes = DockerProbes(self._streams)
-        self.canary = DockerCanary(instance_id, self._client)
-        self._files = DockerFiles(cgroups)
-        self._ports = DockerPorts()
-        self._actor = Actor(
-            instance_id,
+
+    def _make_actor(self) -> Actor:
+        return Actor(
+            self._instance_id,
             self._client,
             self._view,
-            self._looker,
+            self._observer,
             background=self._background,
-            cgroups=cgroups,
-            others={
-                EnsureNetwork: networks.ensure,
-                RemoveNetwork: networks.remove,
-                BindMounts: Binder(self._mounts, self._looker).bind,
-                RemoveVolumes: self._mounts.remove_volumes,
-            },
-            places=self._mounts.sources,
-            before_end=self._streams.cut_stalled,
+            cgroups=self._cgroups,
+            others={EnsureNetwork: self._networks.ensure, RemoveNetwork: self._networks.remove},
+            mounts=self._mounts,
+            before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
         )
-        self._closing = threading.Lock()
 
     @property
     def image_store(self) -> DockerImages:
-        """The images of ours on this engine."""
+        """Paddock's own images on this engine."""
         return DockerImages(self._client)
 
     @property
     def streams(self) -> Streams:
-        """Into the boxes of this engine; closed with it."""
+        """Logs and commands of the sandboxes on this engine; closed with it."""
         return self._streams
 
     @property
     def left(self) -> LeftExecs:
-        """The commands that a daemon before this one began."""
+        """Commands that an earlier daemon started."""
         return self._streams.left
 
     @property
     def kept_volumes(self) -> KeptVolumes:
-        """The volumes on this host, to be listed and deleted."""
+        """Volumes on this host, to list and delete."""
         return self._mounts.kept
 
     @property
     def files(self) -> Files:
-        """The files of the boxes of this engine; closed with it."""
+        """Files of the sandboxes on this engine; closed with it."""
         return self._files
 
     @property
     def ports(self) -> Ports:
-        """The ports of the boxes of this engine."""
+        """TCP ports of the sandboxes on this engine."""
         return self._ports
 
     @property
     def probes(self) -> Probes:
-        """Asks the boxes of this engine how they are."""
+        """Probes of the sandboxes on this engine."""
         return self._probes
 
     def open(self, wake: Wake) -> None:
@@ -183,21 +195,21 @@ class DockerEngine:
         self._background.request(full=full)
 
     def look(self, *, full: bool = False) -> Observation:
-        if not self._looker.look(full=full):
-            self._background.request()  # goes on trying until the view is no longer blind
+        if not self._observer.look(full=full):
+            self._background.request()  # retries until the view is no longer blind
         return self._view.now
 
     def look_at(self, container_id: str) -> str:
         if self._hangs(container_id):
-            return hangs(container_id)
+            return hanging_message(container_id)
         try:
-            self._looker.read(container_id)
+            self._observer.read(container_id)
         except Foreign as error:
             return str(error)
         except Fault as fault:
             if fault.kind == "timeout":
-                self._looker.doubt(container_id)
-            return fault.words
+                self._observer.doubt(container_id)
+            return fault.message
         return ""
 
     def act(self, action: Action) -> Outcome:
@@ -211,29 +223,18 @@ class DockerEngine:
         return seen.container if seen else None
 
     def _hangs(self, container_id: str) -> bool:
-        """Tell whether the engine did not answer for it before: then only the background look asks again."""
+        """Tell whether the engine did not answer for it before; only the background observer retries then."""
         seen = self._known(container_id)
         return seen is not None and seen.state is State.UNKNOWN
 
     def _release(self, uid: str) -> None:
-        """Let go of what was bound for an object, unless it has another container."""
+        """Release the mounts of an object, unless it has another container."""
         if not self._view.now.containers.get(uid):
             self._mounts.release(uid)
-
-    def stats(self, container_id: str) -> dict[str, Any]:
-        """The engine's own figures of a container, at one instant. Raises Fault."""
-        if self._hangs(container_id):
-            raise Fault("busy", hangs(container_id))
-        found: dict[str, Any] = self._client.call(
-            "containers.stats",
-            lambda api: api.stats(container_id, stream=False, one_shot=True),
-            container=container_id,
-        )
-        return found
 
     def ping(self) -> str:
         try:
             self._client.call("ping", lambda api: api.ping())
         except Fault as fault:
-            return fault.words
+            return fault.message
         return ""

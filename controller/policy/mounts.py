@@ -6,6 +6,7 @@ What a path really leads to is found out when it is opened, by the engine's room
 import posixpath
 from collections.abc import Iterable, Iterator
 
+from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.runtime.mount import HostRoot, Mount, Slot
 from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
 from controller.policy.admission import Refusal
@@ -32,7 +33,6 @@ SYSTEM_FOLDERS = (
     "/var/lib/paddock",
     "/var/run",
 )
-_KERNEL_PATHS = ("/proc", "/sys", "/dev")
 _STANDARD = WorkspaceMount()
 
 
@@ -238,7 +238,7 @@ def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusa
     for field, path in asked:
         if not is_plain(path) or path == "/":
             yield Refusal(field, f"`{path}` must be a plain absolute path: no `.`, `..`, doubled or trailing `/`")
-        elif any(below(path, each) for each in _KERNEL_PATHS):
+        elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
         near = next((each for each in taken if below(each, path)), "")
         near = near or next((each for each in places if below(path, each)), "")

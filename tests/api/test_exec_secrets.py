@@ -29,7 +29,7 @@ def test_a_secret_that_is_not_there_is_told_and_nothing_runs(http: httpx.Client,
     before = len(box.streams.asked)
     answer = http.post(f"{BASE}/{path}", json={"command": ["a"], "env": {"TOKEN": {"secret": "other"}}})
     assert (answer.status_code, len(box.streams.asked)) == (400, before)
-    assert "TOKEN: there is no secret default/other" in answer.text
+    assert "TOKEN: secret default/other: not found" in answer.text
 
 
 def test_a_query_names_them_as_a_body_does() -> None:

@@ -14,7 +14,7 @@ print(json.dumps([raise_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
 """
 USED_UP = """
 import resource
-from controller.engine.docker.listening import listens
+from controller.engine.docker.lifetime import listens
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, 100))
 print(listens("unix:///nowhere"))
 """

@@ -27,7 +27,6 @@ def run(*command: str) -> None:
 LONG_FUNCTIONS = {
     "controller/api/routes/logs.py: router",
     "controller/api/routes/files.py: router",
-    "controller/engine/engine.py: DockerEngine.__init__",
     "controller/policy/sandbox.py: render",
     "controller/service/services.py: make_services",
 }

@@ -13,7 +13,6 @@ import pytest
 
 from controller.engine.docker.inspect import container_of
 from controller.engine.usage.cgroup import CgroupUsage
-from controller.engine.usage.engine_stats import usage_from_stats
 from controller.kinds.observed.observed import Container
 from controller.metrics.containers import ContainerCollector
 from controller.metrics.objects import ObjectCollector
@@ -22,6 +21,7 @@ from controller.metrics.render import open_metrics
 from tests.bench.engine_cpu import engine_cpu_seconds
 from tests.daemon import docker
 from tests.engine.test_engine_cgroups import V1, V2, Host
+from tests.lab.engine_stats import usage_from_stats
 from tests.metrics.made_up import container, sandbox, snapshot
 
 pytestmark = pytest.mark.bench

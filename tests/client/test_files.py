@@ -42,7 +42,7 @@ def test_files_by_the_client(box: Box) -> None:
     assert box.files.find("/tmp/none") is None
     assert box.files.mkdir("/tmp/d/e", parents=True).type == "folder"
     box.files.remove("/tmp/d", recursive=True)
-    with pytest.raises(Refused, match="there is nothing") as refused:
+    with pytest.raises(Refused, match="no such file or folder") as refused:
         box.files.read("/tmp/none")
     assert (refused.value.code, refused.value.reason) == (404, "NotFound")
     assert refused.value.has_cause("NotFound", "path")
@@ -57,7 +57,7 @@ def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
 
 
 def test_a_refusal_in_the_middle_of_an_upload_is_told(box: Box) -> None:
-    with pytest.raises(Refused, match="there is nothing"):
+    with pytest.raises(Refused, match="no such file or folder"):
         box.files.write("/none/x", (b"x" * MIB for _ in range(50)))
 
 
@@ -139,7 +139,7 @@ def test_a_file_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path) ->
         box.files.push(source / "none", "/workspace")
     with pytest.raises(ClientError, match="is no folder"):
         box.files.push(source, "/workspace/run")
-    with pytest.raises(Refused, match="there is nothing"):
+    with pytest.raises(Refused, match="no such file or folder"):
         box.files.pull("/none", tmp_path)
 
 
@@ -284,7 +284,7 @@ def test_forwarding_many_connections(box: Box) -> None:
         freed(box)
         with socket.create_connection(("127.0.0.1", nowhere.port)) as link, pytest.raises(ConnectionResetError):
             link.recv(1)
-        assert said == ["port 81: sandbox `quickstart`: nothing listens on port 81 in the box"] or "81" in said[0]
+        assert said == ["port 81: sandbox `quickstart`: nothing listens on port 81 in the sandbox"] or "81" in said[0]
         left = socket.create_connection(("127.0.0.1", here.port))
         left.sendall(b"x")
         assert left.recv(1) == b"x"

@@ -63,5 +63,5 @@ def test_one_is_killed_on_request_and_not_by_letting_go_again(world: World) -> N
 
 def test_one_that_nobody_knows_is_told_of(world: World) -> None:
     ref = let_go_of(world, "true")
-    with pytest.raises(StreamError, match="how is not known"):
+    with pytest.raises(StreamError, match="its exit code is unknown"):
         list(left(world).follow(ExecRef("0" * 64, ref.container_id, 1, "no mark", 1), timeout_seconds=30))

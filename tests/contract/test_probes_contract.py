@@ -49,7 +49,7 @@ def test_a_command_that_is_not_there_fails(world: World, box: Container) -> None
 
 def test_a_command_that_takes_too_long_fails(world: World, box: Container) -> None:
     failed = command(world, box, "sleep", "1000", timeoutSeconds=1)
-    assert failed == ProbeResult("failure", "no answer within 1 s: the command was killed")
+    assert failed == ProbeResult("failure", "no answer within 1 s; the command was killed")
 
 
 def test_nobody_at_a_port_is_a_failure(world: World, box: Container) -> None:

@@ -1,4 +1,4 @@
-"""What an engine says of AppArmor, against what the kernel has loaded."""
+"""AppArmor: the engine's report against the kernel's loaded profiles."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_an_engine_that_loaded_none_confines_nothing(tmp_path: Path, others: tup
     assert in_force(SAID, tmp_path, tmp_path / "none") == ("name=seccomp,profile=builtin",)
 
 
-def test_a_profile_that_was_taken_away_is_wanted_still(tmp_path: Path) -> None:
+def test_an_unloaded_profile_is_still_attested(tmp_path: Path) -> None:
     """Else removing it by hand would be all it takes for no box to be attested by it any more."""
     parser = tmp_path / "apparmor_parser"
     parser.touch()
@@ -30,5 +30,5 @@ def test_a_profile_that_was_taken_away_is_wanted_still(tmp_path: Path) -> None:
     assert in_force(SAID, loaded, parser) == SAID
 
 
-def test_where_the_kernel_can_not_be_asked_the_engine_is_believed(tmp_path: Path) -> None:
+def test_without_kernel_access_the_engine_is_trusted(tmp_path: Path) -> None:
     assert in_force(SAID, tmp_path / "hidden", tmp_path / "none") == SAID

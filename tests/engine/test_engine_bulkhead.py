@@ -1,4 +1,4 @@
-"""Calls for one container: once one of them hangs, the others are refused at once, and those for others go on."""
+"""Bulkhead: once a call for a container hangs, others for it are refused, and other containers are unaffected."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.conftest import HandClock
 
 @pytest.fixture
 def bulkhead(clock: HandClock) -> Bulkhead:
-    return Bulkhead(patience_seconds=1.0, ticks=clock.now)
+    return Bulkhead(max_wait_seconds=1.0, ticks=clock.now)
 
 
 def test_calls_go_side_by_side_while_none_hangs(bulkhead: Bulkhead, clock: HandClock) -> None:

@@ -1,4 +1,4 @@
-"""The pieces of the canary that need no engine."""
+"""Parts of the canary that need no engine."""
 
 from ipaddress import IPv4Network
 
@@ -27,7 +27,7 @@ Local:
 """
 
 
-def test_the_hosts_addresses_are_those_that_are_its_own_and_boxes_bridges_come_last() -> None:
+def test_host_addresses_list_sandbox_bridges_last() -> None:
     assert _addresses(FIB_TRIE, "10.213.0.0/16") == ["203.0.113.2", "10.213.0.1"]
     assert _addresses(FIB_TRIE, "10.99.0.0/16") == ["10.213.0.1", "203.0.113.2"]
 
@@ -47,7 +47,7 @@ eth1	000010AC	017100CB	0003	0	0	0	0000FFFF	0	0	0
 RESOLVERS = "search example\nnameserver 127.0.0.53\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\nnameserver 10.0.0.7\n"
 
 
-def test_it_tries_the_private_hosts_that_this_one_speaks_with() -> None:
+def test_it_tries_known_private_hosts() -> None:
     assert _private_hosts(ROUTES, RESOLVERS, ["10.0.0.7"], "10.213.0.0/16") == ["192.168.1.1", "10.0.0.2"]
     assert _private_hosts(ROUTES, RESOLVERS, [], "10.0.0.0/16") == ["192.168.1.1"]
     assert _private_hosts("Iface", "", [], "10.213.0.0/16") == []

@@ -1,4 +1,4 @@
-"""Usage and limits out of made-up trees: cgroup v1, v2 and hybrid hosts, as files say, whatever this host has."""
+"""Usage and limits from artificial cgroup trees: v1, v2 and hybrid hosts."""
 
 import itertools
 import os
@@ -201,12 +201,12 @@ def test_version_2(v2: Host) -> None:
     assert (usage.source, usage.pids_peak) == ("cgroup2", 9)
 
 
-def test_a_hybrid_host_whose_unified_tree_is_empty_is_version_1(tmp_path: Path) -> None:
+def test_hybrid_host_with_empty_unified_tree_is_v1(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=ALL_V1, v2=True)
     assert shown(read(host, box())) == EXPECTED
 
 
-def test_a_hybrid_host_that_keeps_some_controllers_in_each(tmp_path: Path) -> None:
+def test_hybrid_host_with_controllers_in_both_versions(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=("cpu", "cpuacct", "blkio"), v2=True)
     usage = read(host, box())
     assert shown(usage) == EXPECTED
@@ -253,7 +253,7 @@ def test_the_network_is_summed_without_lo(v1: Host) -> None:
 
 
 @pytest.mark.parametrize("networks", [("none",), ("host",), ()])
-def test_no_network_figures_where_it_has_none_of_its_own(v1: Host, networks: tuple[str, ...]) -> None:
+def test_no_network_usage_without_an_own_network(v1: Host, networks: tuple[str, ...]) -> None:
     usage = read(v1, box(networks=networks))
     assert usage is not None
     assert usage.network is None
@@ -264,7 +264,7 @@ def test_what_does_not_run_has_no_figures(v1: Host, state: State) -> None:
     assert read(v1, box(state=state)) is None
 
 
-def test_a_pid_that_is_another_process_now_is_never_believed(v1: Host) -> None:
+def test_a_reused_pid_is_detected(v1: Host) -> None:
     v1.process(PID, f"/docker/{'f' * 64}")
     assert read(v1, box()) is None
     v1.process(PID, "/")
@@ -273,7 +273,7 @@ def test_a_pid_that_is_another_process_now_is_never_believed(v1: Host) -> None:
         working_set_bytes(v1.cgroups, ID, PID)
 
 
-def test_a_group_that_the_box_made_inside_its_own_is_part_of_it(v2: Host) -> None:
+def test_a_sandboxs_sub_cgroup_belongs_to_it(v2: Host) -> None:
     v2.process(PID, f"/system.slice/docker-{ID}.scope/init.scope")
     assert shown(read(v2, box())) == EXPECTED
     assert own_path(f"/a/docker-{ID}.scope/b/c", ID) == f"/a/docker-{ID}.scope"
@@ -291,7 +291,7 @@ def test_controllers_mounted_together() -> None:
     assert mount.controllers >= {"cpu", "cpuacct"}
 
 
-def test_folders_of_containers_that_are_gone_are_not_kept(v2: Host) -> None:
+def test_folders_of_removed_containers_are_dropped(v2: Host) -> None:
     cgroups, text = v2.cgroups, (v2.proc / str(PID) / "cgroup").read_text()
     known = cgroups.folders(text, ID)
     cgroups.keep_only({ID})
@@ -300,7 +300,7 @@ def test_folders_of_containers_that_are_gone_are_not_kept(v2: Host) -> None:
     assert cgroups.folders(text, ID) is not known
 
 
-def test_a_file_of_a_host_with_very_many_devices_is_read_whole(tmp_path: Path) -> None:
+def test_a_large_cgroup_file_is_read_completely(tmp_path: Path) -> None:
     text = "".join(f"8:{number} rbytes=1 wbytes=2\n" for number in range(10_000))
     (tmp_path / "io.stat").write_text(text)
     folder = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
@@ -377,7 +377,7 @@ def test_rounding_is_no_drift_and_anything_else_is() -> None:
 
 
 @pytest.mark.parametrize("shares", [2, 100, 256, 512, 1024, 2048, 262_144])
-def test_weights_of_version_2_are_known_as_the_shares_they_were_made_of(shares: int) -> None:
+def test_v2_weights_convert_back_to_shares(shares: int) -> None:
     for weight in weights_of_shares(shares):
         held = Reading(1 << 25, 64, 50_000, 100_000, weight, 2)
         assert in_force(Limits(500, 1 << 25, 64, cpu_shares=shares), held).cpu_shares == shares

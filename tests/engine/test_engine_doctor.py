@@ -1,15 +1,27 @@
-"""What `paddock doctor` sees: files that are written here, and the engine itself."""
+"""Facts for `paddock doctor`, from artificial files, real folders and the engine."""
 
+import os
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller.engine.observe.doctor import group_exists, look_at_engine, look_at_kernel, look_at_socket, mount_of
+from controller.engine.observe.doctor import (
+    group_exists,
+    look_at_engine,
+    look_at_folder,
+    look_at_kernel,
+    look_at_socket,
+    look_at_volumes,
+    mount_of,
+)
 from controller.kinds.runtime.network import Guard
 from tests.conftest import HandClock
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 class Unguarded:
@@ -67,7 +79,7 @@ def test_whose_a_socket_is(tmp_path: Path) -> None:
         assert look_at_socket(str(path)).mode == 0o666
     path.unlink()
     path.touch()
-    assert look_at_socket(str(path)).trouble == "it is no socket"
+    assert look_at_socket(str(path)).trouble == "it is not a socket"
     assert not group_exists("no-such-group-here")
 
 
@@ -90,3 +102,55 @@ def test_the_real_engine() -> None:
     assert seen.skew_seconds is not None
     assert abs(seen.skew_seconds) < 5
     assert "memory" in look_at_kernel(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers
+
+
+def mounts(of: Path) -> list[str]:
+    """Return the mounts of that file system; other tests have others."""
+    number = of.stat().st_dev
+    listed = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [each for each in listed if each.split()[2] == f"{os.major(number)}:{os.minor(number)}"]
+
+
+def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
+    assert look_at_folder(str(tmp_path / "none")).mode is None
+    assert not look_at_folder(str(tmp_path / "none")).trouble
+    (tmp_path / "file").touch()
+    assert look_at_folder(str(tmp_path / "file")).trouble == "it is not a folder"
+    tmp_path.chmod(0o750)
+    found = look_at_folder(str(tmp_path))
+    assert (found.mode, found.roots, found.maps_ids) == (0o750, os.geteuid() == 0, None)
+    assert found.owner
+    assert found.file_system
+
+
+def test_a_system_folder_is_found_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").symlink_to("/etc")
+    assert look_at_folder(str(tmp_path / "mine")).hosts_own.startswith("is /etc under another name")
+    assert look_at_folder(str(tmp_path)).hosts_own == ""
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "place"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@root
+def test_the_id_map_trial_leaves_nothing(tmpfs: Path) -> None:
+    before = mounts(tmpfs)
+    assert look_at_folder(str(tmpfs), maps=True).file_system == "tmpfs"
+    assert look_at_folder("/proc/tty", maps=True).maps_ids is False  # procfs maps no ids
+    assert isinstance(look_at_folder(str(tmpfs), maps=True).maps_ids, bool)
+    assert mounts(tmpfs) == before != []
+
+
+def test_volumes_are_counted(tmp_path: Path) -> None:
+    for name, size in (("a/one.img", 1000), ("b/two.img", 24), ("b/half.new", 7)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    found = look_at_volumes(tmp_path, 1 << 20)
+    assert (found.count, found.held_bytes, found.most_bytes) == (2, 1024, 1 << 20)
+    assert look_at_volumes(tmp_path / "none", 0).count == 0

@@ -1,4 +1,4 @@
-"""Commands on a real engine: terminals, signals, and that the end of their time is the end of all they started."""
+"""Exec on a real engine: terminals, signals, and a time-out that ends all child processes."""
 
 import contextlib
 import queue
@@ -101,7 +101,7 @@ def test_a_signal_reaches_the_command(world: World, box: Container, name: str, c
     assert list(stream)[-1].data == code
 
 
-def test_what_can_not_be_started_says_why_on_stderr(world: World, box: Container) -> None:
+def test_a_start_error_is_on_stderr(world: World, box: Container) -> None:
     out, err, code = read_all(world.streams.exec(box.id, ["none-such"]))
     assert (out, code) in [(b"", b"126"), (b"", b"127")]
     assert b"none-such" in err
@@ -109,10 +109,10 @@ def test_what_can_not_be_started_says_why_on_stderr(world: World, box: Container
     assert read_all(world.streams.exec(box.id, ["printf", "%s", words.decode()])) == (words, b"", b"0")
 
 
-def test_a_signal_that_is_none_is_said_so(world: World, box: Container) -> None:
+def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
     with contextlib.closing(world.streams.exec(box.id, ["sleep", "1000"])) as stream:
         assert isinstance(stream, ExecStream)
-        with pytest.raises(StreamError, match="no signal `NOPE`"):
+        with pytest.raises(StreamError, match="signal `NOPE`: unknown"):
             stream.signal("NOPE")
 
 
@@ -125,7 +125,7 @@ def test_a_signal_that_is_none_is_said_so(world: World, box: Container) -> None:
         "trap '' TERM INT HUP; while :; do sleep 4321; done",
     ],
 )
-def test_time_over_ends_all_that_can_be_told_to_be_the_commands(world: World, box: Container, script: str) -> None:
+def test_a_timeout_kills_all_known_processes(world: World, box: Container, script: str) -> None:
     ends, left = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
     assert (ends, left) == (["timeout", "exit"], [])
     assert "sleep 4321" not in processes(world, box)
@@ -143,7 +143,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
 
 
-def test_a_process_whose_first_thread_has_ended_is_ended_too(world: World) -> None:
+def test_a_process_without_first_thread_is_killed(world: World) -> None:
     box = world.running(world.new_uid(), image="paddock/python:1")
     ends, left = in_time(world, box, ["python3", "-c", HEADLESS], 3)
     assert (ends, left) == (["timeout", "exit"], [])
@@ -151,7 +151,7 @@ def test_a_process_whose_first_thread_has_ended_is_ended_too(world: World) -> No
     assert b"python3" not in found
 
 
-def test_what_may_be_the_commands_but_can_not_be_told_is_counted(world: World, box: Container) -> None:
+def test_possible_escapes_are_counted(world: World, box: Container) -> None:
     _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
     assert left == ["processes that can't be told from the box's own"]
     assert "sleep 4321" in processes(world, box)
@@ -165,7 +165,7 @@ def test_other_commands_are_let_be(world: World, box: Container) -> None:
         assert "sleep 5432" in processes(world, box)
 
 
-def test_a_reader_that_leaves_ends_what_left_the_group(world: World, box: Container) -> None:
+def test_a_disconnect_kills_processes_outside_the_group(world: World, box: Container) -> None:
     stream = world.streams.exec(box.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
     assert next(stream).data == b"begun\n"
     stream.close()

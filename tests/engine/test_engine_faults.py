@@ -1,4 +1,4 @@
-"""An engine that is not there, breaks off, hangs or answers nonsense: said in words, and over when it is over."""
+"""Faults of the engine: missing, disconnecting, hanging or malformed; reported, and recovered from."""
 
 import threading
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def world(request: pytest.FixtureRequest, proxy: Proxy, meter: CountingMeter) ->
         yield made
 
 
-def test_no_engine_is_said_in_words_and_recovers_by_itself(world: World, proxy: Proxy) -> None:
+def test_a_missing_engine_is_reported_and_recovers(world: World, proxy: Proxy) -> None:
     uid = world.new_uid()
     world.until(lambda: "systemctl start docker" in world.engine.observe().blind)
     assert "no such file" in world.engine.ping()
@@ -53,7 +53,7 @@ def test_no_engine_is_said_in_words_and_recovers_by_itself(world: World, proxy: 
     ok(world.engine.act(world.create(uid)))
 
 
-def test_what_happened_while_the_engine_was_away_is_seen_when_it_is_back(world: World, proxy: Proxy) -> None:
+def test_changes_during_a_downtime_are_observed_afterwards(world: World, proxy: Proxy) -> None:
     proxy.up()
     world.settled()
     killed, removed = world.running(world.new_uid()), world.running(world.new_uid())
@@ -67,9 +67,7 @@ def test_what_happened_while_the_engine_was_away_is_seen_when_it_is_back(world: 
     assert not world.engine.observe().blind
 
 
-def test_a_broken_stream_of_events_is_a_gap_and_everything_is_inspected(
-    world: World, proxy: Proxy, meter: CountingMeter
-) -> None:
+def test_a_broken_event_stream_causes_a_full_resync(world: World, proxy: Proxy, meter: CountingMeter) -> None:
     proxy.up()
     world.settled()
     boxes = [world.running(world.new_uid()) for _ in range(3)]
@@ -83,7 +81,7 @@ def test_a_broken_stream_of_events_is_a_gap_and_everything_is_inspected(
     assert meter.gauges["paddock_docker_event_stream_connected"] == 1
 
 
-def test_a_list_that_fails_blinds_and_keeps_what_was_seen(world: World, proxy: Proxy) -> None:
+def test_a_failed_list_blinds_and_keeps_the_view(world: World, proxy: Proxy) -> None:
     proxy.up()
     box = world.settled().running(world.new_uid())
     proxy.answer("GET .*/containers/json", 500)
@@ -108,7 +106,7 @@ def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> N
 
 
 @pytest.mark.parametrize("how", ["500", "hang"])
-def test_a_container_that_can_not_be_inspected_is_unknown_until_it_can(world: World, proxy: Proxy, how: str) -> None:
+def test_an_uninspectable_container_is_unknown(world: World, proxy: Proxy, how: str) -> None:
     proxy.up()
     box, other = world.settled().running(world.new_uid()), world.running(world.new_uid())
     pattern = f"GET .*/containers/{box.id}/json"
@@ -123,7 +121,7 @@ def test_a_container_that_can_not_be_inspected_is_unknown_until_it_can(world: Wo
     world.until(lambda: world.state(box.uid) == "exited")
 
 
-def test_a_container_never_read_before_is_unknown_under_its_uid(world: World, proxy: Proxy) -> None:
+def test_a_new_unreadable_container_is_unknown(world: World, proxy: Proxy) -> None:
     proxy.up()
     uid = world.settled().new_uid()
     proxy.answer("GET .*/containers/[0-9a-f]{64}/json", 500)
@@ -154,7 +152,7 @@ def test_an_engine_too_old_is_refused_in_words(world: World, proxy: Proxy) -> No
     world.until(lambda: "18.09.1 is too old" in world.engine.observe().blind)
 
 
-def test_a_newer_engine_is_spoken_to_as_docker_py_knows_it(world: World, proxy: Proxy) -> None:
+def test_a_newer_engine_gets_the_supported_api_version(world: World, proxy: Proxy) -> None:
     proxy.answer("GET /version", 200, '{"ApiVersion": "1.52", "Version": "29.0.0"}')
     proxy.answer("GET /v", 500)
     proxy.up()

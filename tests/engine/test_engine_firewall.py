@@ -1,4 +1,4 @@
-"""The guard: it is in force if all its rules and sets are loaded, and its loss is noticed at once."""
+"""Guard: in force if all rules and sets are loaded; its loss is detected at once."""
 
 import json
 import re
@@ -24,7 +24,7 @@ Parts = list[dict[str, Any]]
 
 
 def listing(change: Callable[[Parts], Parts] = lambda parts: parts) -> str:
-    """What nft 1.0.6 prints of the file's table, changed."""
+    """Return nft 1.0.6's listing of the file's table, modified."""
     parts = json.loads((Path(__file__).parent / "guard.json").read_text())["nftables"]
     return json.dumps({"nftables": change(parts)})
 
@@ -59,13 +59,13 @@ def needed() -> list[int]:
 
 
 @pytest.mark.parametrize("gone", needed())
-def test_a_rule_that_is_gone_is_a_guard_that_is_lost(gone: int) -> None:
+def test_a_missing_rule_means_guard_lost(gone: int) -> None:
     found = judged(without_rule(gone))
     assert found.lost
     assert "lacks the rule" in found.words
 
 
-def test_a_rule_that_accepts_what_it_dropped_is_told() -> None:
+def test_a_changed_verdict_is_reported() -> None:
     def change(parts: Parts) -> Parts:
         rule = next(each["rule"] for each in parts if each.get("rule", {}).get("comment") == "paddock-special")
         rule["expr"][-1] = {"accept": None}
@@ -76,13 +76,13 @@ def test_a_rule_that_accepts_what_it_dropped_is_told() -> None:
 
 @pytest.mark.parametrize("name", sorted(SETS))
 @pytest.mark.parametrize("elements", [[], ["10.0.0.1"], [{"prefix": {"addr": "10.0.0.0", "len": 9}}]])
-def test_a_set_that_was_emptied_is_a_guard_that_is_lost(name: str, elements: list[Any]) -> None:
+def test_an_emptied_set_means_guard_lost(name: str, elements: list[Any]) -> None:
     found = judged(with_elements(name, elements))
     assert found.lost
     assert f"in the set {name}" in found.words
 
 
-def test_a_set_may_hold_more_and_hold_it_otherwise() -> None:
+def test_a_set_may_have_more_elements() -> None:
     halves = [{"prefix": {"addr": each, "len": 9}} for each in ("10.0.0.0", "10.128.0.0")]
     others = [
         {"range": ["172.16.0.0", "172.31.255.255"]},
@@ -113,7 +113,7 @@ def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "answer", ["nonsense", "[]", '{"nftables": [{"rule": {"chain": "input", "expr": [{"match": {}}]}}]}']
 )
-def test_an_answer_that_cannot_be_read_is_unknown_and_not_lost(answer: str) -> None:
+def test_an_unreadable_listing_is_unknown_not_lost(answer: str) -> None:
     found = judged(answer)
     assert "can't be read" in found.words
     assert not found.lost
@@ -125,13 +125,13 @@ def test_without_nft_it_is_unknown_and_not_lost() -> None:
     assert not found.lost
 
 
-def test_an_nft_that_fails_at_everything_is_unknown_and_not_lost() -> None:
+def test_a_failing_nft_is_unknown_not_lost() -> None:
     found = NftFirewall(("false",)).guard()
     assert "can't be read" in found.words
     assert not found.lost
 
 
-def test_what_is_looked_for_is_what_the_file_has() -> None:
+def test_checked_rules_match_the_file() -> None:
     text = FILE.read_text()
     for rules in RULES.values():
         for each in rules:
@@ -169,7 +169,7 @@ def test_a_loss_is_noticed_at_the_next_asking(clock: HandClock, counts: bool) ->
     assert (view.now.unguarded, view.now.guard_lost) == ("the table is gone", True)
 
 
-def test_rules_that_did_not_change_are_not_read_again(clock: HandClock) -> None:
+def test_unchanged_rules_are_not_read_again(clock: HandClock) -> None:
     rules = CountedRules(7)
     watch = GuardWatch(rules, View(clock))
     watch.read()
@@ -179,7 +179,7 @@ def test_rules_that_did_not_change_are_not_read_again(clock: HandClock) -> None:
 
 
 @pytest.mark.docker
-def test_an_engine_that_is_open_sees_a_loss_without_a_look() -> None:
+def test_an_open_engine_detects_guard_loss() -> None:
     rules = CountedRules(1)
     with docker_world(firewall=rules) as world:
         world.settled()

@@ -1,4 +1,4 @@
-"""Containers that the engine does not answer for: they are Unknown, and all others are seen and used as ever.
+"""Hanging containers: they become Unknown, and all others are observed and used as before.
 
 On an engine of the test's own: by clients that read nothing, and by a runtime that can't tell its error.
 """
@@ -19,7 +19,7 @@ from controller.ports import StreamError
 from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
-from tests.lab.hanging import TOO_LONG, answers, frozen, unread
+from tests.lab.hanging import TOO_LONG, answers, frozen, stalled_attach
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(90)]
 # As in production: what hangs must not be waited for so long anywhere.
@@ -47,7 +47,7 @@ def hangs(world: World, box: Container) -> bool:
     return world.state(box.uid) == "unknown"
 
 
-def test_a_daemon_that_starts_sees_all_but_the_hanging(private: PrivateEngine, world: World) -> None:
+def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: World) -> None:
     hung, other = several(world, 6), world.running(world.new_uid())
     with frozen(private, *(each.id for each in hung)):
         later = DockerEngine(
@@ -68,10 +68,10 @@ def test_a_daemon_that_starts_sees_all_but_the_hanging(private: PrivateEngine, w
         world.until(lambda each=each: world.state(each.uid) == "exited", 60)
 
 
-def test_full_looks_and_events_go_on_beside_the_hanging(private: PrivateEngine, world: World) -> None:
+def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEngine, world: World) -> None:
     hung = [world.running(world.new_uid(), command=("yes",)), *several(world, 1)]
     other = world.running(world.new_uid())
-    with unread(private, hung[0].id), frozen(private, hung[1].id):
+    with stalled_attach(private, hung[0].id), frozen(private, hung[1].id):
         seen = world.engine.look(full=True)
         assert not seen.blind
         assert [seen.containers[each.uid][0].state for each in hung] == [State.UNKNOWN] * 2
@@ -82,7 +82,7 @@ def test_full_looks_and_events_go_on_beside_the_hanging(private: PrivateEngine, 
         assert world.state(other.uid) == "running"
 
 
-def test_what_hangs_is_refused_at_once_and_used_again_afterwards(private: PrivateEngine, world: World) -> None:
+def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world: World) -> None:
     (hung,) = several(world, 1)
     removal = RemoveContainer(hung.uid, hung.name, hung.id, "a test")
     with frozen(private, hung.id):
@@ -102,7 +102,7 @@ def test_what_hangs_is_refused_at_once_and_used_again_afterwards(private: Privat
 
 
 @pytest.mark.parametrize("where", ["program", "folder"])
-def test_a_command_that_can_not_tell_its_error_is_ended(private: PrivateEngine, world: World, where: str) -> None:
+def test_a_command_with_a_stuck_error_is_killed(private: PrivateEngine, world: World, where: str) -> None:
     box = world.running(world.new_uid())
     program, folder = (TOO_LONG, "") if where == "program" else ("true", TOO_LONG)
     _, said, code = read_all(world.streams.exec(box.id, [program], working_dir=folder))
@@ -113,7 +113,7 @@ def test_a_command_that_can_not_tell_its_error_is_ended(private: PrivateEngine, 
     assert read_all(world.streams.exec(box.id, ["echo", "hello"]))[0] == b"hello\n"
 
 
-def test_a_probe_that_can_not_tell_its_error_fails(world: World) -> None:
+def test_a_probe_with_a_stuck_error_fails(world: World) -> None:
     box = world.running(world.new_uid())
     probe = Probe.model_validate({"exec": {"command": ["true"]}, "timeoutSeconds": 60})
     assert probe.exec is not None
@@ -123,7 +123,7 @@ def test_a_probe_that_can_not_tell_its_error_fails(world: World) -> None:
     world.until(lambda: world.state(box.uid) == "running")
 
 
-def test_a_command_past_paddock_is_ended_when_the_container_is_needed(private: PrivateEngine, world: World) -> None:
+def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, world: World) -> None:
     box = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
     asked = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
     with subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as by_hand:

@@ -1,4 +1,4 @@
-"""Folders of the host: what is refused, whatever it is called; and that what was looked at is what is bound.
+"""Host folders: refused ones under any name, and the checked folder is the mounted one.
 
 On the real kernel, without a Docker Engine: mounts are made and let go of without ever being anywhere.
 """
@@ -57,7 +57,7 @@ def refusal(root: Path, path: Path | str, maps: IdMaps, **said: object) -> str:
     return str(refused.value)
 
 
-def test_a_folder_below_a_root_is_bound_and_its_owner_is_the_boxs_user(root: Path, maps: IdMaps) -> None:
+def test_a_host_folder_maps_its_owner(root: Path, maps: IdMaps) -> None:
     folder = project(root)
     (folder / "own").write_text("own")
     os.chown(folder / "own", OWNER.uid, OWNER.gid)
@@ -82,14 +82,14 @@ def test_no_way_of_writing_a_path_leads_out(root: Path, maps: IdMaps, words: str
     refusal(root, words.format(root=root), maps)
 
 
-def test_a_link_is_not_followed_wherever_it_stands_and_leads(root: Path, maps: IdMaps) -> None:
+def test_links_are_never_followed(root: Path, maps: IdMaps) -> None:
     inner = project(root, "real/app")
     (root / "link").symlink_to(root / "real")
     (root / "out").symlink_to("/etc")
     (root / "real" / "app2").symlink_to(inner)
     (root / "magic").symlink_to(f"/proc/self/fd/{os.open('/', os.O_RDONLY)}")
     for each in ("link/app", "link", "out", "out/ssl", "real/app2", "magic", "magic/etc"):
-        assert "leads over a link" in refusal(root, root / each, maps), each
+        assert "contains a link" in refusal(root, root / each, maps), each
 
 
 def test_only_folders_are_bound(root: Path, maps: IdMaps) -> None:
@@ -101,23 +101,23 @@ def test_only_folders_are_bound(root: Path, maps: IdMaps) -> None:
     listening.close()
     os.link(root / "file", root / "hardlink")
     for each in ("file", "fifo", "device", "socket", "hardlink"):
-        assert "is no folder" in refusal(root, root / each, maps), each
+        assert "is not a folder" in refusal(root, root / each, maps), each
 
 
-def test_a_door_to_the_host_or_keys_in_a_folder_keep_it_out(root: Path, maps: IdMaps) -> None:
+def test_sockets_and_credentials_are_refused(root: Path, maps: IdMaps) -> None:
     folder = project(root)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(folder / "engine.sock"))
     listening.close()
-    assert "holds a socket (engine.sock)" in refusal(root, folder, maps)
+    assert "contains a socket (engine.sock)" in refusal(root, folder, maps)
     (folder / "engine.sock").unlink()
     (folder / ".ssh").mkdir()
-    assert "holds credentials (.ssh)" in refusal(root, folder, maps)
+    assert "contains credentials (.ssh)" in refusal(root, folder, maps)
     assert "among credentials" in refusal(root, folder / ".ssh", maps)
 
 
 @pytest.mark.parametrize("system", ["/etc", "/proc", "/usr", "/"])
-def test_the_hosts_own_folder_is_known_under_any_name(root: Path, maps: IdMaps, system: str) -> None:
+def test_system_folders_are_refused_under_any_name(root: Path, maps: IdMaps, system: str) -> None:
     folder = project(root, "alias")
     source = os.open(system, os.O_PATH)
     target = os.open(folder, os.O_PATH)
@@ -125,7 +125,7 @@ def test_the_hosts_own_folder_is_known_under_any_name(root: Path, maps: IdMaps, 
     mount_calls.attach(mount, target)
     try:
         words = refusal(root, folder, maps, read_only=True)
-        assert "under another name" in words or "kernel's own" in words
+        assert "under another name" in words or "virtual file system of the kernel" in words
     finally:
         mount_calls.detach(str(folder))
         for each in (source, target, mount):
@@ -147,17 +147,17 @@ def test_a_root_is_for_its_namespaces_alone(root: Path, maps: IdMaps) -> None:
     assert "not below a root" in refusal(root, root, maps)
 
 
-def test_what_belongs_to_root_is_only_read_and_nobodys(root: Path, maps: IdMaps) -> None:
+def test_root_owned_folders_are_read_only(root: Path, maps: IdMaps) -> None:
     folder = project(root, owner=Ids(0, 0))
     (folder / "key").write_text("")
-    assert "is root's" in refusal(root, folder, maps)
+    assert "belongs to root" in refusal(root, folder, maps)
     mount = tree(root, folder, maps, read_only=True)
     assert os.stat("key", dir_fd=mount).st_uid == 65534
     os.close(mount)
     assert mapped(Ids(0, 0), Ids(0, 0)) == ((65534, 0), (65534, 0)), "nor is root in the box root there"
 
 
-def test_a_folder_that_is_swapped_all_the_time_is_bound_or_refused_but_never_another(root: Path, maps: IdMaps) -> None:
+def test_a_swapped_folder_never_mounts_another(root: Path, maps: IdMaps) -> None:
     """Somebody exchanges the folder, and one on the way to it, for links to what is the host's own."""
     good = project(root, "way/app")
     (good / "mark").write_text("")
@@ -196,7 +196,7 @@ def mount_readable(mount: int) -> str:
     return f"/proc/self/fd/{mount}"
 
 
-def test_ids_are_mapped_by_a_namespace_that_was_made_ahead_or_by_a_new_one(root: Path, maps: IdMaps) -> None:
+def test_id_maps_use_a_spare_or_new_namespace(root: Path, maps: IdMaps) -> None:
     """Somebody may kill the process that waits with one."""
     for number, harm in enumerate((False, True)):
         maps.prepare()
@@ -222,7 +222,7 @@ def holders() -> list[int]:
     return found
 
 
-def test_where_a_mount_comes_from_is_told_as_mountinfo_tells_it(root: Path, maps: IdMaps) -> None:
+def test_a_mounts_origin_matches_mountinfo(root: Path, maps: IdMaps) -> None:
     """By the mount alone, where the kernel can (Linux 6.8): the list of all mounts is long on a busy host."""
     folder, at = project(root, "a b\\c\n"), project(root, "at")
     mount, target = tree(root, folder, maps, read_only=True), os.open(at, os.O_PATH)

@@ -1,4 +1,4 @@
-"""Places on this host, on the real kernel: what is let go of, and when. Somebody listens in the place of an engine."""
+"""Mount points on this host, on the real kernel: when they are released. A plain listener replaces the engine."""
 
 import json
 import os
@@ -65,9 +65,7 @@ def below(tmp_path: Path) -> list[str]:
     return sorted(path for path in (line.split(" ")[4] for line in lines) if path.startswith(f"{tmp_path}/m/"))
 
 
-def test_a_secret_and_memory_are_the_users_and_another_daemon_knows_of_them(
-    mounts: HostMounts, tmp_path: Path, ticks: Ticks
-) -> None:
+def test_a_new_daemon_knows_existing_mounts(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
     assert mounts.bind(bind("u", *MOUNTS)) == Ok()
     token, folder = tmp_path / "m" / "i" / "u" / "1", tmp_path / "m" / "i" / "u" / "0"
     assert (token.read_text(), token.stat().st_uid, token.stat().st_mode & 0o777) == ("s3cret", 20000, 0o400)
@@ -80,7 +78,7 @@ def test_a_secret_and_memory_are_the_users_and_another_daemon_knows_of_them(
     next_one.close()
 
 
-def test_what_an_older_daemon_noted_is_known_by_its_inode_too(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
+def test_old_records_get_their_identity(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
     mounts.bind(bind("u", *MOUNTS))
     notes = tmp_path / "m" / "i" / "u" / "bound.json"
     older = [
@@ -93,9 +91,7 @@ def test_what_an_older_daemon_noted_is_known_by_its_inode_too(mounts: HostMounts
     next_one.close()
 
 
-def test_what_holds_memory_goes_some_time_after_its_box_and_a_new_start_has_it(
-    mounts: HostMounts, tmp_path: Path, ticks: Ticks
-) -> None:
+def test_in_memory_mounts_are_released_and_restored(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
     mounts.bind(bind("u", *MOUNTS))
     token = tmp_path / "m" / "i" / "u" / "1"
     for alive in (["u"], [], []):  # it runs; it has ended; it may be started now
@@ -111,9 +107,7 @@ def test_what_holds_memory_goes_some_time_after_its_box_and_a_new_start_has_it(
     assert token.read_text() == "s3cret"
 
 
-def test_what_is_nobodys_any_more_is_released_after_a_while_and_leaves_nothing(
-    mounts: HostMounts, tmp_path: Path, ticks: Ticks
-) -> None:
+def test_stray_mounts_are_released_after_a_while(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
     mounts.bind(bind("u", *MOUNTS))
     mounts.bind(bind("v"))
     mounts.sweep(["v"], ["v"])
@@ -125,9 +119,7 @@ def test_what_is_nobodys_any_more_is_released_after_a_while_and_leaves_nothing(
     assert (below(tmp_path), os.listdir(tmp_path / "m")) == ([], [])
 
 
-def test_looks_and_binds_from_many_threads_never_wait_for_each_other_for_good(
-    mounts: HostMounts, tmp_path: Path, ticks: Ticks
-) -> None:
+def test_concurrent_sweeps_and_binds_do_not_deadlock(mounts: HostMounts, tmp_path: Path, ticks: Ticks) -> None:
     """As in a daemon's first second: what was bound before is read while the first binds come in."""
     mounts.bind(bind("before", *MOUNTS))
     for _ in range(5):

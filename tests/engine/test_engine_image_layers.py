@@ -1,4 +1,4 @@
-"""Setuid files of an image, out of the folders of its layers."""
+"""Setuid files of an image, from the folders of its layers."""
 
 import os
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.docker.image_checks import look_into
+from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
 
@@ -38,7 +38,7 @@ def low(tmp_path: Path) -> Path:
     return tmp_path / "low"
 
 
-def test_setuid_and_setgid_files_of_every_layer_are_found(top: Path, low: Path) -> None:
+def test_setuid_files_of_all_layers_are_found(top: Path, low: Path) -> None:
     put(top, "usr/bin/su", 0o4755)
     put(top, "usr/bin/true")
     put(low, "usr/bin/wall", 0o2755)
@@ -46,7 +46,7 @@ def test_setuid_and_setgid_files_of_every_layer_are_found(top: Path, low: Path) 
     assert setuid_files(image(top, low)) == ("/usr/bin/su", "/usr/bin/wall")
 
 
-def test_what_a_layer_above_replaces_or_removes_is_not_there(top: Path, low: Path) -> None:
+def test_upper_layers_hide_replaced_files(top: Path, low: Path) -> None:
     for path in ("usr/bin/su", "opt/tool/run", "usr/bin/kept"):
         put(low, path, 0o4755)
     put(top, "usr/bin/su")
@@ -56,7 +56,7 @@ def test_what_a_layer_above_replaces_or_removes_is_not_there(top: Path, low: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write such an attribute")
-def test_a_folder_that_hides_the_one_below_hides_all_that_is_in_it(top: Path, low: Path) -> None:
+def test_an_opaque_folder_hides_all_below(top: Path, low: Path) -> None:
     put(low, "opt/tool/run", 0o4755)
     (top / "opt/tool").mkdir(parents=True)
     try:
@@ -84,15 +84,15 @@ class Engine:
         return self.answer
 
 
-def test_the_notes_name_setuid_files_and_an_image_that_runs_as_root(top: Path) -> None:
+def test_notes_name_setuid_files_and_root(top: Path) -> None:
     for name in "abcdef":
         put(top, f"bin/{name}", 0o4755)
     config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a")
     found = {**image(top), "Config": {"User": "root:root"}}
-    root, setuid = look_into(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
+    root, setuid = check_image(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
     assert "runs as root" in root
     assert setuid.endswith("which gain nothing in this sandbox: /bin/a, /bin/b, /bin/c, /bin/d and 2 more")
     granted = replace(config, security_options=())
-    assert "become other users" in look_into(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
+    assert "become other users" in check_image(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
-    assert look_into(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]
+    assert check_image(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]

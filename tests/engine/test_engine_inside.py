@@ -1,4 +1,4 @@
-"""Reading a box from inside: the kernel's files as they are written, and the host's own hand in a real box."""
+"""Attestation data from the kernel's files, and tampering with a real sandbox."""
 
 import json
 import os
@@ -26,7 +26,7 @@ MOUNTINFO = """\
 """
 
 
-def test_of_several_mounts_at_one_path_the_uppermost_counts() -> None:
+def test_the_top_mount_at_a_path_counts() -> None:
     found = {each.path: each for each in parse_mounts(MOUNTINFO)}
     assert list(found) == ["/", "/a b", "/tmp", "/shm"]
     assert not found["/"].writable  # the file system itself is read-only
@@ -34,7 +34,7 @@ def test_of_several_mounts_at_one_path_the_uppermost_counts() -> None:
     assert (found["/a b"].size_bytes, found["/shm"].size_bytes) == (2 * os.sysconf("SC_PAGE_SIZE"), 0)
 
 
-def test_a_process_that_is_not_the_containers_tells_nothing(tmp_path: Path) -> None:
+def test_a_foreign_process_is_unreadable(tmp_path: Path) -> None:
     assert "on the engine's own host" in read_inside(os.getpid(), "0" * 64).unread
     assert "can't be read" in read_inside(1 << 30, "0" * 64).unread
     (tmp_path / "5").mkdir()
@@ -71,8 +71,8 @@ def made_up(proc: Path, pid: int) -> None:
         (proc / "self" / "ns" / name).symlink_to(f"{name}:[1]")
 
 
-def test_a_process_that_ends_while_it_is_read_shares_nothing_with_the_host(tmp_path: Path) -> None:
-    """What has ended has no namespaces any more, as on a kernel that has none of that kind."""
+def test_an_ending_process_shares_no_namespaces(tmp_path: Path) -> None:
+    """An ended process has no namespaces, as on a kernel without them."""
     made_up(tmp_path, 5)
     found = read_inside(5, "abc", tmp_path)
     assert (found.unread, found.shared, found.own_users) == ("", (), True)
@@ -109,7 +109,7 @@ def test_reading_is_quick(world: World) -> None:
 
 
 @pytest.mark.docker
-def test_a_daemon_attests_what_it_starts_and_kills_what_was_tampered_with(tmp_path: Path) -> None:
+def test_a_daemon_kills_a_tampered_sandbox(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.apply(box("own"))
         ready(daemon, "own")

@@ -1,4 +1,4 @@
-"""When the engine was away, and what is known of ends that only it told of."""
+"""Downtimes of the engine, and exits known from events only."""
 
 import os
 import socket
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.docker.lifetime import Life, life_of
+from controller.engine.docker.lifetime import EngineRun, engine_run_of, listens
 from controller.engine.observe.view import Seen, View
 from controller.kinds.observed.observed import Container, End, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
-FIRST, SECOND = Life(10, 100, 900.0), Life(11, 200, 1500.0)
+FIRST, SECOND = EngineRun(10, 100, 900.0), EngineRun(11, 200, 1500.0)
 BOX = Seen(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
 
 
@@ -24,36 +24,36 @@ def clock() -> HandClock:
 @pytest.fixture
 def view(clock: HandClock) -> View:
     made = View(clock)
-    made.settle(made.ticket(), [], frozenset(), life=FIRST)
+    made.settle(made.ticket(), [], frozenset(), engine_run=FIRST)
     return made
 
 
-def look(view: View, life: Life | None) -> tuple[float, float]:
-    view.settle(view.ticket(), [], frozenset(), life=life)
+def look(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
+    view.settle(view.ticket(), [], frozenset(), engine_run=engine_run)
     return view.now.lost
 
 
-def test_an_engine_that_was_started_anew_was_away_since_it_was_seen_last(view: View, clock: HandClock) -> None:
+def test_a_restarted_engine_was_down_since_last_observed(view: View, clock: HandClock) -> None:
     seen = clock.now()
     clock.advance(60)
     assert look(view, SECOND) == (seen - 15, clock.now())
 
 
-def test_an_engine_that_only_did_not_answer_lost_nothing(view: View, clock: HandClock) -> None:
+def test_a_slow_engine_has_no_downtime(view: View, clock: HandClock) -> None:
     before = view.now.lost
     view.blind("timed out")
     clock.advance(60)
     assert look(view, FIRST) == before
 
 
-def test_where_nothing_tells_of_its_life_a_blind_time_is_one_without_it(view: View, clock: HandClock) -> None:
+def test_an_unidentified_engine_was_down_while_blind(view: View, clock: HandClock) -> None:
     seen = clock.now()
     view.blind("connection refused")
     clock.advance(60)
     assert look(view, None) == (seen - 15, clock.now())
 
 
-def test_containers_that_outlive_their_engine_are_not_lost_with_it(view: View) -> None:
+def test_live_restore_means_no_lost_containers(view: View) -> None:
     before = view.now.lost
     view.facts(HostFacts(live_restore=True))
     assert look(view, SECOND) == before
@@ -64,10 +64,10 @@ def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
     assert begun < FIRST.began_at < ended
 
 
-def test_a_crash_after_the_first_look_is_not_put_down_to_a_young_engine() -> None:
+def test_later_crashes_are_not_due_to_the_engine() -> None:
     clock = HandClock()
     made = View(clock)
-    _, ended = look(made, Life(10, 100, clock.now() - 2))
+    _, ended = look(made, EngineRun(10, 100, clock.now() - 2))
     assert ended == clock.now()
 
 
@@ -79,14 +79,14 @@ def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
     assert view.now.ends == {"c1": End(137, 5.0)}
 
 
-def test_an_end_that_is_told_late_is_kept_too(view: View) -> None:
+def test_a_late_exit_event_is_recorded(view: View) -> None:
     view.put(BOX)
     view.gone("c1")
     view.died("c1", 1, 5.0)
     assert view.now.ends == {"c1": End(1, 5.0)}
 
 
-def test_the_life_is_that_of_the_process_that_listens(tmp_path: Path) -> None:
+def test_the_engine_run_is_the_listeners(tmp_path: Path) -> None:
     path, proc = tmp_path / "engine.sock", tmp_path / "proc"
     folder = proc / str(os.getpid())
     folder.mkdir(parents=True)
@@ -96,9 +96,25 @@ def test_the_life_is_that_of_the_process_that_listens(tmp_path: Path) -> None:
         listening.bind(str(path))
         listening.listen()
         (folder / "comm").write_text("dockerd\n")
-        found = life_of(f"unix://{path}", proc=proc)
-        assert found == Life(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
+        found = engine_run_of(f"unix://{path}", proc=proc)
+        assert found == EngineRun(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
         (folder / "comm").write_text("something\n")
-        assert life_of(f"unix://{path}", proc=proc) is None
-    assert life_of(f"unix://{path}", proc=proc) is None
-    assert life_of("tcp://127.0.0.1:1", proc=proc) is None
+        assert engine_run_of(f"unix://{path}", proc=proc) is None
+    assert engine_run_of(f"unix://{path}", proc=proc) is None
+    assert engine_run_of("tcp://127.0.0.1:1", proc=proc) is None
+
+
+def test_listens_for_live_stale_and_missing_sockets(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sock"
+    assert not listens(f"unix://{path}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        assert not listens(f"unix://{path}"), "it takes no connections yet"
+        listener.listen()
+        assert listens(f"unix://{path}")
+    assert path.exists()
+    assert not listens(f"unix://{path}"), "whoever made it has gone"
+
+
+def test_a_remote_engine_may_listen() -> None:
+    assert listens("tcp://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""A folder of the host as a program in the box finds it: on a real Docker Engine, by whoever runs in there."""
+"""Host folders on a real Docker Engine, as seen by programs in the sandbox."""
 
 import os
 import tempfile
@@ -44,7 +44,7 @@ def world(project: Path, tmp_path: Path) -> Iterator[World]:
 
 
 def claimed(world: World, project: Path, *, read_only: bool = False) -> Container:
-    """A box that ran before it was given the folder."""
+    """A sandbox that ran before the folder was mounted."""
     uid = world.new_uid()
     create = world.create(uid, image="paddock/python:1", user="20000:20000", slots=SLOTS)
     mount = Mount("/work", "host", str(project), read_only)
@@ -61,7 +61,7 @@ def said(world: World, box: Container, script: str) -> tuple[str, str]:
     return out.decode(), err.decode()
 
 
-def test_the_box_works_in_it_as_its_owner_and_as_nobody_else(world: World, project: Path) -> None:
+def test_the_sandbox_acts_as_the_folders_owner(world: World, project: Path) -> None:
     box = claimed(world, project)
     out, err = said(world, box, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow")
     assert (out.splitlines(), err) == (["own", "20000:20000", "65534:65534"], "")
@@ -73,7 +73,7 @@ def test_the_box_works_in_it_as_its_owner_and_as_nobody_else(world: World, proje
     assert "not permitted" in err or "too large" in err
 
 
-def test_links_in_it_lead_within_the_box_and_devices_and_setuid_are_dead(world: World, project: Path) -> None:
+def test_links_stay_inside_and_devices_are_inert(world: World, project: Path) -> None:
     os.mknod(project / "null", 0o020666, os.makedev(1, 3))
     box = claimed(world, project)
     out, _ = said(world, box, "cat /work/out")
@@ -84,7 +84,7 @@ def test_links_in_it_lead_within_the_box_and_devices_and_setuid_are_dead(world: 
     assert "nosuid,nodev" in out
 
 
-def test_what_is_read_only_can_be_written_in_no_way(world: World, project: Path) -> None:
+def test_a_read_only_mount_can_not_be_written(world: World, project: Path) -> None:
     box = claimed(world, project, read_only=True)
     _, err = said(world, box, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
     assert "Read-only file system" in err
@@ -92,7 +92,7 @@ def test_what_is_read_only_can_be_written_in_no_way(world: World, project: Path)
     assert (project / "own").exists()
 
 
-def test_a_restart_by_hand_keeps_it_and_the_end_of_the_box_leaves_the_folder_alone(world: World, project: Path) -> None:
+def test_restart_and_removal_keep_the_host_folder(world: World, project: Path) -> None:
     box = claimed(world, project)
     world.hand.api.restart(box.id, timeout=0)  # type: ignore[attr-defined]
     world.engine.look(full=True)

@@ -1,4 +1,4 @@
-"""Probes of a real box: over its own network, which is `none`, and against answers that are meant to harm."""
+"""Probes of a real sandbox with network `none`, also against hostile answers."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
@@ -73,11 +73,11 @@ HTTP = {
     8001: ProbeResult("success"),
     8002: ProbeResult("failure", "GET /ready on port 8002: HTTP status 503"),
     8003: ProbeResult("success"),
-    8004: ProbeResult("failure", "port 8004: the answer is no HTTP: SSH-2.0-not-http"),
+    8004: ProbeResult("failure", "port 8004: the answer is not HTTP: SSH-2.0-not-http"),
     8005: ProbeResult("failure", "GET /ready on port 8005: HTTP status 100"),
-    8006: ProbeResult("failure", f"port 8006: the answer is no HTTP: {'x' * 200}"),
+    8006: ProbeResult("failure", f"port 8006: the answer is not HTTP: {'x' * 200}"),
     8007: ProbeResult("failure", "port 8007: no answer within 1 s"),
-    8008: ProbeResult("failure", "port 8008: the answer is no HTTP: nothing"),
+    8008: ProbeResult("failure", "port 8008: the answer is not HTTP: nothing"),
     8009: ProbeResult("failure", "port 8009: connection refused"),
 }
 
@@ -107,8 +107,8 @@ def test_no_thread_stays_in_the_box(world: World, box: Container) -> None:
     assert not any(each.name == "engine-netns" for each in threading.enumerate())
 
 
-def test_a_pid_that_is_another_process_is_not_entered(box: Container) -> None:
-    with pytest.raises(NoWayIn, match="is not of container"):
+def test_a_probe_never_enters_a_reused_pid(box: Container) -> None:
+    with pytest.raises(NetworkUnreachable, match="no longer belongs to container"):
         socket_in(os.getpid(), box.id)
-    with pytest.raises(NoWayIn, match="is not of container 000000000000 any more"):
+    with pytest.raises(NetworkUnreachable, match="no longer belongs to container 000000000000"):
         socket_in(box.pid, "0" * 64)

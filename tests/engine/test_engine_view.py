@@ -1,4 +1,4 @@
-"""The view's rules for knowledge that crosses: later questions beat earlier ones, removals beat everything."""
+"""View: later tickets win over earlier ones, removals win always."""
 
 import pytest
 
@@ -44,21 +44,21 @@ def test_before_the_first_look_it_is_blind(view: View) -> None:
     assert view.now.blind == ""
 
 
-def test_an_action_beats_the_list_that_began_before_it(view: View) -> None:
+def test_an_action_wins_over_an_older_list(view: View) -> None:
     began = view.ticket()
     view.put(seen(view.ticket(), state=State.EXITED))
     view.settle(began, [seen(began)], frozenset("a"))
     assert state(view) == ["exited"]
 
 
-def test_what_a_list_could_not_know_yet_is_kept(view: View) -> None:
+def test_newer_containers_survive_an_older_list(view: View) -> None:
     began = view.ticket()
     view.put(seen(view.ticket()))
     view.settle(began, (), frozenset())
     assert state(view) == ["running"]
 
 
-def test_what_a_later_list_does_not_show_has_gone(view: View) -> None:
+def test_unlisted_containers_are_gone(view: View) -> None:
     view.put(seen(view.ticket()))
     view.settle(view.ticket(), (), frozenset())
     assert view.now.containers == {}
@@ -73,7 +73,7 @@ def test_a_removal_beats_every_list_and_inspect(view: View) -> None:
     assert view.now.containers == {}
 
 
-def test_not_found_is_gone_only_of_what_was_read_before(view: View) -> None:
+def test_a_404_removes_only_observed_containers(view: View) -> None:
     view.not_found("a", view.ticket())
     assert not view.is_gone("a"), "it is listed while it is being created"
     asked = view.ticket()

@@ -1,4 +1,4 @@
-"""Volumes: file systems of their own size, which outlive their boxes and hold no more than they were made for."""
+"""Volumes: file systems of a fixed size that outlive their sandboxes."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def free(image: Path) -> None:
 
 
 def resized(volumes: Volumes, mount: Mount) -> str:
-    """Why it can't be, "" when it was."""
+    """Return the reason of the refusal; "" if there is none."""
     try:
         volumes.resize(mount, "team")
     except Refused as refused:
@@ -57,7 +57,7 @@ def attached(image: Path) -> list[Path]:
     return found
 
 
-def test_what_is_written_is_there_for_whoever_has_it_next_as_his_own(tmp_path: Path, maps: IdMaps) -> None:
+def test_data_persists_for_the_next_user(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
     first = volumes.tree(VOLUME, "team", ROOT, maps)  # the tests are root's: so is this box
     (inside(first) / "kept").write_text("kept")
@@ -73,7 +73,7 @@ def test_what_is_written_is_there_for_whoever_has_it_next_as_his_own(tmp_path: P
     os.close(third)
 
 
-def test_it_holds_no_more_than_its_size_and_takes_it_at_once(tmp_path: Path, maps: IdMaps) -> None:
+def test_a_volume_is_bounded_and_fully_allocated(tmp_path: Path, maps: IdMaps) -> None:
     mount = Volumes(tmp_path, 1 << 30).tree(VOLUME, "team", ROOT, maps)
     image = tmp_path / "team" / "data.img"
     assert (image.stat().st_size, image.stat().st_mode & 0o777) == (SIZE, 0o600)
@@ -85,7 +85,7 @@ def test_it_holds_no_more_than_its_size_and_takes_it_at_once(tmp_path: Path, map
         os.close(mount)
 
 
-def test_a_namespace_has_no_more_than_it_may_and_no_other_namespaces_volume(tmp_path: Path, maps: IdMaps) -> None:
+def test_namespace_limit_and_isolation_of_volumes(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, SIZE + 1)
     os.close(volumes.tree(VOLUME, "team", Ids(20000, 20000), maps))
     with pytest.raises(Refused, match="volumes_per_namespace_bytes"):
@@ -97,7 +97,7 @@ def test_a_namespace_has_no_more_than_it_may_and_no_other_namespaces_volume(tmp_
     ]
 
 
-def test_it_grows_where_it_stands_and_keeps_what_is_in_it(tmp_path: Path, maps: IdMaps) -> None:
+def test_a_volume_grows_in_place(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 4 * SIZE)
     first = volumes.tree(VOLUME, "team", ROOT, maps)
     (inside(first) / "kept").write_bytes(b"k" * (SIZE // 4))
@@ -117,7 +117,7 @@ def test_it_grows_where_it_stands_and_keeps_what_is_in_it(tmp_path: Path, maps: 
         volumes.resize(replace(VOLUME, size_bytes=5 * SIZE), "team")
 
 
-def test_holes_in_its_file_are_filled_and_what_is_in_it_stays(tmp_path: Path) -> None:
+def test_holes_are_filled_without_data_loss(tmp_path: Path) -> None:
     """As some e2fsprogs leave them."""
     image = tmp_path / "data.img"
     with image.open("wb") as file:
@@ -135,7 +135,7 @@ def may_exceed_limits() -> bool:
     return bool(int(held, 16) >> 24 & 1)
 
 
-def test_while_it_is_in_use_it_grows_or_says_what_to_do_and_then_it_grows(tmp_path: Path, maps: IdMaps) -> None:
+def test_a_mounted_volume_grows_or_says_what_to_do(tmp_path: Path, maps: IdMaps) -> None:
     volumes, larger = Volumes(tmp_path, 1 << 30), replace(VOLUME, size_bytes=4 * SIZE)
     used = volumes.tree(VOLUME, "team", ROOT, maps)
     before = os.fstatvfs(used).f_blocks
@@ -156,7 +156,7 @@ def test_while_it_is_in_use_it_grows_or_says_what_to_do_and_then_it_grows(tmp_pa
     assert not list(tmp_path.rglob("*.growing"))
 
 
-def test_what_a_daemon_died_over_is_finished_when_it_is_asked_for_next(tmp_path: Path, maps: IdMaps) -> None:
+def test_interrupted_growth_is_finished_later(tmp_path: Path, maps: IdMaps) -> None:
     volumes, larger = Volumes(tmp_path, 1 << 30), replace(VOLUME, size_bytes=4 * SIZE)
     first = volumes.tree(VOLUME, "team", ROOT, maps)
     before = os.fstatvfs(first).f_blocks
@@ -169,14 +169,14 @@ def test_what_a_daemon_died_over_is_finished_when_it_is_asked_for_next(tmp_path:
     os.close(now)
 
 
-def test_none_is_made_smaller_and_a_disk_that_is_full_is_told(tmp_path: Path, maps: IdMaps) -> None:
+def test_shrinking_and_full_disks_are_refused(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 60)
     os.close(volumes.tree(VOLUME, "team", Ids(20000, 20000), maps))
-    with pytest.raises(Refused, match="none is ever made smaller"):
+    with pytest.raises(Refused, match="volumes never shrink"):
         volumes.tree(replace(VOLUME, size_bytes=SIZE // 2), "team", Ids(20000, 20000), maps)
-    with pytest.raises(Refused, match="no room"):
+    with pytest.raises(Refused, match="no space"):
         volumes.tree(replace(VOLUME, source="huge", size_bytes=1 << 44), "team", Ids(20000, 20000), maps)
-    with pytest.raises(Refused, match="no room for"):
+    with pytest.raises(Refused, match="no space"):
         volumes.tree(replace(VOLUME, size_bytes=1 << 44), "team", Ids(20000, 20000), maps)
     assert (tmp_path / "team" / "data.img").stat().st_size == SIZE
     os.close(volumes.tree(VOLUME, "team", Ids(20000, 20000), maps))
@@ -185,7 +185,7 @@ def test_none_is_made_smaller_and_a_disk_that_is_full_is_told(tmp_path: Path, ma
     assert not list(tmp_path.rglob("*.growing"))
 
 
-def test_one_that_is_removed_is_gone_and_whoever_has_it_keeps_it_until_then(tmp_path: Path, maps: IdMaps) -> None:
+def test_a_deleted_volume_stays_usable_while_mounted(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
     used = volumes.tree(VOLUME, "team", ROOT, maps)
     (inside(used) / "old").touch()
@@ -199,7 +199,7 @@ def test_one_that_is_removed_is_gone_and_whoever_has_it_keeps_it_until_then(tmp_
     os.close(fresh)
 
 
-def test_what_is_kept_tells_its_size_age_and_use(tmp_path: Path, maps: IdMaps) -> None:
+def test_listed_volumes_have_size_age_and_use(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
     assert volumes.kept() == []
     before = time.time()
@@ -232,15 +232,15 @@ def test_what_is_kept_tells_its_size_age_and_use(tmp_path: Path, maps: IdMaps) -
     assert [each.name for each in (tmp_path / "team").iterdir()] == ["a-b.img"]
 
 
-def test_a_sandboxs_own_is_no_others_and_stays_its_own(tmp_path: Path, maps: IdMaps) -> None:
+def test_a_claimed_volume_is_exclusive(tmp_path: Path, maps: IdMaps) -> None:
     volumes, own = Volumes(tmp_path, 1 << 30), replace(VOLUME, claimed_by="one")
     os.close(volumes.tree(own, "team", ROOT, maps))
-    with pytest.raises(Refused, match="is the own one of sandbox `one`"):
+    with pytest.raises(Refused, match="belongs to sandbox `one`"):
         volumes.tree(replace(VOLUME, claimed_by="two"), "team", ROOT, maps)
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
     volumes.remove("team", "data", "two")
     assert volumes.kept("team")
     volumes.remove("team", "data", "one")
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
-    with pytest.raises(Refused, match="was made by its name"):
+    with pytest.raises(Refused, match="is a shared volume"):
         volumes.tree(own, "team", ROOT, maps)

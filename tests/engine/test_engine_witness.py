@@ -1,4 +1,4 @@
-"""Each figure against two witnesses: a load of known size in a real container, and what the engine says of it."""
+"""Usage metrics against two witnesses: a load of known size in a real container, and the engine's own stats."""
 
 import os
 import socket
@@ -11,11 +11,11 @@ import pytest
 
 from controller.engine.docker.inspect import container_of
 from controller.engine.usage.cgroup import CgroupUsage
-from controller.engine.usage.engine_stats import usage_from_stats
 from controller.engine.usage.writable_layers import tree_bytes
 from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import Usage
 from tests.daemon import docker, wait_for
+from tests.lab.engine_stats import usage_from_stats
 
 pytestmark = pytest.mark.docker
 MIB = 1 << 20
@@ -34,14 +34,14 @@ class Box:
         return container_of(self._api.inspect_container(self.name), swap_limit=True)[0]
 
     def files(self) -> Usage:
-        """As the scrape reads it."""
+        """Read the cgroup files, like a scrape."""
         container = self.container
         found = self._files.read([container])
         assert container.id in found, "the files can be read"
         return found[container.id]
 
     def engine(self) -> Usage:
-        """As the engine tells it."""
+        """Read the engine's stats."""
         found = usage_from_stats(self._api.stats(self.name, stream=False, one_shot=True), self.container)
         assert found is not None
         return found
@@ -169,7 +169,7 @@ def disk_of(folder: str) -> str:
     return f"/dev/{(found.parent if (found / 'partition').exists() else found).name}"
 
 
-def test_disk_of_known_bytes_written_and_read_past_the_cache(run: Callable[..., Box]) -> None:
+def test_disk_io_of_known_size(run: Callable[..., Box]) -> None:
     # With cgroup v1, kernels from 6.10 on count nothing until somebody sets a limit of the device: here, one never met.
     limit = f"{disk_of(docker('info', '-f', '{{.DockerRootDir}}'))}:1tb"
     wide = ("--device-write-bps", limit, "--device-read-bps", limit)
@@ -251,7 +251,7 @@ def test_throttling(run: Callable[..., Box]) -> None:
     assert 0.4 <= files.cpu_usage_seconds - before.cpu_usage_seconds < 0.8
 
 
-def test_a_box_without_a_network_of_its_own_has_no_figures_of_one(run: Callable[..., Box]) -> None:
+def test_no_network_metrics_without_a_network(run: Callable[..., Box]) -> None:
     for network in ("none", "host"):
         box = run(REST.lstrip("; "), "--network", network)
         assert (box.files().network, box.engine().network) == (None, None)
@@ -317,7 +317,7 @@ def stalled(box: Box) -> Usage:
     return found
 
 
-def test_what_a_box_has_written_to_its_layer_and_its_log(api: Any, run: Callable[..., Box]) -> None:
+def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
     lines, line = 2000, "x" * 99
     program = (
         f"import os, sys\nopen('/work.bin', 'wb').write(os.urandom({8 * MIB}))\nos.symlink('/usr', '/link')\n"

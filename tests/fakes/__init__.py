@@ -1,1 +1,1 @@
-"""Stand-ins that pass the same contract suites as the real things."""
+"""Fakes that pass the same contract suites as the real implementations."""

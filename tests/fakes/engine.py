@@ -1,4 +1,4 @@
-"""FakeEngine: ports.Engine, Streams and UsageReader in memory. No threads, no I/O, ids and times of its own making.
+"""FakeEngine: ports.Engine, Streams and UsageReader in memory. No threads, no I/O, generated ids and times.
 
 It behaves as a Docker Engine does (tests/contract runs one suite on both) and takes hand-made trouble:
 
@@ -61,7 +61,7 @@ from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
 from tests.fakes.inside import bound_of, inside_of
-from tests.fakes.left import FakeLeftExecs
+from tests.fakes.left import FakeAdoptedExecs
 from tests.fakes.ports import FakePorts
 from tests.fakes.shell import Run, run
 
@@ -207,7 +207,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeLeftExecs()
+        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeAdoptedExecs()
         self.image_store = FakeImages(self.images, lambda: {each.image_id for each in self._boxes.values()})
         self._clock = clock
         self.facts = facts
@@ -389,7 +389,7 @@ class FakeEngine:
         self._foreign_subnets.add(subnet)
 
     def unmount(self, name: str, path: str) -> None:
-        """`umount` on the host, of what is bound at that path of a box."""
+        """Unmount a sandbox's mount on the host, out of band."""
         with self._by_hand():
             box = self.box(name)
             self.places[box.labels[own.UID]].pop(path, None)
@@ -408,18 +408,18 @@ class FakeEngine:
             self.networks[name] = replace(self.networks[name], config_hash=config_hash)
 
     def tamper(self, name: str, **changes: Any) -> None:
-        """Somebody changes what is inside (the fields of Inside); seen at the next look, and gone with the run."""
+        """Tamper with the inside (fields of Inside); observed at the next observation, and gone with the run."""
         self.box(name).tampered.update(changes)
 
     def open_root(self, name: str) -> None:
-        """`mount -o remount,rw /` in the box, by root of the host."""
+        """Run `mount -o remount,rw /` in the sandbox, as root of the host."""
         found = self.box(name).seen(readable=True).inside
         assert found is not None
         mounts = (replace(each, writable=True) if each.path == "/" else each for each in found.mounts)
         self.tamper(name, mounts=tuple(mounts))
 
     def use_memory(self, name: str, count: int) -> None:
-        """The box uses so many bytes from now on."""
+        """Set the sandbox's memory use."""
         self.box(name).memory_used_bytes = count
 
     def add_image(self, name: str) -> None:
@@ -440,11 +440,11 @@ class FakeEngine:
             return box.id
 
     def lose_events(self) -> None:
-        """From now on changes by hand are seen at the next look only."""
+        """Lose the event stream: out-of-band changes are seen at the next observation only."""
         self._deaf = True
 
     def hear_events(self) -> None:
-        """The stream of events is back, and with it a full look."""
+        """Restore the event stream, with a full resync."""
         self._deaf = False
         self.look(full=True)
 
@@ -460,7 +460,7 @@ class FakeEngine:
         self.look(full=True)
 
     def shut_down(self, exit_code: int = 137) -> None:
-        """`systemctl stop docker`: it ends every container, and tells of it, before it goes."""
+        """Stop the engine as by `systemctl stop docker`: it ends every container, with events."""
         with self._by_hand():
             for box in self._boxes.values():
                 _end(box, exit_code, self._clock.now())
@@ -487,7 +487,7 @@ class FakeEngine:
             self._unreadable.discard(uid)
 
     def say(self, name: str, text: str, stream: str = "stdout") -> None:
-        """The box writes to its log."""
+        """Write to the sandbox's log."""
         self.box(name).output.append((self._clock.now(), Chunk(stream, text.encode())))
 
     # ports.UsageReader
@@ -524,7 +524,7 @@ class FakeEngine:
         done = run(command) if known is None else Run((), known)
         code = done.exit_code
         if code is None:
-            return ProbeResult("failure", f"no answer within {timeout_seconds} s: the command was killed")
+            return ProbeResult("failure", f"no answer within {timeout_seconds} s; the command was killed")
         said = b"".join(each.data for each in done.output).decode().strip()
         return ProbeResult("failure", f"exit code {code}: {said}".rstrip(": ")) if code else ProbeResult("success")
 
@@ -589,9 +589,9 @@ class FakeEngine:
             raise StreamError(self._down)
         box = self._boxes.get(container_id)
         if box is None:
-            raise StreamError("the container is gone; ask again once the sandbox is Ready")
+            raise StreamError("the container is gone; retry once the sandbox is Ready")
         if not self._is_ours(box):
-            raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
+            raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
         return box
 
     # What the engine does
@@ -606,10 +606,10 @@ class FakeEngine:
     def _create(self, action: CreateContainer) -> Outcome:
         config = action.config
         if action.labels.get(own.INSTANCE) != self.instance_id or action.labels.get(own.UID) != action.uid:
-            return Terminal("InvalidConfig", f"the labels of {config.name} are not those of this store and object")
+            return Terminal("InvalidConfig", f"{config.name}: its labels belong to another store or object")
         refused = self._refused(config.limits)
         if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
         if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
             return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
@@ -617,7 +617,7 @@ class FakeEngine:
             advice = "change spec.template" if action.image_id else "build it (`make images`)"
             return Transient("ImageMissing", f"{config.image} is not on this host; {advice}")
         if config.slots and action.uid not in self.places:
-            return Terminal("InvalidConfig", "the engine refuses this: bind source path does not exist")
+            return Terminal("InvalidConfig", "the engine refuses this configuration: bind source path does not exist")
         holder = next((each for each in self._boxes.values() if each.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
@@ -651,7 +651,7 @@ class FakeEngine:
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
         others = {each.subnet for name, each in self.networks.items() if name != action.name}
         if action.config.subnet in others | self._foreign_subnets:
-            return Transient("SubnetTaken", f"{action.config.subnet} is in use on this host already")
+            return Transient("SubnetTaken", f"subnet {action.config.subnet}: already in use on this host")
         self.networks[action.name] = wanted
         return Ok()
 
@@ -678,17 +678,17 @@ class FakeEngine:
             return Transient("MountFailed", f"{action.name}: no such file or directory")
         for each in action.mounts:
             if each.kind == "host" and self.folders is not None and each.source not in self.folders:
-                return Transient("MountRefused", f"{each.source} is not there: make the folder, or name another")
+                return Transient("MountRefused", f"{each.source} does not exist; create the folder, or use another")
             if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
-                return Transient("SecretMissing", f"there is no secret {each.source}")
+                return Transient("SecretMissing", f"secret {each.source}: not found")
             if each.kind == "volume":
                 key = (action.namespace, each.source)
                 if key in self.volumes and each.claimed_by not in ("", self.claims.get(key, "")):
-                    return Transient("MountRefused", f"the volume `{each.source}` is another's")
+                    return Transient("MountRefused", f"volume `{each.source}` belongs to another sandbox")
                 if key not in self.volumes and each.claimed_by:
                     self.claims[key] = each.claimed_by
                 if self.volumes.get(key, 0) > each.size_bytes:
-                    return Transient("MountRefused", f"the volume `{each.source}` is larger: none is ever made smaller")
+                    return Transient("MountRefused", f"volume `{each.source}` is larger, and volumes never shrink")
                 self.volumes[key] = each.size_bytes
             self.places[action.uid][each.path] = each
         for each_box in self._boxes.values():
@@ -712,7 +712,7 @@ class FakeEngine:
         return FakeVolumes(self)
 
     def mounts_volume(self, namespace: str, name: str) -> bool:
-        """Whether a container of that namespace has it mounted."""
+        """Tell whether a container of that namespace has it mounted."""
         return any(
             each.kind == "volume" and each.source == name
             for box in self._boxes.values()
@@ -734,7 +734,7 @@ class FakeEngine:
         if box.state is State.PAUSED:
             return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
         if box.gpus and not self.gpu_driver:
-            return Terminal("NoDeviceDriver", f"{box.name} asks for gpus, and this engine has no driver for them")
+            return Terminal("NoDeviceDriver", f"{box.name} requests gpus; this engine has no driver for them")
         if box.state is not State.RUNNING:
             lacking = [each for each in box.networks if each.startswith("pd") and each not in self.networks]
             if lacking:
@@ -775,7 +775,7 @@ class FakeEngine:
             return _hands_off(box)
         refused = self._refused(action.limits)
         if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this: {refused}")
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         shares = action.limits.cpu_shares or box.limits.cpu_shares
@@ -875,16 +875,16 @@ class FakeEngine:
             _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
     def _drop(self, box: Box) -> None:
-        """Remove it by force; of one that ran, its end is told."""
+        """Remove it by force, with an exit event if it ran."""
         if box.state in _LIVE:
             self._ends[box.id] = End(137, self._clock.now())
         del self._boxes[box.id]
 
-    def _by_hand(self) -> "_ByHand":
-        return _ByHand(self)
+    def _by_hand(self) -> "_OutOfBand":
+        return _OutOfBand(self)
 
     def _show(self, *, look: bool = False, act: str | None = None) -> None:
-        """Put into the view what is known now: everything after a look or an event, an object's after its action."""
+        """Update the view: everything after an observation or an event, one object's after its action."""
         before = self._now
         if self._down:
             after = replace(before, blind=self._down)
@@ -946,12 +946,12 @@ class FakeVolumes:
 
     def remove(self, namespace: str, name: str) -> None:
         if self._engine.mounts_volume(namespace, name):
-            raise VolumeInUse(f"volume `{name}` is mounted in a container still")
+            raise VolumeInUse(f"volume `{name}` is still mounted in a container")
         self._engine.drop_volume((namespace, name))
 
 
-class _ByHand:
-    """A change made past Paddock: under the lock, then told as an event would."""
+class _OutOfBand:
+    """An out-of-band change: under the lock, then reported like an event."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
@@ -976,11 +976,11 @@ def _digest(*parts: str) -> str:
 
 
 def _no_box(name: str) -> Box:
-    raise KeyError(f"there is no container {name}")
+    raise KeyError(f"{name}: the container is gone")
 
 
 def _gone(name: str) -> Outcome:
-    return Waiting(0.1, "ContainerGone", f"somebody removed {name} meanwhile")
+    return Waiting(0.1, "ContainerGone", f"the container {name} was removed meanwhile")
 
 
 def _hands_off(box: Box) -> Outcome:

@@ -1,4 +1,4 @@
-"""FakeFiles: ports.Files over folders of this host, with the operations of the real one, in threads of this process."""
+"""FakeFiles: ports.Files over folders of this host, with the real operations, in threads of this process."""
 
 import contextlib
 import os
@@ -92,7 +92,7 @@ class FakeWork:
                 return source.get(timeout=0.02)
             except queue.Empty:
                 continue
-        raise CutOff("the transfer was ended")
+        raise CutOff("the transfer was cancelled")
 
     def _write(self, data: bytes) -> None:
         if not data:  # that would be its end
@@ -101,7 +101,7 @@ class FakeWork:
             with contextlib.suppress(queue.Full):
                 self._out.put(data, timeout=0.02)
                 return
-        raise CutOff("the transfer was ended")
+        raise CutOff("the transfer was cancelled")
 
     def send(self, data: bytes) -> None:
         self._put(data) if data else None
@@ -116,7 +116,7 @@ class FakeWork:
                 return
         if item is not None:
             self.result()
-            raise FileError("CutOff", "the transfer was ended")
+            raise FileError("CutOff", "the transfer was cancelled")
 
     def receive(self) -> bytes:
         while not self._closed.is_set():

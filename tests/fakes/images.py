@@ -1,4 +1,4 @@
-"""The fake engine's images, as kinds.images.Images shows and removes them."""
+"""Images of the fake engine: ports.Images."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from controller.kinds.runtime.images import HostImage
 
 
 class FakeImages:
-    """`names` is the fake's own table (id by name), `used` the ids that containers are made of. `away`: it is down."""
+    """Fake images. `names` maps names to ids, `used` returns ids in use by containers. `away`: the engine is down."""
 
     def __init__(self, names: dict[str, str], used: Callable[[], set[str]]) -> None:
         self._names, self._used = names, used
@@ -22,11 +22,11 @@ class FakeImages:
         if image.id not in self.built:
             return ""
         if not self.built[image.id]:
-            return "it does not bear our label"
+            return "it does not have our label"
         if set(self._image(image.id).names) - set(image.names):
-            return "it was given a name meanwhile"
+            return "it was tagged meanwhile"
         if image.id in self._used():
-            return "conflict: a container is made of it"
+            return "conflict: a container uses it"
         del self.built[image.id]
         for name in self._image(image.id).names:
             del self._names[name]

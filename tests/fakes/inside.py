@@ -1,4 +1,4 @@
-"""What is true inside a fake box: as a Docker Engine and its kernel make it of a config."""
+"""Inside of a fake sandbox, as a Docker Engine and its kernel would render a config."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ def inside_of(
     tampered: Mapping[str, Any],
     mounts: tuple[Mount, ...] = (),
 ) -> Inside:
-    """The inside of a running box; of one that was not made by Paddock, nothing is known."""
+    """Return the inside of a running sandbox; empty for a container not created by Paddock."""
     if config is None:
         return Inside(unread="not one of ours")
     untouched = _inside_of(config, networks, mounts)
@@ -57,7 +57,7 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
 
 
 def bound_of(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
-    """What the host notes of them."""
+    """Return the host's records of them."""
     return tuple(
         Bound(
             each.path,

@@ -1,4 +1,4 @@
-"""FakeLeftExecs: kinds.LeftExecs over commands that the fake engine began."""
+"""FakeAdoptedExecs: ports.LeftExecs over commands of the fake engine."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,8 +8,8 @@ from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import StreamError
 
 
-class FakeLeftExecs:
-    """`begin` notes a command with the exit code it has, or None: it runs until somebody ends it."""
+class FakeAdoptedExecs:
+    """Adopted execs. `begin` records one with its exit code, or None: it runs until it is ended."""
 
     def __init__(self) -> None:
         self.codes: dict[str, int | None] = {}
@@ -25,17 +25,17 @@ class FakeLeftExecs:
             self.codes[ref.exec_id] = 137
 
     def forget(self) -> None:
-        """As the engine does when it is started again."""
+        """Forget all, as the engine does when it restarts."""
         self.codes.clear()
 
     def follow(
         self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
-    ) -> "FakeLeft":
-        return FakeLeft(self, ref, timeout_seconds)
+    ) -> "FakeAdoptedExec":
+        return FakeAdoptedExec(self, ref, timeout_seconds)
 
 
-class FakeLeft(Iterator[Chunk]):
-    def __init__(self, left: FakeLeftExecs, ref: ExecRef, timeout_seconds: float | None) -> None:
+class FakeAdoptedExec(Iterator[Chunk]):
+    def __init__(self, left: FakeAdoptedExecs, ref: ExecRef, timeout_seconds: float | None) -> None:
         self._left, self.ref, self._timeout_seconds = left, ref, timeout_seconds
         self._closed = threading.Event()
         self._last: list[Chunk] | None = None
@@ -50,7 +50,7 @@ class FakeLeft(Iterator[Chunk]):
     def _end(self) -> list[Chunk]:
         codes = self._left.codes
         if self.ref.exec_id not in codes:
-            raise StreamError("it has ended, and how is not known")
+            raise StreamError("the command has ended, and its exit code is unknown")
         if self._closed.is_set():
             return []
         code = codes[self.ref.exec_id]

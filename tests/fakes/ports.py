@@ -1,4 +1,4 @@
-"""FakePorts: ports.Ports over servers of this machine, told by `listen`; every other port refuses."""
+"""FakePorts: ports.Ports over servers of this host, set by `listen`; every other port refuses."""
 
 import socket
 
@@ -11,10 +11,10 @@ class FakePorts:
         self._listening: dict[int, int] = {}
 
     def listen(self, port: int, real: int) -> None:
-        """That port of every box is that one of this machine."""
+        """Map a port of every sandbox to a port of this host."""
         self._listening[port] = real
 
     def connect(self, container: Container, port: int) -> socket.socket:
         if port not in self._listening:
-            raise StreamError(f"nothing listens on port {port} in the box")
+            raise StreamError(f"nothing listens on port {port} in the sandbox")
         return socket.create_connection(("127.0.0.1", self._listening[port]))

@@ -1,4 +1,4 @@
-"""Secrets that a test knows."""
+"""Fake secrets."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ from controller.kinds.runtime.secret import NoSecret
 
 
 class FakeSecrets:
-    """kinds.Secrets over a mapping of (namespace, name)."""
+    """ports.Secrets over a mapping of (namespace, name)."""
 
     def __init__(self, known: Mapping[tuple[str, str], bytes]) -> None:
         self._known = known
 
     def read(self, namespace: str, name: str) -> bytes:
         if (namespace, name) not in self._known:
-            raise NoSecret(f"there is no secret {namespace}/{name}")
+            raise NoSecret(f"secret {namespace}/{name}: not found")
         return self._known[namespace, name]

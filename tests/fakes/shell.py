@@ -1,4 +1,4 @@
-"""A shell so small that it fits a test: enough to say, read, end and hang."""
+"""A minimal shell for tests: write, read, exit and hang."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from controller.kinds.common.chunk import Chunk
 
 @dataclass(frozen=True)
 class Run:
-    """What a command writes, and its exit code; None: it runs until somebody ends it."""
+    """Return a command's output and exit code; None: it runs until it is killed."""
 
     output: tuple[Chunk, ...]
     exit_code: int | None

@@ -1,1 +1,1 @@
-"""Laboratories: engines and networks of the tests' own, which may be broken at will."""
+"""Labs: private engines and networks, which tests may break."""

@@ -1,4 +1,4 @@
-"""Boxes of every level in the lab, all alike but for their level, and what is done in them and with them."""
+"""Sandboxes of every level in the lab, equal except for their level, and helpers for them."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ LEVELS = ("full-isolation", "development", "build", "production", "local")
 
 @dataclass(frozen=True)
 class Box:
-    """A box of that level; `local` is `production` with the local network."""
+    """A sandbox of that level; `local` is `production` with the local network."""
 
     place: Lab
     daemon: RunningDaemon
@@ -49,7 +49,7 @@ class Box:
         return next((each["IPAddress"] for each in networks if each["IPAddress"]), "")
 
     def run(self, source: Path, *arguments: str, stdin: str = "") -> Any:
-        """The JSON that the program says, run by python in the box."""
+        """Run a Python program in the sandbox; return the JSON that it prints."""
         command = ["docker", "-H", self.place.engine.base_url, "exec", "-i", self.container]
         command += ["python3", "-c", source.read_text(), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=90, check=False)
@@ -72,7 +72,7 @@ def document(name: str, level: str, template: Mapping[str, Any], **spec: Any) ->
 
 
 def spec(name: str) -> str:
-    """The spec of the box of that name in LEVELS."""
+    """Return the spec of a sandbox in LEVELS."""
     template: dict[str, Any] = {
         "image": IMAGE,
         "command": ["python3", "-m", "http.server", str(SIBLING_PORT)],

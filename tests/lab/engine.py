@@ -1,4 +1,4 @@
-"""A Docker Engine of the test's own, which may be stopped, killed, frozen and started again.
+"""A private Docker Engine, which tests may stop, kill, freeze and restart.
 
 It lives in a network and a mount namespace of its own (two engines in one network namespace take each other's bridge
 and rules), with its own data, state, cgroup and socket. The namespaces are held by a process that does nothing, so
@@ -62,7 +62,7 @@ class Namespaces:
         return done.stdout
 
     def within(self, do: Callable[[], T]) -> T:
-        """What `do` gives, done in that network by a thread of this process, with the files of this one."""
+        """Call `do` in that network, in a thread of this process, with the files of this one."""
 
         def enter() -> None:
             with open(f"/proc/{self.pid}/ns/net") as network:
@@ -78,7 +78,7 @@ class Namespaces:
 
 
 class PrivateEngine:
-    """One engine over one data folder. `folder`'s path is short: a socket's path has little room."""
+    """One engine over one data folder. `folder` has a short path, as socket paths are limited."""
 
     def __init__(self, folder: Path, *options: str, namespaces: Namespaces | None = None) -> None:
         """`options` are dockerd's; `namespaces` are the caller's to close, made here when not given."""
@@ -97,7 +97,7 @@ class PrivateEngine:
 
     @property
     def up(self) -> bool:
-        """Whether there is a dockerd, listening or not."""
+        """Tell whether dockerd runs, listening or not."""
         return not self._over()
 
     def launch(self) -> None:
@@ -121,7 +121,7 @@ class PrivateEngine:
         return "\n".join((self.folder / "engine.log").read_text().splitlines()[-30:])
 
     def answers(self) -> bool:
-        """Whether it answers a ping."""
+        """Tell whether it answers a ping."""
         with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as link:
             link.settimeout(_CALL_SECONDS)
             try:
@@ -212,7 +212,7 @@ class PrivateEngine:
         (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def _processes(self, like: re.Pattern[str] | None = None) -> list[int]:
-        """What runs in the engine's cgroups, and what was started with a path below its folder."""
+        """Return the processes in the engine's cgroups, and those started with a path below its folder."""
         if like is None:
             inside = {int(pid) for folder in self._groups() for pid in _listed(folder / "cgroup.procs")}
         else:

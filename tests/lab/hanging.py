@@ -1,4 +1,4 @@
-"""Containers that an engine of the test's own does not answer for any more, while it answers for all others."""
+"""Hanging containers of a private engine, which answers for all others."""
 
 import contextlib
 import http.client
@@ -15,12 +15,12 @@ from controller.engine.exec.kill import process_of
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine
 
-# What runc tells of such a program or folder is longer than a pipe holds, which nobody reads before runc has ended.
+# runc's error for such a program or folder is longer than a pipe, which the engine reads only after runc's exit.
 TOO_LONG = "/" + "a" * 70_000
 
 
 def answers(private: PrivateEngine, container: str, seconds: float = 1.0) -> bool:
-    """Whether the engine answers an inspect of that container so soon."""
+    """Tell whether the engine answers an inspect of that container in time."""
     try:
         private.docker("inspect", container, seconds=seconds)
     except subprocess.TimeoutExpired:
@@ -29,10 +29,10 @@ def answers(private: PrivateEngine, container: str, seconds: float = 1.0) -> boo
 
 
 @contextmanager
-def unread(private: PrivateEngine, container: str) -> Iterator[None]:
-    """Its kill hangs, and every inspect of it, as long as this lasts: a client of its output reads nothing.
+def stalled_attach(private: PrivateEngine, container: str) -> Iterator[None]:
+    """Make its kill and every inspect of it hang: a client of its output stalls.
 
-    It has to write all the time (`yes`).
+    The container must write all the time (`yes`).
     """
     with contextlib.closing(_attach(private, container)), _killed(private, container):
         yield
@@ -40,7 +40,7 @@ def unread(private: PrivateEngine, container: str) -> Iterator[None]:
 
 @contextmanager
 def frozen(private: PrivateEngine, *containers: str) -> Iterator[None]:
-    """Their kill hangs, and every inspect of them, as long as this lasts: containerd's process for each is frozen."""
+    """Make their kill and every inspect of them hang: containerd's process for each is frozen."""
     shims = [_parent(int(private.docker("inspect", "-f", "{{.State.Pid}}", each))) for each in containers]
     for each in shims:
         os.kill(each, signal.SIGSTOP)
@@ -54,7 +54,7 @@ def frozen(private: PrivateEngine, *containers: str) -> Iterator[None]:
 
 @contextmanager
 def _killed(private: PrivateEngine, *containers: str) -> Iterator[None]:
-    """By hand, until the engine does not answer for any of them."""
+    """Kill them out of band, until the engine answers for none of them."""
     command = ["docker", "-H", private.base_url, "kill"]
     kills = [subprocess.Popen([*command, each], stdout=subprocess.DEVNULL) for each in containers]
     try:
@@ -74,7 +74,7 @@ def _parent(pid: int) -> int:
 
 
 def _attach(private: PrivateEngine, container: str) -> socket.socket:
-    """A client of its output that does not read, once all on the way to it is full."""
+    """Attach a client that never reads, so that all buffers fill up."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     link.connect(urlsplit(private.base_url).path)
     path = f"/containers/{container}/attach?stream=1&stdout=1"

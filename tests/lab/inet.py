@@ -1,4 +1,4 @@
-"""The Internet of the lab, as a process in a network namespace of its own: names, servers, and a log of all that comes.
+"""The lab's Internet, a process in a network namespace of its own: names, servers, and a log of all traffic.
 
     python inet.py LOG CERTIFICATE internet   # DNS, HTTP, TLS and SSH ports on every address; every packet is logged
     python inet.py LOG CERTIFICATE host       # a resolver on loopback, as systemd-resolved is; a service of the host

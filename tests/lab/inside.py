@@ -1,4 +1,4 @@
-"""Probes run by a process inside a box: names of attempts on its command line, JSON of what became of each on stdout.
+"""Probes run by a process inside a sandbox: names of attempts as arguments, JSON of the results on stdout.
 
     ok | the name of the error it failed with (EPERM, EROFS ...) | what was read
 
@@ -81,7 +81,7 @@ def _call(name: str) -> Callable[[], str]:
 
 
 def _in_child(attempt: Callable[[], object]) -> str:
-    """What becomes of a child that tries: ok, the error it failed with, or the signal that ended it."""
+    """Return the result of a child's attempt: ok, its error, or the signal that killed it."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -126,12 +126,12 @@ def _by_32_bits() -> str:
 
 
 def _traced() -> str:
-    """Whether a child of its own may be traced."""
+    """Tell whether a child may be traced."""
     return _in_child(lambda: _checked(_libc.ptrace(_PTRACE_TRACEME, 0, 0, 0)))
 
 
 def _traces_others() -> str:
-    """Whether a process of another user may be; in a box that can't become one, of its own."""
+    """Tell whether a process of another user may be traced; of its own user where it can't become another."""
     reading, writing = os.pipe()
     ready, done = os.pipe()
     pid = os.fork()
@@ -255,7 +255,7 @@ def _ipv6() -> str:
 
 
 def _forks() -> str:
-    """How many processes can be there at a time; all of them end."""
+    """Return the number of processes that can run at a time; all of them end."""
     reading, writing = os.pipe()
     children = []
     why = ""
@@ -277,7 +277,7 @@ def _forks() -> str:
 
 
 def _memory() -> str:
-    """Whether a child that takes 200 MiB more than the limit outlives it."""
+    """Tell whether a child survives an allocation of 200 MiB above the limit."""
     pid = os.fork()
     if pid == 0:
         held = [bytearray(b"x" * (8 << 20)) for _ in range(41)]
@@ -310,7 +310,7 @@ def _allocated() -> str:
 
 
 def _names() -> str:
-    """Many empty files, which take no room of a tmpfs and still take memory."""
+    """Create many empty files, which use no space of a tmpfs but memory."""
     made = 0
     try:
         while made < 200_000:
@@ -340,7 +340,7 @@ def _there(*paths: str) -> Callable[[], str]:
 
 
 def _processes() -> str:
-    """Names of processes that are not the box's own: its numbers begin anew, and its parent is not seen."""
+    """Return the names of processes that are not the sandbox's own: its pids start at 1, without a visible parent."""
     return str(max(int(each) for each in os.listdir("/proc") if each.isdigit()) < 10_000 and os.path.exists("/proc/1"))
 
 

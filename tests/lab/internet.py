@@ -1,4 +1,4 @@
-"""The lab of two network namespaces: an engine whose only link leads to an Internet that is played here.
+"""Lab of two network namespaces: an engine whose only link leads to a simulated Internet.
 
     box - egress - engine's namespace --veth-- `inet` namespace: DNS, web servers, a metadata service, two LANs
 
@@ -30,7 +30,7 @@ _TOOLS = ("nsenter", "unshare", "ip", "nft", "dockerd", "iptables", "openssl")
 
 
 def impossible() -> str:
-    """Why the lab can't be made here, in words; "" when it can."""
+    """Return the reason that the lab can't be created here; "" if it can."""
     if os.geteuid() != 0:
         return "the two-namespace lab needs root"
     missing = [each for each in _TOOLS if shutil.which(each) is None]
@@ -59,7 +59,7 @@ class Lab:
         return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
 
     def mark(self) -> int:
-        """How long the Internet's log is, all that was sent so far being in it; what comes is `since` that."""
+        """Return the length of the Internet's log after all traffic so far; later entries are `since` it."""
         port = next(self.marks)
         self.host.run("bash", "-c", f"echo mark > /dev/udp/{INET_SIDE}/{port}")
         wait_for("the mark is logged", lambda: any(each.get("port") == port for each in self.log()))
@@ -70,7 +70,7 @@ class Lab:
         return {each["name"] for which in ("internet", "host") for each in self.log(which) if "name" in each}
 
     def packets(self, since: int = 0) -> set[tuple[str, int]]:
-        """Where packets came to (address, port)."""
+        """Return the targets of packets (address, port)."""
         until = self.mark()
         found = {(each["packet"], each["port"]) for each in self.log()[since:until] if "packet" in each}
         return {(to, port) for to, port in found if to != INET_SIDE}

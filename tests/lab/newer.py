@@ -1,4 +1,4 @@
-"""The tests on a newer engine: docker.io of Debian trixie, taken out of its packages into a root of its own.
+"""Tests on a newer engine: docker.io of Debian trixie, unpacked into a root of its own.
 
     python -m tests.lab.newer pytest -q tests/contract      (as root; the host's engine gives the images)
     python -m tests.lab.newer --tiny pytest -q ...          with the smallest image only

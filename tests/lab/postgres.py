@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the test's own, which may be cut and started again."""
+"""A private PostgreSQL server, which tests may disconnect and restart."""
 
 import os
 import pwd

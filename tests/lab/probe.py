@@ -1,4 +1,4 @@
-"""Probes, run in the network namespace of a box: JSON of attempts on stdin, JSON of what became of each on stdout.
+"""Probes in the network namespace of a sandbox: JSON of attempts on stdin, JSON of results on stdout.
 
     ["tcp", address, port]              open | refused | unreachable | silent
     ["ask", server, name, "udp"|"tcp"]  the address answered, nxdomain | refused | unreachable | silent | cut

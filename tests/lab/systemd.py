@@ -1,4 +1,4 @@
-"""A machine with systemd as its first process, on this one: namespaces of its own over this host's files.
+"""A machine with systemd as PID 1, in namespaces of its own over this host's files.
 
 What it writes stays in memory (an overlay over /), its cgroups are its own, and it sees no process, socket or device
 of the host's; nothing of the kernel's settings can be written. It runs what it is told to and no unit that this host
@@ -164,7 +164,7 @@ def _make_cgroups(name: str) -> list[Path]:
 
 
 def _remove_cgroups(name: str) -> bool:
-    """Whether they are gone."""
+    """Tell whether they are gone."""
     for top in (each / name for each in _hierarchies()):
         for each in sorted(top.glob("**/"), key=lambda path: -len(path.parts)):
             with suppress(OSError):

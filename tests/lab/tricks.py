@@ -1,4 +1,4 @@
-"""What a box might be led astray by: an image that brings along what it must not, and folders that are not what they
+"""Attacks on a sandbox's host: an image that brings along what it must not, and folders that are not what they
 are called. For the probes of every level."""
 
 import io
@@ -61,23 +61,22 @@ def host_root() -> Iterator[Path]:
         yield root
 
 
-# Below the root, and what is said of it. What is wrong by its words alone the door refuses; what a name leads to is
-# seen when it is opened.
+# Paths below the root, and their errors. Admission refuses bad paths; links are detected when a path is opened.
 AT_THE_DOOR = ("{root}/../../etc", "{root}//plain", "{root}/./plain", "/proc/self/root/etc", "/etc", "{root}", "/srv")
 WHEN_OPENED = {
-    "link": "leads over a link",
+    "link": "contains a link",
     "listening": "a socket",
     "keys": "credentials",
 }
 
 
 def binding(name: str, level: str, path: str) -> str:
-    """The spec of a box that works in that folder of the host."""
+    """Return the spec of a sandbox with that host folder as its workspace."""
     return document(name, level, {"image": IMAGE, "workspace": {}}, workspace={"hostPath": path, "readOnly": True})
 
 
 def refused_at_the_door(level: str, root: Path) -> list[str]:
-    """Specs that are refused by their words, one of them with a volume that is a folder of the host."""
+    """Return specs that admission refuses, one of them with a volume that is a host folder."""
     volume = {"name": "v", "mountPath": "/v", "size": "1Mi", "driverOpts": {"o": "bind", "device": "/etc"}}
     paths = [binding(f"door-{level}", level, each.format(root=root)) for each in AT_THE_DOOR]
     return [*paths, document(f"door-{level}", level, {"image": IMAGE, "volumes": [volume]})]

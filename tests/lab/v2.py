@@ -1,4 +1,4 @@
-"""The tests on a host with cgroup v2: Debian trixie in a virtual machine, with its own kernel, systemd and engine.
+"""Tests on a host with cgroup v2: Debian trixie in a virtual machine, with its own kernel, systemd and engine.
 
     python -m tests.lab.v2 pytest -q tests/engine/test_engine_witness.py      (as root; the images are the host's)
 
@@ -88,7 +88,7 @@ def _install(folder: Path, root: Path) -> None:
 
 
 def _packages(root: Path) -> None:
-    """What the lock file pins, for the machine's Python, and compiled by it: in the machine that would take minutes."""
+    """Install the lock file's packages for the machine's Python, compiled here: there it would take minutes."""
     (python,) = (root / "usr/bin").glob("python3.[0-9]*[0-9]")
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
     command += ["--target", root / "opt/packages", "--python-version", python.name.removeprefix("python")]
@@ -104,7 +104,7 @@ def _compile(root: Path) -> None:
 
 
 def _disk(file: Path, content: Path, size: str) -> None:
-    """A file system of that size with that in it; what is never written takes no room."""
+    """Create a file system of that size and content; it is sparse."""
     command = ["mke2fs", "-q", "-t", "ext4", "-d", content, file, size]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": _path()})
 

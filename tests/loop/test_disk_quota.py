@@ -17,7 +17,7 @@ from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
 from tests.loop.house import TINY, House
 
-ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past a size was refused"))
+ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past the size was refused"))
 UNTRIED = replace(FACTS, disk=None)
 QUICK = {"shutdownGracePeriodSeconds": 0}
 TYPE = "DiskQuotaEnforced"

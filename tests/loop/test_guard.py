@@ -130,7 +130,7 @@ def test_a_guard_that_can_not_be_read_is_not_lost(make: Make) -> None:
     house = make("pause")
     running(house, "open")
     house.engine.guard_unread = True
-    guard(house, "nft can't be run: timed out")
+    guard(house, "nft failed: timed out")
     assert state(house, "open") is State.RUNNING
     assert house.condition("open", "Ready") == "True Running"
     assert house.condition("open", "NetworkReady") == "Unknown NetworkUnguarded"
@@ -138,7 +138,7 @@ def test_a_guard_that_can_not_be_read_is_not_lost(make: Make) -> None:
     guard(house, GONE)
     assert state(house, "open") is State.PAUSED
     house.engine.guard_unread = True
-    guard(house, "nft can't be run: timed out")
+    guard(house, "nft failed: timed out")
     assert state(house, "open") is State.PAUSED
 
 

@@ -142,16 +142,16 @@ CASES: list[tuple[str, Grade, Callable[[], DoctorFacts]]] = [
     ("paddock-socket", W, lambda: replace(WELL, daemon_socket=SocketFacts("/s", trouble="permission denied"))),
     ("paddock-socket", P, lambda: replace(WELL, socket_group="boxes", socket_group_exists=False)),
     ("host-roots", P, lambda: root(mode=None)),
-    ("host-roots", P, lambda: root(mode=None, trouble="it is no folder")),
-    ("host-roots", P, lambda: root(hosts_own="is /etc under another name: it is the host's own")),
+    ("host-roots", P, lambda: root(mode=None, trouble="it is not a folder")),
+    ("host-roots", P, lambda: root(hosts_own="is /etc under another name; system folders are never mounted")),
     ("host-roots", W, lambda: root(mode=0o777)),
     ("host-roots", W, lambda: root(maps_ids=False)),
     ("host-roots", W, lambda: root(maps_ids=None)),
     ("secrets", P, lambda: folder("secrets", mode=0o770)),
     ("secrets", P, lambda: folder("secrets", roots=False)),
-    ("secrets", P, lambda: folder("secrets", mode=None, trouble="it is no folder")),
+    ("secrets", P, lambda: folder("secrets", mode=None, trouble="it is not a folder")),
     ("mounts", P, lambda: folder("mounts", roots=False)),
-    ("mounts", P, lambda: folder("mounts", mode=None, trouble="it is no folder")),
+    ("mounts", P, lambda: folder("mounts", mode=None, trouble="it is not a folder")),
     ("volumes", W, lambda: folder("volumes", makes=False)),
     ("volumes", W, lambda: folder("volumes", loops=False)),
 ]
@@ -194,6 +194,9 @@ def test_of_an_engine_on_another_host_nothing_is_claimed() -> None:
     checks = {each.check: each for each in judge(far)}
     assert checks["host"].grade is W
     assert "run this on its host" in checks["disk-quota"].action
+    assert checks["usage-metrics"].grade is W
+    assert "metrics" in checks["usage-metrics"].meaning
+    assert "usage-metrics" not in {each.check for each in judge(WELL)}
     assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
 
 

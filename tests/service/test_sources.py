@@ -245,7 +245,7 @@ def test_profiles_are_those_that_a_sandbox_may_name() -> None:
 
 def test_the_package_hosts_are_shown_with_a_version_that_moves_with_them() -> None:
     found = PackageHosts(
-        ("deb.example.org",), ("pip (/etc/pip.conf): 192.0.2.7 is an address: boxes reach names alone",)
+        ("deb.example.org",), ("pip (/etc/pip.conf): 192.0.2.7 is an IP address; sandboxes reach host names only",)
     )
     versions = set()
     for listed in ([], ["pip.example.org"]):

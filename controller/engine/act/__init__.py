@@ -1,1 +1,1 @@
-"""Carrying out the planner's actions, one engine call each."""
+"""Actions of the planner, carried out with one engine call each."""

@@ -1,7 +1,7 @@
-"""Doing: one action, one engine call, found done counts as done. A table without opinions; the planner has those.
+"""Actor: one engine call for each action, idempotent. All decisions are the planner's.
 
-Whatever the engine answers to a repeated call (304, 400, 409, 500: it differs by verb and version), the container
-is inspected, and if it is as the action wants it, the action is done.
+The engine answers a repeated call differently by verb and version (304, 400, 409, 500). So the container is inspected
+after a refusal, and the action is done if the container is as desired.
 """
 
 import logging
@@ -11,18 +11,18 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controller.engine.act.messages import NO_DRIVER, WITHOUT_DRIVER, image_missing, name_conflict, no_image, not_pulled
-from controller.engine.act.resize import differences, in_use, shrinks, still_by_hand, too_small
-from controller.engine.docker.bulkhead import hangs
+from controller.engine.act.resize import differences, in_use, remaining_drift, shrinks, too_small
+from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body, update_body
 from controller.engine.docker.errors import Fault, outcome_of
-from controller.engine.docker.image_checks import look_into
-from controller.engine.docker.pull import pull
+from controller.engine.docker.image_checks import check_image
+from controller.engine.docker.pull import not_pulled, pull
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.log_tail import read_tail
-from controller.engine.observe.looker import BackgroundLook, Foreign, Looker
+from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer
 from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.common.log_tail import GONE
@@ -43,12 +43,19 @@ from controller.kinds.planning.action import (
     UpdateLimits,
 )
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.policy.attest.mounted import missing
 
 _log = logging.getLogger(__name__)
 _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
-_LATE_WORD_SECONDS = 0.5
+_STALE_STATE_SECONDS = 0.5
+_NO_DRIVER = "could not select device driver"
+_WITHOUT_DRIVER = (
+    "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
+    "sandbox again, or remove gpus from the spec"
+)
 OnContainer = (
     PauseContainer
     | UnpauseContainer
@@ -64,9 +71,9 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `others` carry out what is no call for a container; `places` gives where this host binds into one. `before_end` is
-    called before a container is killed, `pausing` is held while one is paused; `holding` keeps events from reading what
-    is read here anyway.
+    `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container.
+    `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
+    from inspecting a container that is inspected here anyway.
     """
 
     def __init__(
@@ -74,23 +81,23 @@ class Actor:
         instance_id: str,
         client: Client,
         view: View,
-        looker: Looker,
+        observer: Observer,
         *,
-        background: BackgroundLook,
+        background: BackgroundObserver,
         cgroups: Cgroups,
         others: Mapping[type, Callable[[Any], Outcome]],
-        places: Callable[..., list[dict[str, Any]]],
-        before_end: Callable[[str], None],
+        mounts: HostMounts,
+        before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
         self._view = view
-        self._looker = looker
+        self._observer = observer
         self._background = background
         self._cgroups = cgroups
-        self._before_end, self._places = before_end, places
+        self._before_kill, self._mounts = before_kill, mounts
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -105,25 +112,29 @@ class Actor:
             ConnectNetwork: self._connect,
             ReadTail: self._read_tail,
             RemoveContainer: self._remove,
+            BindMounts: self._bind,
+            RemoveVolumes: mounts.remove_volumes,
             **others,
         }
 
     def act(self, action: Action) -> Outcome:
-        """Carry out one action. Never raises for what the engine answered."""
+        """Carry out one action. Errors of the engine become outcomes."""
         try:
             with self._holding(_name_of(action)):
                 return self._do[type(action)](action)
         except Foreign as foreign:
-            return Transient("ForeignContainer", f"{foreign}: it is not touched")
+            return Transient("ForeignContainer", f"{foreign}; Paddock never touches it")
         except Fault as fault:
             if fault.unreachable:
                 self._background.request()
             container_id = getattr(action, "container_id", "")
-            if fault.kind == "timeout" and container_id and not self._looker.free(container_id):
-                # Of this container alone, or of all: the look that follows tells. Until then nobody else waits for it.
-                self._looker.doubt(container_id)
+            if fault.kind == "timeout" and container_id and not self._observer.free(container_id):
+                # The next observation tells whether all containers hang. Until then no other call waits for this one.
+                self._observer.doubt(container_id)
             if fault.gone:
-                return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"somebody removed it meanwhile: {fault.words}")
+                return Waiting(
+                    _GONE_RETRY_SECONDS, "ContainerGone", f"the container was removed meanwhile: {fault.message}"
+                )
             return outcome_of(fault)
 
     def _pull(self, action: PullImage) -> Outcome:
@@ -132,69 +143,67 @@ class Actor:
         except Fault as fault:
             if fault.kind == "connection":
                 raise
-            _log.warning("image %s can't be pulled: %.1000r", action.image, fault.words)
-            return Transient("ImagePullFailed", no_image(action.image, not_pulled(fault.status, fault.words)))
+            _log.warning("image pull failed: %s: %.1000r", action.image, fault.message)
+            return Transient("ImagePullFailed", _no_image(action.image, not_pulled(fault.status, fault.message)))
         return Ok()
 
     def _create(self, action: CreateContainer) -> Outcome:
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
-            return Terminal(
-                "InvalidConfig", f"the labels of {action.config.name} are not those of this store and object"
-            )
+            return Terminal("InvalidConfig", f"{action.config.name}: its labels belong to another store or object")
         image = action.image_id or action.config.image
         try:
             seccomp = profile(action.config.seccomp) if action.config.seccomp else ""
         except NoProfile as error:
             return Transient("NoSeccompProfile", str(error))
         try:
-            looked = look_into(self._client, image, action.config)
-            if looked.refusal:
-                return (Terminal if looked.terminal else Transient)("ImageRefused", looked.refusal)
-            body = create_body(action.config, {**looked.labels, **action.labels}, image, seccomp, looked.counted)
-            body["HostConfig"]["Mounts"] = self._places(action.uid, action.config.slots)
+            checked = check_image(self._client, image, action.config)
+            if checked.refusal:
+                return (Terminal if checked.terminal else Transient)("ImageRefused", checked.refusal)
+            body = create_body(action.config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
+            body["HostConfig"]["Mounts"] = self._mounts.sources(action.uid, action.config.slots)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
         except Fault as fault:
             if fault.gone:
-                return Transient("ImageMissing", image_missing(action, fault.words))
+                return Transient("ImageMissing", _image_missing(action, fault.message))
             if fault.status == 409:
                 return self._name_taken(action)
             raise
-        return Ok(self._looker.read(str(made["Id"])).container.id, notes=looked.notes)
+        return Ok(self._observer.read(str(made["Id"])).container.id, notes=checked.notes)
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name
         try:
-            holder = self._looker.read(name).container
+            holder = self._observer.read(name).container
         except Foreign as foreign:
-            return name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
+            return _name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
         except Fault as fault:
-            if fault.gone:  # it went between the two calls: the name is free again
+            if fault.gone:  # removed between the two calls
                 return Waiting(
-                    _GONE_RETRY_SECONDS, "NameConflict", f"the name {name} was just taken, and is free again"
+                    _GONE_RETRY_SECONDS, "NameConflict", f"the name {name} was taken a moment ago and is free again"
                 )
             raise
         if holder.uid != action.uid:
-            return name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
+            return _name_conflict(name, f"the container {holder.id[:12]} of another object (uid {holder.uid})")
         return Ok(holder.id)
 
     def _start(self, action: StartContainer) -> Outcome:
         container = self._startable(action)
         if container is None:
-            return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"there is no container {action.name} to start")
+            return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"{action.name}: the container is gone")
         try:
             self._client.call("containers.start", lambda api: api.start(container.id), container=container.id)
         except Fault as fault:
             if fault.unreachable or fault.gone:
                 raise
-            now = self._looker.read(container.id).container
+            now = self._observer.read(container.id).container
             if now.state is State.RUNNING:
                 return Ok(now.id)
-            if NO_DRIVER in fault.words:
-                return Terminal("NoDeviceDriver", f"{action.name} asks for gpus, and {WITHOUT_DRIVER}: {fault.words}")
-            return Transient("StartFailed", f"{action.name} does not start: {fault.words}")
-        return Ok(self._looker.read(container.id).container.id)
+            if _NO_DRIVER in fault.message:
+                return Terminal("NoDeviceDriver", f"{action.name} requests gpus; {_WITHOUT_DRIVER}: {fault.message}")
+            return Transient("StartFailed", f"{action.name} does not start: {fault.message}")
+        return Ok(self._observer.read(container.id).container.id)
 
     def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:
         if action.container_id:
@@ -203,7 +212,7 @@ class Actor:
         if known is not None:
             return known
         try:
-            return _of_object(action.uid, self._looker.read(action.name).container)
+            return _of_object(action.uid, self._observer.read(action.name).container)
         except Fault as fault:
             if fault.gone:
                 return None
@@ -245,7 +254,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.status == 409:
-                return name_conflict(action.name, "another container")
+                return _name_conflict(action.name, "another container")
             raise
 
     def _disconnect(self, action: DisconnectNetwork) -> Outcome:
@@ -286,7 +295,7 @@ class Actor:
             )
         except Fault as fault:
             if fault.status == 409:
-                return Waiting(_REMOVING_RETRY_SECONDS, "BeingRemoved", fault.words)
+                return Waiting(_REMOVING_RETRY_SECONDS, "BeingRemoved", fault.message)
             raise
 
     def _update(self, action: UpdateLimits) -> Outcome:
@@ -301,15 +310,37 @@ class Actor:
             self._client.post("containers.update", path, body, container=container.id)
         except Fault as fault:
             if fault.status == 500 and (shrinks(container, action.limits) or container.by_hand.swap_bytes):
-                return in_use(f"the kernel refused: {fault.words}")
+                return in_use(f"the kernel refused the new limit: {fault.message}")
             raise
-        found = self._looker.read(container.id).container
-        wrong = ", ".join((*differences(action.limits, found.limits), *still_by_hand(found.by_hand)))
+        found = self._observer.read(container.id).container
+        wrong = ", ".join((*differences(action.limits, found.limits), *remaining_drift(found.by_hand)))
         if wrong:
             return Transient(
-                "LimitsNotApplied", f"the engine took the limits, but the kernel does not hold them: {wrong}"
+                "LimitsNotApplied", f"the engine accepted the limits, but the kernel does not enforce them: {wrong}"
             )
         return Ok(container.id)
+
+    def _bind(self, action: BindMounts) -> Outcome:
+        """Bind, then check a running sandbox from inside."""
+        if action.container_id:
+            _of_object(action.uid, self._observer.known(action.container_id))
+        try:
+            outcome = self._mounts.bind(action)
+        except Fault as fault:
+            if fault.gone:
+                return Transient("ImageMissing", f"{action.image} is not on this host: {fault.message}")
+            raise
+        return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
+
+    def _visible(self, action: BindMounts) -> Outcome:
+        """Check that the sandbox sees what was bound."""
+        found = self._observer.inside(action.container_id)
+        lacking = missing(action.mounts, found.inside, found.bound) if found.state is State.RUNNING else ()
+        if lacking:
+            paths = ", ".join(each.path for each in lacking)
+            why = "the engine binds in a mount namespace that this daemon's mounts do not reach"
+            return Transient("MountNotSeen", f"{paths} can't be seen from inside {action.name}: {why}")
+        return Ok(found.id)
 
     def _settle(
         self,
@@ -320,13 +351,13 @@ class Actor:
         done: Callable[[Container | None], bool],
         ending: bool = False,
     ) -> Outcome:
-        """Call, then read the container; after a refusal it counts as done if `done` holds of what was read."""
+        """Call, then inspect the container. After a refusal the action is done if `done` is true of the container."""
         if self._ours(action.uid, action.container_id) is None:
             if done(None):
                 return Ok(action.container_id)
             raise _gone(action.container_id)
         if ending:
-            self._before_end(action.container_id)
+            self._before_kill(action.container_id)
         try:
             self._client.call(operation, call, container=action.container_id)
         except Fault as fault:
@@ -343,13 +374,12 @@ class Actor:
         return Ok(action.container_id)
 
     def _wait_until(self, done: Callable[[Container | None], bool], container_id: str) -> bool:
-        """Read again until it is so, for a moment; whether it is.
+        """Inspect until `done` is true, for half a second at most; return whether it is.
 
-        The engine believes its runtime's late word of a pause over an unpause that it has just carried out itself,
-        until the word of that comes too, some milliseconds later.
+        The runtime's event of a pause may reach the engine after an unpause, and then wins for some milliseconds.
         """
         pause_seconds = 0.005
-        while pause_seconds < _LATE_WORD_SECONDS:
+        while pause_seconds < _STALE_STATE_SECONDS:
             time.sleep(pause_seconds)
             if done(self._now(container_id)):
                 return True
@@ -357,21 +387,21 @@ class Actor:
         return False
 
     def _now(self, container_id: str) -> Container | None:
-        """The container as it is now; None: gone."""
+        """Inspect the container; None if it is gone."""
         try:
-            return self._looker.read(container_id).container
+            return self._observer.read(container_id).container
         except Fault as fault:
             if fault.gone:
                 return None
             raise
 
     def _ours(self, uid: str, container_id: str) -> Container | None:
-        """The container, once it is known to be ours and that object's. None: gone. Raises Foreign, Fault."""
+        """Return the container of that object; None if it is gone. Raises Foreign, Fault."""
         if self._view.is_gone(container_id):
             return None
         seen = self._view.seen(container_id)
         if seen is not None and seen.container.state is State.UNKNOWN:
-            raise Fault("busy", hangs(container_id))
+            raise Fault("busy", hanging_message(container_id))
         container = seen.container if seen is not None else self._now(container_id)
         return None if container is None else _of_object(uid, container)
 
@@ -387,7 +417,30 @@ def _gone(container_id: str) -> Fault:
 
 
 def _name_of(action: Action) -> str:
-    """The name of the container that an action is about."""
+    """Return the name of an action's container."""
     if isinstance(action, PullImage):
         return ""
     return action.config.name if isinstance(action, CreateContainer) else action.name
+
+
+def _name_conflict(name: str, holder: str) -> Outcome:
+    """Return the outcome of a name conflict."""
+    return Transient(
+        "NameConflict",
+        f"the name {name} is taken by {holder}; rename or remove that container (`docker rename {name} <other>`)",
+    )
+
+
+def _image_missing(action: CreateContainer, words: str) -> str:
+    """Describe a missing image of a container to create."""
+    if not action.image_id:
+        return _no_image(action.config.image, words)
+    return (
+        f"{action.config.image}: the image this sandbox was created from is no longer on this host ({words}); "
+        "load it again, or change spec.template to use the present image of that name"
+    )
+
+
+def _no_image(image: str, words: str) -> str:
+    """Describe an image that is neither here nor pulled."""
+    return f"{image} is not on this host ({words}); build it (`make images`), or pull it (`docker pull {image}`)"

@@ -1,4 +1,4 @@
-"""New limits for a live container: whether they may be set now, and whether they were."""
+"""Resize of a live container: checks before and after new limits are set."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -14,44 +14,44 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _RETRY_SECONDS = 5.0
 
 
-def shrinks(container: Container, wanted: Limits) -> bool:
-    """Whether memory would be taken away."""
+def shrinks(container: Container, desired: Limits) -> bool:
+    """Tell whether the memory limit would shrink."""
     held = container.limits
-    return held is None or held.memory_bytes == 0 or wanted.memory_bytes < held.memory_bytes
+    return held is None or held.memory_bytes == 0 or desired.memory_bytes < held.memory_bytes
 
 
-def too_small(cgroups: Cgroups, container: Container, wanted: Limits) -> Outcome | None:
-    """Why the memory limit must wait; None: go on. cgroup v2 would let the kernel kill what does not fit."""
-    if container.state not in _LIVE or not shrinks(container, wanted):
+def too_small(cgroups: Cgroups, container: Container, desired: Limits) -> Outcome | None:
+    """Return the outcome that delays a memory limit; None to go on. cgroup v2 would kill what does not fit."""
+    if container.state not in _LIVE or not shrinks(container, desired):
         return None
     try:
         used = working_set_bytes(cgroups, container.id, container.pid)
     except Unreadable:
-        return in_use(f"how much memory {container.name} uses can't be read now")
-    if used <= wanted.memory_bytes:
+        return in_use(f"{container.name}: its memory use can't be read now; retrying")
+    if used <= desired.memory_bytes:
         return None
     return in_use(
         f"{container.name} uses {used / (1 << 20):.1f}Mi, more than the new limit of "
-        f"{format_bytes(wanted.memory_bytes)}; the old limit stays until it uses less"
+        f"{format_bytes(desired.memory_bytes)}; the old limit stays until it uses less"
     )
 
 
 def in_use(words: str) -> Outcome:
-    """Memory that is used can't be taken: look again later."""
+    """Return the outcome for a limit below the memory in use: retry later."""
     return Waiting(_RETRY_SECONDS, "MemoryInUse", words)
 
 
-def differences(wanted: Limits, found: Limits | None) -> Iterator[str]:
-    """In words, what is not as it was asked for."""
+def differences(desired: Limits, found: Limits | None) -> Iterator[str]:
+    """Describe each limit that differs from the desired one."""
     for each in fields(Limits):
-        want, have = getattr(wanted, each.name), getattr(found, each.name, None)
-        # Shares of 0 were not sent: whatever holds is right.
+        want, have = getattr(desired, each.name), getattr(found, each.name, None)
+        # Shares of 0 were not sent, so any value is right.
         if have is not None and want != have and not (each.name == "cpu_shares" and not want):
             yield f"{each.name} is {have}, not {want}"
 
 
-def still_by_hand(found: ByHand) -> Iterator[str]:
-    """In words, what somebody set past Paddock and an update should have taken back."""
+def remaining_drift(found: ByHand) -> Iterator[str]:
+    """Describe the drift that an update did not revert."""
     if found.swap_bytes:
         yield f"swap is {'unlimited' if found.swap_bytes < 0 else found.swap_bytes}, not 0"
     if found.restart_policy != "no":

@@ -1,1 +1,1 @@
-"""Calls to the Docker Engine: client, transport, create config, images, networks."""
+"""Docker Engine API: client, transport, create config, images, networks."""

@@ -1,4 +1,4 @@
-"""The one way to the engine: a sized pool of connections, a time-out on every call, every call counted and timed."""
+"""Client of the engine: a bounded connection pool, a time-out on every call, every call counted and timed."""
 
 import threading
 import time
@@ -27,10 +27,10 @@ _POOL_SIZE = 64
 
 
 class Client:
-    """Calls to one engine. Connects at the first call, and again (with a fresh look at its version) on `probe`."""
+    """Calls to one engine. Connects at the first call; `probe` negotiates the API version again."""
 
     def __init__(self, base_url: str, *, meter: Meter, timeout_seconds: float) -> None:
-        raw_http.connection(base_url, timeout_seconds)  # connects nothing: says now if the address is none
+        raw_http.connection(base_url, timeout_seconds)  # does not connect: raises ValueError for a bad address
         self.base_url = base_url
         self.timeout_seconds = timeout_seconds
         self._meter = meter
@@ -41,7 +41,7 @@ class Client:
         self._bulkhead = Bulkhead()
 
     def call(self, operation: str, do: Callable[[Any], T], *, container: str = "") -> T:
-        """Run one call on the docker.APIClient (its stubs are half typed), counted as `operation`. Raises Fault.
+        """Run one call on the docker.APIClient (its stubs are half typed), measured as `operation`. Raises Fault.
 
         A call for a `container` is refused at once while an earlier one for it hangs (see bulkhead.py).
         """
@@ -57,21 +57,21 @@ class Client:
         container: str = "",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Post JSON where docker-py knows too few fields; the answer. `path` without the version. Raises Fault."""
+        """Post JSON with fields that docker-py lacks; return the answer. `path` has no version. Raises Fault."""
         timeout = timeout_seconds or self.timeout_seconds
         return self.call(
             operation, lambda api: _said(api.post(_url(api, path), json=body, timeout=timeout)), container=container
         )
 
     def inspect(self, reference: str, *, timeout_seconds: float) -> dict[str, Any]:
-        """Return the engine's answer about one container, by id or name, within so many seconds. Raises Fault."""
+        """Inspect one container, by id or name, within the time-out. Raises Fault."""
         path, timeout = f"/containers/{quote(reference, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
         return self.call(
             "containers.inspect", lambda api: _said(api.get(_url(api, path), timeout=timeout)), container=reference
         )
 
     def answers(self, timeout_seconds: float) -> bool:
-        """Tell whether the engine answers anything at all within so many seconds."""
+        """Tell whether the engine answers a ping within the time-out."""
         try:
             self.stream("ping", "GET", "/_ping", timeout_seconds=min(timeout_seconds, self.timeout_seconds)).release()
         except Fault as fault:
@@ -89,10 +89,10 @@ class Client:
         upgrade: bool = False,
         timeout_seconds: float | None = None,
         container: str = "",
-    ) -> raw_http.Wire:
-        """Open a stream over a socket of its own; timed until the engine answers. `path` without the version.
+    ) -> raw_http.HttpStream:
+        """Open a stream over a socket of its own; measured until the engine answers. `path` has no version.
 
-        `timeout_seconds` is the longest wait for that answer, the client's own unless said; `container` as in `call`.
+        `timeout_seconds` bounds the wait for that answer (default: the client's). `container` as in `call`.
         """
         with self._entered(container), self._measured(operation):
             return raw_http.request(
@@ -106,7 +106,7 @@ class Client:
             )
 
     def probe(self) -> HostFacts:
-        """Ask the engine what it is, and settle the version of the API by it. Raises Fault."""
+        """Return the engine's facts, and negotiate the API version. Raises Fault."""
         with self._measured("version"):
             version = self._ask_version()
             api = self._use(_settle(version))
@@ -128,7 +128,7 @@ class Client:
         return self._api or self._use(_settle(self._ask_version()))
 
     def _use(self, version: str) -> docker.APIClient:
-        """The client of that version. The one in use is kept if it is: others are in the middle of calls with it."""
+        """Return the client of that API version. The current one is kept if it fits: other threads are using it."""
         with self._lock:
             if self._api is None or self._api.api_version != version:
                 self._drop()
@@ -143,10 +143,10 @@ class Client:
             asking.close()
 
     def _new_api(self, version: str) -> docker.APIClient:
-        # docker-py's stubs say whole seconds; requests takes any.
+        # docker-py's stubs want whole seconds; requests takes fractions.
         timeout: Any = self.timeout_seconds
         api = docker.APIClient(base_url=self.base_url, version=version, timeout=timeout, max_pool_size=_POOL_SIZE)
-        # The engine is never behind a proxy of the environment, nor are there credentials for it in ~/.netrc.
+        # Neither a proxy of the environment nor ~/.netrc applies to the engine.
         api.trust_env = False
         path = raw_http.unix_path(self.base_url)
         if path:
@@ -185,7 +185,7 @@ def _url(api: docker.APIClient, path: str) -> str:
 
 
 def _said(answer: Any) -> dict[str, Any]:
-    """The JSON of an answer. Raises Fault for a status of 400 or above."""
+    """Return the JSON of an answer. Raises Fault for a status of 400 or above."""
     if answer.status_code >= 400:
         raise raw_http.refusal(answer.status_code, answer.content)
     said: dict[str, Any] = answer.json()
@@ -193,16 +193,16 @@ def _said(answer: Any) -> dict[str, Any]:
 
 
 def _settle(version: Mapping[str, Any]) -> str:
-    """The version of the API to speak, given the answer to /version. Raises Fault for an engine too old."""
+    """Return the API version to use, given the answer to /version. Raises Fault for an engine too old."""
     server = parse_version(str(version.get("ApiVersion", "")))
     if server < OLDEST_API:
         found = version.get("Version", "unknown")
-        raise Fault("connection", f"Docker Engine {found} is too old: Paddock needs 20.10 (API 1.41) or newer")
+        raise Fault("connection", f"Docker Engine {found} is too old; install 20.10 (API 1.41) or newer")
     return _text(min(server, NEWEST_API))
 
 
 def parse_version(text: str) -> tuple[int, int]:
-    """(1, 41) of "1.41"; (0, 0) of anything that is no version."""
+    """Parse "1.41" as (1, 41); (0, 0) for anything else."""
     major, _, minor = text.partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
@@ -212,7 +212,7 @@ def _text(version: tuple[int, int]) -> str:
 
 
 def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: str) -> HostFacts:
-    """The engine's answers to /version and /info, as far as Paddock cares."""
+    """Return the facts that Paddock needs of the answers to /version and /info."""
     return HostFacts(
         engine_version=str(version.get("Version", "")),
         api_version=api_version,

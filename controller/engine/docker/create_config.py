@@ -1,7 +1,7 @@
-"""ContainerConfig -> the body of the engine's create call. Pure.
+"""Body of the engine's create call, rendered from a ContainerConfig. Pure.
 
-What every container gets whatever its level (init, no capabilities but those granted, bounded logs ...) is here
-and only here; what differs by level comes in the config.
+Settings of every container (init, granted capabilities only, bounded logs ...) are only here. Settings that differ by
+level come in the config.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ from controller.kinds.observed.observed import ByHand
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
 
 NANO_PER_MILLI = 1_000_000
-# World-writable with the sticky bit, as every system has them; any other folder belongs to the box's user.
-_SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the box
+# World-writable with the sticky bit, as every system has them; any other folder belongs to the sandbox's user.
+_SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the sandbox
 # An empty file takes no page of a tmpfs, but memory of the kernel's; a file with anything in it takes a page.
 _BYTES_A_FILE, _FEWEST_FILES = 2048, 1024
 
-# What no box may read of its host's kernel. A list of ours replaces the engine's, so all that engines mask by default
-# (20.10 to 29) is in it; a path that this kernel does not have is passed over.
+# Kernel files that no sandbox may read. Our list replaces the engine's, so it holds all that engines mask by default
+# (20.10 to 29). The engine skips paths that this kernel lacks.
 MASKED_PATHS = (
     "/proc/acpi",
     "/proc/asound",
@@ -51,12 +51,12 @@ def create_body(
         "WorkingDir": config.working_dir,
         "Env": [f"{name}={value}" for name, value in config.env],
         "Labels": dict(labels),
-        # An image's own health check would run what nobody asked for.
+        # An image's own health check would run commands that no spec requests.
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": _host_config(config, seccomp, counted),
     }
     if config.command is not None:
-        # Both, so that nothing of the image's entry point is left in front of the command.
+        # Both, so that the image's entry point never precedes the command.
         body["Entrypoint"], body["Cmd"] = list(config.command), []
     return body
 
@@ -84,7 +84,7 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
             "Type": "json-file",
             "Config": {"max-size": str(config.log_max_bytes), "max-file": str(config.log_files)},
         },
-        # Paddock restarts, with its own back-off; two masters would fight.
+        # Paddock restarts containers with its own back-off; the engine must not.
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,
         **limits_body(config.limits),
@@ -96,16 +96,16 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
 
 
 def _gpus(count: int, ids: Sequence[str]) -> dict[str, Any]:
-    """As `docker run --gpus` asks for a count, or for particular ones: of whichever driver has them, or no start."""
+    """Return a device request as of `docker run --gpus`: a count, or particular ids. Without a driver no start."""
     chosen = {"Count": 0, "DeviceIDs": list(ids)} if ids else {"Count": count, "DeviceIDs": None}
     return {"Driver": "", **chosen, "Capabilities": [["gpu"]], "Options": {}}
 
 
 def limits_body(limits: Limits) -> dict[str, int]:
-    """The limits, as create and update both take them. Swap is never given: memory and memory+swap are equal.
+    """Return the limits for create and update. Swap is never allowed: memory and memory+swap are equal.
 
-    NanoCpus and CpuQuota exclude each other for a container's life, so only NanoCpus is ever sent; shares of 0
-    are not sent, which leaves them as they are.
+    NanoCpus and CpuQuota exclude each other for a container's life, so only NanoCpus is sent. Shares of 0 are not sent,
+    which leaves them as they are.
     """
     body = {
         "NanoCpus": limits.cpu_millicores * NANO_PER_MILLI,
@@ -119,14 +119,14 @@ def limits_body(limits: Limits) -> dict[str, int]:
 
 
 def update_body(limits: Limits) -> dict[str, Any]:
-    """The limits for a container that is there; and Paddock restarts it, whatever the engine was told meanwhile."""
+    """Return the update of an existing container: its limits, and no restart policy of the engine's."""
     return {**limits_body(limits), "RestartPolicy": {"Name": "no"}}
 
 
-def by_hand_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHand:
-    """What a HostConfig holds that only a hand can have set. Without `swap_limit` the engine's figures mean nothing."""
+def drift_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHand:
+    """Return the out-of-band changes in a HostConfig. Without `swap_limit` the engine's swap figures mean nothing."""
     memory, both = int(host_config.get("Memory") or 0), int(host_config.get("MemorySwap") or 0)
-    # Nothing said is as much swap again as there is memory.
+    # Unset means as much swap as memory.
     swap = -1 if both < 0 else both - memory if both else memory
     return ByHand(
         swap_bytes=swap if swap_limit else 0,
@@ -137,7 +137,7 @@ def by_hand_of_body(host_config: Mapping[str, Any], *, swap_limit: bool) -> ByHa
 
 
 def limits_of_body(host_config: Mapping[str, Any]) -> Limits:
-    """The limits in a HostConfig as the engine shows it; 0 where there is none (it says null, 0 or -1)."""
+    """Return the limits in a HostConfig of an inspect; 0 where there is none (null, 0 or -1)."""
     pids = int(host_config.get("PidsLimit") or 0)
     nano = int(host_config.get("NanoCpus") or 0)
     period, quota = int(host_config.get("CpuPeriod") or 0), int(host_config.get("CpuQuota") or 0)
@@ -151,12 +151,12 @@ def limits_of_body(host_config: Mapping[str, Any]) -> Limits:
 
 
 def tmpfs_files(size_bytes: int) -> int:
-    """How many files a tmpfs of that size may hold: more than it has pages, so that empty ones don't fill the box."""
+    """Return the inode limit of a tmpfs of that size: more than its pages, and bounded, as empty files use memory."""
     return max(_FEWEST_FILES, size_bytes // _BYTES_A_FILE)
 
 
 def tmpfs_options(mount: Tmpfs, user: str) -> str:
-    """Mount options, always sized. `mode=` alone is overridden by the image's folder, hence the owner."""
+    """Return the options of a tmpfs, always sized. The image's folder overrides `mode=` alone, hence the owner."""
     options = ["rw", "noexec" if mount.noexec else "exec", "nosuid", "nodev", f"size={mount.size_bytes}"]
     options.append(f"nr_inodes={tmpfs_files(mount.size_bytes)}")
     uid, _, gid = user.partition(":")
@@ -171,6 +171,6 @@ def _ulimit(name: str, value: int) -> dict[str, Any]:
 
 
 def storage_of_body(host_config: Mapping[str, Any]) -> int:
-    """What the writable layer is held to, in bytes; 0 for nothing, and for a size that is not in bytes (not ours)."""
+    """Return the limit of the writable layer in bytes; 0 for none, and for a size not in bytes (not ours)."""
     size = str((host_config.get("StorageOpt") or {}).get("size") or "")
     return int(size) if size.isdigit() else 0

@@ -1,8 +1,8 @@
-"""Finds out whether the engine holds a container's writable layer to a size: by writing past one.
+"""Probe for disk quotas: does the engine enforce a size of a container's writable layer?
 
-What an engine says of itself does not tell: the containerd image store takes the option and forgets it, and on most
-file systems it is refused. A container of an empty image is made with a small size, never started, and written to
-through the engine; container and image are removed again.
+The engine's own facts don't tell: the containerd image store accepts the option and ignores it, and most file systems
+refuse it. The probe creates a container of an empty image with a small size, never starts it, and writes past that size
+through the engine. Container and image are removed again.
 """
 
 import io
@@ -25,19 +25,19 @@ _FITS_BYTES = 1 << 20
 _REMOVE_SECONDS = 1.0
 
 
-def try_disk(client: Client) -> DiskAbility:
-    """Try it once; some tenths of a second. Raises Fault where the engine fails at something else."""
+def probe_disk_quota(client: Client) -> DiskAbility:
+    """Run the probe once; takes some tenths of a second. Raises Fault where the engine fails otherwise."""
     data, label = _archive("made-by-paddock", 1), f"LABEL {OURS}=disk-trial"
-    told = client.call("images.import", lambda api: api.import_image_from_data(data, changes=[label]))
-    image = str(json.loads(str(told).strip().splitlines()[-1])["status"])
+    reported = client.call("images.import", lambda api: api.import_image_from_data(data, changes=[label]))
+    image = str(json.loads(str(reported).strip().splitlines()[-1])["status"])
     try:
         return _with_image(client, image)
     finally:
         _remove(client, image)
 
 
-class DiskTrial:
-    """Tries it once for each engine, whoever asks. Thread-safe; what could not be tried is tried again."""
+class DiskQuotaProbe:
+    """Result of the probe, cached for each engine; a failed probe is retried. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -45,21 +45,21 @@ class DiskTrial:
         self._found: dict[tuple[str, str, str], DiskAbility] = {}
 
     def with_disk(self, facts: HostFacts) -> HostFacts:
-        """The facts of this engine with what it was found to be able to."""
+        """Return the facts of this engine with the result of the probe."""
         key = (facts.engine_version, facts.storage_driver, facts.root_dir)
         with self._lock:
             if key not in self._found:
                 try:
-                    self._found[key] = try_disk(self._client)
+                    self._found[key] = probe_disk_quota(self._client)
                 except Fault as fault:
-                    return replace(facts, disk=DiskAbility(False, f"it could not be tried: {fault.words}"))
+                    return replace(facts, disk=DiskAbility(False, f"the probe failed: {fault.message}"))
             return replace(facts, disk=self._found[key])
 
 
 def _remove(client: Client, image: str) -> None:
     """Have the engine remove the image, without a long wait. Raises Fault.
 
-    The engine asks each of its containers for it, anybody's, and removes it once none of them hangs.
+    The engine locks each of its containers for that, so one that hangs delays the removal.
     """
     try:
         path = f"/images/{quote(image, safe='')}"
@@ -80,7 +80,7 @@ def _with_image(client: Client, image: str) -> DiskAbility:
     except Fault as fault:
         if fault.unreachable:
             raise
-        return DiskAbility(False, f"the engine refuses a size for the writable layer ({fault.words})")
+        return DiskAbility(False, f"the engine refuses a size for the writable layer ({fault.message})")
     container = str(made["Id"])
     try:
         return _written(client, container)
@@ -89,25 +89,25 @@ def _with_image(client: Client, image: str) -> DiskAbility:
 
 
 def _written(client: Client, container: str) -> DiskAbility:
-    _put(client, container, "small", _FITS_BYTES)  # what fits has to be taken, or the refusal of more means nothing
+    _put(client, container, "small", _FITS_BYTES)  # a small file must fit, or the refusal of a large one means nothing
     try:
         _put(client, container, "large", 2 * _SIZE_BYTES)
     except Fault as fault:
         if fault.unreachable:
             raise
-        return DiskAbility(True, f"writing past a size was refused ({fault.words})")
-    return DiskAbility(False, "the engine takes a size for the writable layer, and does not hold it to that")
+        return DiskAbility(True, f"writing past the size was refused ({fault.message})")
+    return DiskAbility(False, "the engine accepts a size for the writable layer, but does not enforce it")
 
 
 def _put(client: Client, container: str, name: str, size: int) -> None:
     data = _archive(name, size)
     taken = client.call("containers.archive", lambda api: api.put_archive(container, "/", data))
     if not taken:
-        raise Fault("5xx", f"the engine did not take {size} bytes", status=500)
+        raise Fault("5xx", f"the engine refused {size} bytes", status=500)
 
 
 def _archive(name: str, size: int) -> bytes:
-    """A tar of one file that no file system can make smaller."""
+    """Return a tar of one incompressible file."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tree:
         made: Any = tarfile.TarInfo(name)

@@ -1,7 +1,7 @@
-"""Foreign exceptions become words and outcomes here, and nowhere else.
+"""Translation of foreign exceptions into faults and outcomes; done nowhere else.
 
-docker-py raises its own errors, requests' errors and, from streams, bare socket errors. `fault_of` makes one
-`Fault` of any of them; the rest of the room knows no other.
+docker-py raises its own errors, requests' errors and, from streams, bare socket errors. `fault_of` makes one `Fault` of
+any of them; the rest of this package handles no other.
 """
 
 import http.client
@@ -19,32 +19,32 @@ FOREIGN = (docker.errors.DockerException, requests.exceptions.RequestException, 
 UNREACHABLE, UNREADABLE = "EngineUnreachable", "Unreadable"
 RETRY_SECONDS = 2.0
 
-# `busy`: another call for the same container waits already, and this one was not made.
+# `busy`: another call for the same container hangs, so this one was not made.
 Kind = Literal["4xx", "5xx", "timeout", "connection", "busy"]
 
 
 class Fault(Exception):
-    """A call that failed. `status` is the HTTP status (0: no answer came), `words` is for a person."""
+    """A call that failed. `status` is the HTTP status (0: no answer came), `message` is for a person."""
 
-    def __init__(self, kind: Kind, words: str, *, status: int = 0) -> None:
-        super().__init__(words)
+    def __init__(self, kind: Kind, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
         self.kind = kind
-        self.words = words
+        self.message = message
         self.status = status
 
     @property
     def unreachable(self) -> bool:
-        """Whether the engine did not answer at all. Says nothing about any container."""
+        """True if the engine did not answer at all. That says nothing about any container."""
         return self.kind in ("timeout", "connection") or self.status in (502, 503, 504)
 
     @property
     def gone(self) -> bool:
-        """Whether the engine said that the thing does not exist. Only a 404 says that."""
+        """True if the engine answered 404: the object does not exist."""
         return self.status == 404
 
 
 def fault_of(error: BaseException, base_url: str) -> Fault:
-    """The fault behind any exception of FOREIGN."""
+    """Return the fault for any exception of FOREIGN."""
     if isinstance(error, docker.errors.APIError):
         return of_status(error.status_code or 500, str(error.explanation or ""))
     if isinstance(error, requests.exceptions.Timeout | TimeoutError) or "timed out" in str(error):
@@ -52,35 +52,37 @@ def fault_of(error: BaseException, base_url: str) -> Fault:
     if isinstance(error, docker.errors.DockerException):
         return Fault("connection", f"the Docker Engine at {base_url} cannot be used: {error}")
     if isinstance(error, requests.exceptions.InvalidJSONError | json.JSONDecodeError):
-        return Fault("5xx", f"what answers at {base_url} is no Docker Engine: it sent no JSON", status=500)
+        return Fault(
+            "5xx", f"{base_url}: not a Docker Engine (its answer is not JSON); check PADDOCK_DOCKER_HOST", status=500
+        )
     return Fault(
         "connection", f"no Docker Engine answers at {base_url}: {_cause(error)}; start it (`systemctl start docker`)"
     )
 
 
-def of_status(status: int, words: str) -> Fault:
-    """The fault of an HTTP status of 400 or above, with the engine's own words."""
-    return Fault("4xx" if status < 500 else "5xx", words.strip() or f"HTTP {status}", status=status)
+def of_status(status: int, message: str) -> Fault:
+    """Return the fault of an HTTP status of 400 or above, with the engine's own message."""
+    return Fault("4xx" if status < 500 else "5xx", message.strip() or f"HTTP {status}", status=status)
 
 
 def outcome_of(fault: Fault) -> Outcome:
-    """What the loop should do about a fault that no action gives a meaning of its own."""
+    """Return the default outcome of a fault."""
     if fault.kind == "busy":
-        return Waiting(RETRY_SECONDS, UNREADABLE, fault.words)
+        return Waiting(RETRY_SECONDS, UNREADABLE, fault.message)
     if fault.unreachable:
-        return Waiting(RETRY_SECONDS, UNREACHABLE, fault.words)
+        return Waiting(RETRY_SECONDS, UNREACHABLE, fault.message)
     if fault.status == 400:
-        return Terminal("InvalidConfig", f"the engine refuses this: {fault.words}")
+        return Terminal("InvalidConfig", f"the engine refuses this configuration: {fault.message}")
     if fault.status == 409:
-        return Transient("Conflict", fault.words)
-    # An engine that was stopped while the container began has lost a mount below one of its own (seen: 20.10).
-    lost = "failed to remove root filesystem" in fault.words and "resource busy" in fault.words
+        return Transient("Conflict", fault.message)
+    # Stopping the engine during a container's start can leave a stray mount below its root (seen: 20.10).
+    lost = "failed to remove root filesystem" in fault.message and "resource busy" in fault.message
     advice = "; stop the engine, `umount` that folder, and start the engine again" if lost else ""
-    return Transient("EngineError", f"the engine answered with an error: {fault.words}{advice}")
+    return Transient("EngineError", f"the engine answered with an error: {fault.message}{advice}")
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost system error's words: `Connection refused` says more than what five libraries wrap around it."""
+    """Return the innermost system error, such as `connection refused`, without the wrapping of five libraries."""
     seen: BaseException | None = error
     found = ""
     while seen is not None:

@@ -1,13 +1,14 @@
-"""What an image would bring along that its container must not have.
+"""Checks of an image's configuration before a container is created from it.
 
-An image's VOLUME is writable and without a limit even where the root file system is read-only, so each one has to be
-covered by a folder of the spec's own. Its variables for the loader put code of its own into every program that runs in
-the sandbox, one that was bound into it too, so the spec has to set them itself. Either is refused otherwise. So are a
-working directory in the kernel's folders, which may lead out of the sandbox (CVE-2024-21626), and a program or
-directory whose name is longer than any path of the kernel's (see exec/stuck_exec.py), unless the spec names its own.
-Labels of it that would pass for ours are emptied; its health check, and its user where the level fixes one, have no
-effect. Told are its setuid files (which gain nothing with no-new-privileges) and, where the sandbox runs as the image
-says, that this is root.
+Refused unless the spec overrides them:
+
+- a VOLUME: it is writable without a limit, even where the root file system is read-only
+- variables of the loader: they load the image's code into every program in the sandbox
+- a working directory in the kernel's folders: it may lead out of the sandbox (CVE-2024-21626)
+- a program or directory name longer than any kernel path (see exec/stuck_exec.py)
+
+Labels that look like ours are emptied. The image's health check has no effect, nor has its user where the level fixes
+one. Notes report setuid files (no-new-privileges makes them harmless) and an image that runs as root.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from controller.kinds.common.exec_paths import in_kernel_paths, too_long
 from controller.kinds.common.labels import emptied
 from controller.kinds.runtime.container import ContainerConfig
 
-# By these an image decides which code the loader, or libc when it converts text, takes into any program.
+# Variables by which the loader, or libc when it converts text, loads code into any program.
 _LOADER = (
     "GCONV_PATH",
     "GLIBC_TUNABLES",
@@ -36,11 +37,11 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """`refusal` is why no container is made of the image ("" when one may be), `labels` are to be laid over its own.
+class ImageCheck:
+    """Result of the checks of one image.
 
-    `notes` are what its users should know, `counted` how many bytes of it count as the container's own. `terminal`: it
-    is refused until the spec changes.
+    `refusal` is the reason to create no container ("" for none); `terminal`: it holds until the spec changes. `labels`
+    override the image's. `notes` are for users. `counted` bytes of the image count towards the container's quota.
     """
 
     refusal: str
@@ -50,21 +51,21 @@ class Looked:
     terminal: bool = False
 
 
-def look_into(client: Client, image: str, config: ContainerConfig) -> Looked:
-    """Look at an image before a container of that config is made of it. Raises Fault (404: no such image)."""
+def check_image(client: Client, image: str, config: ContainerConfig) -> ImageCheck:
+    """Check an image before a container of that config is created from it. Raises Fault (404: no such image)."""
     found = client.call("images.inspect", lambda api: api.inspect_image(image))
     data = found.get("Config") or {}
     setuid = setuid_files(found) if client.base_url.startswith(("unix:", "http+unix:")) else None
     notes = tuple(_notes(data, config, setuid or ()))
-    # A btrfs quota is of all that a subvolume shows, and a container's begins as a snapshot of its image's.
+    # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
     counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
     paths, others = list(_paths_refused(data, config)), list(_refusals(data, config))
-    return Looked("; ".join((*paths, *others)), emptied(data.get("Labels") or {}), notes, counted, bool(paths))
+    return ImageCheck("; ".join((*paths, *others)), emptied(data.get("Labels") or {}), notes, counted, bool(paths))
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...]) -> Iterator[str]:
     if not config.user and str(data.get("User") or "").partition(":")[0] in _ROOT:
-        yield f"the image {config.image} runs as root; set spec.template.user to run as somebody else"
+        yield f"the image {config.image} runs as root; set spec.template.user to run as another user"
     if setuid:
         more = f" and {len(setuid) - _SHOWN} more" if len(setuid) > _SHOWN else ""
         idle = any(each.startswith("no-new-privileges") for each in config.security_options)
@@ -74,20 +75,20 @@ def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, 
 
 
 def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
-    """Reasons why its program can't be run, or not in its working directory."""
+    """Yield a refusal for each bad path: the program's and the working directory's."""
     folder, image = str(data.get("WorkingDir") or ""), config.image
     if config.working_dir:
         folder = ""
     if long := too_long(folder):
-        yield f"the WORKDIR of the image {image} has {long}; name another with spec.template.workingDir"
+        yield f"the WORKDIR of the image {image} has {long}; set spec.template.workingDir"
     elif folder and in_kernel_paths(folder):
         yield (
             f"the image {image} has the WORKDIR {folder}, which belongs to the kernel and may lead out of the sandbox; "
-            "name another with spec.template.workingDir, or build the image without it"
+            "set spec.template.workingDir, or build the image without it"
         )
     program = next(iter([*(data.get("Entrypoint") or ()), *(data.get("Cmd") or ())]), "")
     if config.command is None and (long := too_long(program)):
-        yield f"the program's name in the image {image} has {long}; name another with spec.template.command"
+        yield f"the program's name in the image {image} has {long}; set spec.template.command"
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
     if loader:
         settings = ", ".join(f"{{name: {name}, value: ''}}" for name in loader)
         yield (
-            f"the image {config.image} sets {', '.join(loader)}, which puts its code into every program in the sandbox;"
-            " say what you want it to be (`docker inspect` shows the image's own) with spec.template.env: "
+            f"the image {config.image} sets {', '.join(loader)}, which loads its code into every program there;"
+            " set the value you want (`docker inspect` shows the image's own) in spec.template.env: "
             f"[{settings}], or build the image without it"
         )

@@ -1,7 +1,7 @@
-"""The setuid and setgid files of an image, read from its layers' folders; never by running anything of it.
+"""Setuid and setgid files of an image, read from its layers' folders without running anything.
 
-A layer never changes, so what was found in one is kept. Where the engine keeps layers otherwise (the containerd image
-store, btrfs, another host) nothing is found out: such files gain nothing in a box anyway (no-new-privileges).
+A layer never changes, so results are cached. They are unknown where the engine stores layers otherwise (the containerd
+image store, btrfs, another host). no-new-privileges makes such files harmless in a sandbox anyway.
 """
 
 import os
@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-_MOST_FILES = 500_000  # of one layer; beyond it nothing is said of the image
+_MOST_FILES = 500_000  # of one layer; with more the result is unknown
 
 
 def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Their paths, of an image as the engine inspects it; None: can't be known."""
+    """Return the paths of those files, given the image's inspect; None if they can't be known."""
     graph = image.get("GraphDriver") or {}
     data = graph.get("Data") or {}
     if graph.get("Name") != "overlay2" or not data.get("UpperDir"):
         return None
-    # From the top one down, as overlayfs looks for a name.
+    # From the top layer down, as overlayfs resolves a name.
     layers = [data["UpperDir"], *(each for each in (data.get("LowerDir") or "").split(":") if each)]
     found = [_of_layer(each) for each in layers]
     shown = set()
@@ -32,7 +32,7 @@ def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=512)
 def _of_layer(folder: str) -> tuple[str, ...] | None:
-    """Paths in one layer, beginning with `/`; None where it can't be read whole."""
+    """Return the paths in one layer, absolute; None if it can't be read completely."""
     try:
         return tuple(path.removeprefix(folder) for path, mode in _files(folder) if mode & (stat.S_ISUID | stat.S_ISGID))
     except OSError:
@@ -40,7 +40,7 @@ def _of_layer(folder: str) -> tuple[str, ...] | None:
 
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:
-    """Every regular file below, with its mode. Raises OSError."""
+    """Yield every regular file below, with its mode. Raises OSError."""
     left, seen = [folder], 0
     while left:
         with os.scandir(left.pop()) as entries:
@@ -55,7 +55,7 @@ def _files(folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _hides(layer: str, path: str) -> bool:
-    """Whether an upper layer has something else at that path, or has removed it or a folder above it."""
+    """Tell whether an upper layer replaces or removes that path, or a folder above it."""
     at = layer
     parts = path.strip("/").split("/")
     for part in parts:

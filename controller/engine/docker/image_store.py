@@ -1,4 +1,4 @@
-"""The images of ours on the engine, and their removal: never of one that does not bear our label, never by force."""
+"""Paddock's own images on the engine. Only images with our label are removed, and never by force."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,14 +27,14 @@ class DockerImages:
         try:
             found = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
             if OURS not in ((found.get("Config") or {}).get("Labels") or {}):
-                return f"it does not bear the label {OURS}"
-            # One that was given a name meanwhile is left; and the engine refuses what a container is made of.
+                return f"it does not have the label {OURS}"
+            # An image that was tagged meanwhile stays. The engine itself refuses an image in use.
             if set(_image(image.id, found).names) - set(image.names):
-                return "it was given a name meanwhile"
+                return "it was tagged meanwhile"
             for name in image.names or (image.id,):
                 self._client.call("images.remove", _removal(name))
         except Fault as fault:
-            return "" if fault.gone else fault.words
+            return "" if fault.gone else fault.message
         return ""
 
 

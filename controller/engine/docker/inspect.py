@@ -1,11 +1,11 @@
-"""What an inspect, or a row of a list, says of a container. Pure."""
+"""Containers parsed from an inspect or a list's row. Pure."""
 
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.engine.docker.create_config import by_hand_of_body, limits_of_body, storage_of_body
+from controller.engine.docker.create_config import drift_of_body, limits_of_body, storage_of_body
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.container import Limits
@@ -14,17 +14,17 @@ _FRACTION = re.compile(r"\.(\d+)")
 
 
 def belongs_to(labels: Mapping[str, str] | None, instance_id: str) -> bool:
-    """Whether these labels are those of a container of ours."""
+    """Tell whether these labels belong to a container of this instance id."""
     return bool(instance_id) and (labels or {}).get(own.INSTANCE) == instance_id
 
 
 def labels_of(data: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels in an inspect's answer."""
+    """Return the labels in an inspect."""
     return data.get("Config", {}).get("Labels") or {}
 
 
 def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[Container, Limits]:
-    """The container an inspect shows, and the limits the engine remembers (which `limits` is filled with)."""
+    """Return the container of an inspect, and the limits that the engine has configured (also in `limits`)."""
     state, config = data.get("State", {}), data.get("Config", {})
     labels = labels_of(data)
     configured = limits_of_body(data.get("HostConfig", {}))
@@ -45,7 +45,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         oom_killed=bool(state.get("OOMKilled")),
         networks=tuple(sorted(networks)),
         error=str(state.get("Error", "")),
-        by_hand=by_hand_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
+        by_hand=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
         log_path=str(data.get("LogPath") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
@@ -53,8 +53,8 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
     return container, configured
 
 
-def unread(row: Mapping[str, Any]) -> Container:
-    """A listed container that could not be inspected: all that its row tells, state unknown."""
+def unreadable_container(row: Mapping[str, Any]) -> Container:
+    """Return a listed container that could not be inspected: the data of its row, state unknown."""
     labels = row.get("Labels") or {}
     return Container(
         id=str(row["Id"]),
@@ -68,13 +68,13 @@ def unread(row: Mapping[str, Any]) -> Container:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """The name in a list's row; those with a second slash are aliases by which others link to it."""
+    """Return the name in a list's row, skipping link aliases (names with a second slash)."""
     names = [str(each).lstrip("/") for each in row.get("Names") or ()]
     return next((each for each in names if "/" not in each), "")
 
 
 def state_of(word: str) -> State:
-    """Docker's word as a State; a word of a future engine is UNKNOWN."""
+    """Return Docker's state as a State; UNKNOWN for one of a future engine."""
     try:
         return State(word)
     except ValueError:
@@ -82,7 +82,7 @@ def state_of(word: str) -> State:
 
 
 def unix_seconds(text: str) -> float:
-    """RFC 3339 with up to nine decimals -> Unix seconds; the engine's year 1 ("never") and nonsense -> 0."""
+    """Convert RFC 3339 with up to nine decimals to Unix seconds; 0 for the engine's year 1 ("never") or a bad time."""
     if not text or text.startswith("0001-"):
         return 0.0
     digits = _FRACTION.search(text)

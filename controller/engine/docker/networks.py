@@ -1,7 +1,7 @@
-"""Bridges of ours: seen by one list, made and removed by name. Docker's networks are made twice as readily as once.
+"""Bridge networks of this instance: listed, created and removed by name.
 
-The kernel's name of a bridge is the lock: the engine refuses a second bridge of one name. Networks of others are never
-touched, whatever they are called.
+Docker allows two networks of one name, so the kernel's name of the bridge is the lock: the engine refuses a second one.
+Foreign networks are never touched, whatever their name.
 """
 
 import threading
@@ -24,23 +24,23 @@ _BRIDGE = "com.docker.network.bridge."
 
 
 class Networks:
-    """Thread-safe. Only one thread at a time makes, removes or lists, so that a list never undoes what is newer."""
+    """Bridges of this instance. Thread-safe: one call at a time, so that a list never overwrites newer data."""
 
     def __init__(self, instance_id: str, client: Client, view: View) -> None:
         self._instance_id, self._client, self._view = instance_id, client, view
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """All bridges of ours, into the view. Raises Fault."""
+        """List all our bridges into the view. Raises Fault."""
         with self._lock:
             self._look()
 
     def ensure(self, action: EnsureNetwork) -> Outcome:
-        """Make the bridge if it is not there as wanted. Raises Fault."""
-        wanted = action.labels[own.CONFIG_HASH]
+        """Create the bridge, or replace one of another configuration. Raises Fault."""
+        desired = action.labels[own.CONFIG_HASH]
         with self._lock:
             found = self._look().get(action.name)
-            if found is not None and (found.uid, found.config_hash) == (action.uid, wanted):
+            if found is not None and (found.uid, found.config_hash) == (action.uid, desired):
                 return Ok()
             if found is not None and found.uid != action.uid:
                 return _taken(action.name, f"the object with uid {found.uid}")
@@ -53,7 +53,7 @@ class Networks:
             return outcome
 
     def remove(self, action: RemoveNetwork) -> Outcome:
-        """Remove the bridge if it is ours and that object's. Raises Fault."""
+        """Remove the bridge of that object. Raises Fault."""
         with self._lock:
             found = self._look().get(action.name)
             if found is None:
@@ -77,32 +77,32 @@ class Networks:
         except Fault as fault:
             if fault.unreachable:
                 raise
-            if "overlap" in fault.words.lower():
-                words = f"{action.config.subnet} is in use on this host already: {fault.words}"
+            if "overlap" in fault.message.lower():
+                words = f"subnet {action.config.subnet}: already in use on this host: {fault.message}"
                 return Transient(SUBNET_TAKEN, words)
-            if fault.status == 409 or "already exists" in fault.words or "same bridge name" in fault.words:
-                return _taken(action.name, "somebody else")
+            if fault.status == 409 or "already exists" in fault.message or "same bridge name" in fault.message:
+                return _taken(action.name, "another owner")
             raise
         return Ok()
 
     def _drop(self, network: Network) -> Outcome | None:
-        """Remove it; None: it is gone."""
+        """Remove it; return None once it is gone."""
         try:
             self._client.call("networks.remove", lambda api: api.remove_network(network.id))
         except Fault as fault:
             if fault.gone:
                 return None
-            if fault.status == 403 or "active endpoints" in fault.words:
-                return Waiting(_BUSY_SECONDS, "NetworkInUse", f"{network.name}: {fault.words}")
+            if fault.status == 403 or "active endpoints" in fault.message:
+                return Waiting(_BUSY_SECONDS, "NetworkInUse", f"{network.name}: {fault.message}")
             raise
         return None
 
 
 def body(config: NetworkConfig, labels: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of docker-py's create_network. A sealed bridge gives the host no address: it is out of reach."""
+    """Return the arguments of docker-py's create_network. The host has no address on a sealed bridge."""
     options = {
         f"{_BRIDGE}name": config.name,
-        # Between egress containers there is nothing to say; on a sealed bridge the box speaks with its proxy.
+        # Egress containers never talk to each other; on a sealed bridge the sandbox talks to its proxy.
         f"{_BRIDGE}enable_icc": "true" if config.sealed else "false",
         f"{_BRIDGE}enable_ip_masquerade": "false" if config.sealed else "true",
     }
@@ -137,5 +137,5 @@ def _network(row: Mapping[str, Any]) -> Network:
 
 
 def _taken(name: str, holder: str) -> Outcome:
-    words = f"the network {name} belongs to {holder}; remove that one (`docker network rm {name}`)"
+    words = f"the network {name} belongs to {holder}; remove it (`docker network rm {name}`)"
     return Transient("NameConflict", words)

@@ -1,4 +1,4 @@
-"""Bringing an image to this host. The engine tells of failures inside a stream that began with 200."""
+"""Image pulls. The engine reports failures inside a stream that began with status 200."""
 
 import json
 from typing import Any
@@ -11,12 +11,30 @@ from controller.engine.docker import raw_http
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault, of_status
 
-# A registry may be silent for a while between layers, but never this long.
+# Longest silence of a registry between layers.
 _SILENCE_SECONDS = 120.0
+_UNKNOWN = "the registry does not have it, or requires a login"
+# The engine's message and ours. A registry's answer is never repeated: it may be any server that the host can reach,
+# and the user who names the image would read its answer.
+_PULL_TROUBLE = (
+    ("no space left on device", "the engine's disk is full"),
+    ("toomanyrequests", "the registry limits requests; log in (`docker login`), or retry later"),
+    ("no matching manifest", "the image has no build for this architecture"),
+    ("manifest unknown", _UNKNOWN),
+    ("connection refused", "the registry refused the connection"),
+    ("no such host", "the registry's name does not resolve"),
+    ("i/o timeout", "the registry did not answer in time"),
+    ("deadline exceeded", "the registry did not answer in time"),
+    ("Client.Timeout", "the registry did not answer in time"),
+    ("no route to host", "there is no route to the registry"),
+    ("network is unreachable", "there is no route to the registry"),
+    ("HTTP response to HTTPS client", "the registry does not speak TLS"),
+    ("x509:", "the registry's certificate is not trusted"),
+)
 
 
 def pull(client: Client, image: str) -> None:
-    """Have `image` on this host; nothing is done when it is there already. Raises Fault."""
+    """Pull `image` unless it is on this host. Raises Fault."""
     try:
         client.call("images.inspect", lambda api: api.inspect_image(image))
     except Fault as fault:
@@ -34,7 +52,7 @@ def _fetch(api: Any, image: str, connect_seconds: float) -> None:
         params={"fromImage": repository, "tag": tag or "latest"},
         headers={"X-Registry-Auth": login} if login else {},
         stream=True,
-        # docker-py's own pull waits for ever.
+        # docker-py's own pull has no time-out.
         timeout=(connect_seconds, _SILENCE_SECONDS),
     )
     with answer:
@@ -44,3 +62,13 @@ def _fetch(api: Any, image: str, connect_seconds: float) -> None:
             said = json.loads(line) if line else {}
             if "error" in said:
                 raise of_status(500, str(said["error"]))
+
+
+def not_pulled(status: int, said: str) -> str:
+    """Describe a failed pull, given the engine's status and message."""
+    for sign, words in _PULL_TROUBLE:
+        if sign in said:
+            return words
+    if status in (401, 403):
+        return "the registry refuses this host's login"
+    return _UNKNOWN if status == 404 else "the registry's answer is not a valid image"

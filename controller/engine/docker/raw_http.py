@@ -1,4 +1,4 @@
-"""One HTTP exchange over a socket of our own, for what streams: events, logs, exec.
+"""HTTP over a socket of our own, for streams: events, logs, exec.
 
 docker-py's pooled connections can't be cut from another thread, and its upgrade loses the bytes that came with
 the headers (5 of 30 first frames were misaligned). Here the socket is ours: `close()` frees it from any thread.
@@ -34,26 +34,26 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def connection(base_url: str, timeout_seconds: float) -> http.client.HTTPConnection:
-    """An unconnected connection to `unix://<path>` or `tcp://<host>:<port>`. ValueError for anything else."""
+    """Return an unconnected connection to `unix://<path>` or `tcp://<host>:<port>`. Raises ValueError otherwise."""
     path, parts = unix_path(base_url), urlsplit(base_url)
     if path:
         return _UnixConnection(path, timeout_seconds)
     if parts.scheme in ("tcp", "http") and parts.hostname:
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_seconds)
-    raise ValueError(f"`{base_url}` is no engine address; write unix:///path or tcp://host:port")
+    raise ValueError(f"`{base_url}` is not an engine address; write unix:///path or tcp://host:port")
 
 
 def unix_path(base_url: str) -> str:
-    """The socket's path in `unix://<path>`, "" in any other address."""
+    """Return the socket's path in `unix://<path>`, "" for any other address."""
     scheme, _, path = base_url.partition("://")
     return path if scheme in ("unix", "http+unix") else ""
 
 
-class Wire:
-    """An answered request whose body is read as it comes; after an upgrade, both ways.
+class HttpStream:
+    """Streamed body of an answer; bidirectional after an upgrade.
 
-    One thread reads and, at its end, releases; any thread may cut. A handle is closed only by `release`, so that
-    nobody ever reads from a number that was given to another connection meanwhile.
+    One thread reads and finally releases; any thread may cut. Only `release` closes the descriptor, so that no thread
+    ever reads from a number that was reused by another connection.
     """
 
     def __init__(self, sock: socket.socket, response: http.client.HTTPResponse) -> None:
@@ -65,35 +65,35 @@ class Wire:
         self._released = False
 
     def wait_at_most(self, seconds: float | None) -> None:
-        """How long one read or write may take from now on; None: for ever. Past it: TimeoutError."""
+        """Set the time-out of each read and write from now on; None for none. They raise TimeoutError then."""
         self._sock.settimeout(seconds)
 
     def read(self) -> bytes:
-        """What is there, at least one byte; b"" at the end. OSError or HTTPException when it broke."""
+        """Return the available bytes, at least one; b"" at the end. Raises OSError or HTTPException."""
         if self._upgraded:
             # The reader that parsed the headers may hold the stream's first bytes: never read past it.
             return self._response.fp.read1(_CHUNK_BYTES)
         return self._response.read1(_CHUNK_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Write all. OSError when the other side, or `cut`, ended it."""
+        """Write all. Raises OSError once the peer or `cut` has ended it."""
         with self._writing:
             self._sock.sendall(data)
 
     def end_of_input(self) -> None:
-        """No more will be written; reading goes on."""
+        """Half-close: end the writing, and go on reading."""
         self._shut(socket.SHUT_WR)
 
     def cut(self) -> None:
-        """End both directions, from any thread: a read or write that waits ends at once. May be called again."""
+        """End both directions, from any thread: a blocked read or write returns at once. Idempotent."""
         self._shut(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """Cut, and close the handle. Only by the thread that reads."""
+        """Cut, and close the descriptor. For the reading thread only."""
         self.cut()
         with self._lock, self._writing:
             self._released = True
-            # An upgraded response forgets its reader without closing it: close both ends ourselves.
+            # An upgraded response drops its reader without closing it: close both.
             self._sock.close()
             self._response.close()
 
@@ -112,8 +112,8 @@ def request(
     params: Mapping[str, str] | None = None,
     body: Any = None,
     upgrade: bool = False,
-) -> Wire:
-    """Send one request and wait for its status. Raises Fault for a status of 400 or above, else what FOREIGN lists."""
+) -> HttpStream:
+    """Send one request and wait for its status. Raises Fault for a status of 400 or above, else one of FOREIGN."""
     link = connection(base_url, timeout_seconds)
     headers = {"Connection": "Upgrade", "Upgrade": "tcp"} if upgrade else {"Connection": "close"}
     data = None if body is None else json.dumps(body)
@@ -125,14 +125,14 @@ def request(
         response = link.getresponse()
         if response.status >= 400:
             raise refusal(response.status, response.read())
-        return Wire(sock, response)
+        return HttpStream(sock, response)
     except BaseException:
         link.close()
         raise
 
 
 def refusal(status: int, body: bytes) -> Fault:
-    """The fault of an answer of 400 or above."""
+    """Return the fault of an answer of 400 or above."""
     try:
         words = str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Seccomp profiles as the engine takes them: as JSON text (it would look for a path in its own file system)."""
+"""Seccomp profiles as JSON text, for the engine's API (it would resolve a path in its own file system)."""
 
 import hashlib
 import importlib.util
@@ -10,28 +10,28 @@ _DIGEST_DIGITS = 16
 
 
 class NoProfile(Exception):
-    """A profile can't be had, or is not the one that was meant; says why and what to do."""
+    """A profile is missing or was changed; the message says what to do."""
 
 
 @cache
 def profile(reference: str) -> str:
-    """The JSON of `name@digest`, on one line. Raises NoProfile: a sandbox is never started with another one."""
+    """Return the JSON of `name@digest`, on one line. Raises NoProfile: no other profile is ever used instead."""
     name, _, digest = reference.partition("@")
     file = _folder() / f"{name}.json"
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise NoProfile(f"the seccomp profile {file}: {error.strerror}; install paddock again") from error
+        raise NoProfile(f"seccomp profile {file}: {error.strerror}; reinstall paddock") from error
     if hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS] != digest:
-        raise NoProfile(f"the seccomp profile {file} is not the one this version came with; install paddock again")
+        raise NoProfile(f"seccomp profile {file}: not the one of this version; reinstall paddock")
     return json.dumps(json.loads(content), separators=(",", ":"))
 
 
 def _folder() -> Path:
-    """Where the profiles are: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the profiles: inside the installed package, or beside it in a checkout."""
     package = importlib.util.find_spec("controller")
     for root in map(Path, (package.submodule_search_locations if package else None) or ()):
         for folder in (root / "images" / "seccomp", root.parent / "images" / "seccomp"):
             if folder.is_dir():
                 return folder
-    raise NoProfile("the seccomp profiles are missing from this installation; install paddock again")
+    raise NoProfile("seccomp profiles: missing from this installation; reinstall paddock")

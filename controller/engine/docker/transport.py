@@ -1,11 +1,11 @@
-"""HTTP over the engine's Unix socket for docker-py, with one real pool of connections for what only reads.
+"""HTTP over the engine's Unix socket for docker-py, with one real connection pool for requests that only read.
 
 docker-py's own adapter keeps a pool for every *URL*, so that each container's inspect opens a connection of its
 own, and it leaves the socket open when connecting fails.
 
-What changes something has a connection of its own. An engine that is told to stop listens no more, and then stops its
-containers while it goes on serving whoever is connected: one of those containers, started again by us in that moment,
-is left half mounted, and Docker 20.10 can't ever remove it (see tests/engine/test_engine_ending.py).
+A request that changes something has a connection of its own. A stopping engine closes its listener, then stops its
+containers while it still serves open connections. A container that we restart at that moment stays half mounted, and
+Docker 20.10 can never remove it (see tests/engine/test_engine_shutdown.py).
 """
 
 # ruff: noqa: ARG002 - the signatures are those that requests calls

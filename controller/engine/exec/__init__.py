@@ -1,1 +1,1 @@
-"""Commands, streams and port-forwards into a container."""
+"""Exec, log streams and port-forwards of a container."""

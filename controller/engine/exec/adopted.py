@@ -1,7 +1,7 @@
-"""kinds.LeftExecs: commands that were begun by a daemon before this one.
+"""ports.LeftExecs: adopted execs, which an earlier daemon started.
 
-The engine gives their output to nobody any more, but it tells how they end. One that it has forgotten (it was restarted
-itself) is known by its mark, as long as it runs.
+Their output is lost, but the engine still reports their exit code. After a restart of the engine, an exec is recognised
+by its mark, as long as it runs.
 """
 
 import math
@@ -18,30 +18,30 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import StreamError
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _OVERWRITTEN = 126
 _EVENTS_SECONDS = 86400  # the engine keeps the newest 256 events anyway
 _START_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
 _FORGOTTEN = (
-    "it has ended, and how is not known: the engine, or its box, was started again, or no daemon was there for minutes"
+    "the command has ended, and its exit code is unknown: the engine or the sandbox was restarted, or no daemon ran"
 )
 
 
-class DockerLeftExecs:
-    """Those of one engine."""
+class DockerAdoptedExecs:
+    """Adopted execs of one engine."""
 
     def __init__(self, client: Client, killer: Killer) -> None:
         self._client, self._killer = client, killer
 
     def follow(
         self, ref: ExecRef, *, timeout_seconds: float | None, escaped: Callable[[str], None] | None = None
-    ) -> "Left":
-        """See kinds.LeftExecs."""
-        return Left(self._client, self._killer, ref, timeout_seconds, escaped)
+    ) -> "AdoptedExec":
+        """See ports.LeftExecs."""
+        return AdoptedExec(self._client, self._killer, ref, timeout_seconds, escaped)
 
 
-class Left(Iterator[Chunk]):
-    """One of them, as a stream that is silent until it ends."""
+class AdoptedExec(Iterator[Chunk]):
+    """An adopted exec as a stream, silent until the end."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Left(Iterator[Chunk]):
 
     @property
     def ref(self) -> ExecRef:
-        """What it is known by."""
+        """Reference by which it is found again."""
         return self._ref
 
     def __next__(self) -> Chunk:
@@ -71,16 +71,16 @@ class Left(Iterator[Chunk]):
         return self._last.pop(0)
 
     def close(self) -> None:
-        """Kill it. From any thread, and again."""
+        """Kill it. From any thread, idempotent."""
         self._closed.set()
 
     def let_go(self) -> None:
-        """See kinds.Leavable."""
+        """See ports.Leavable."""
         self._kill = False
         self._closed.set()
 
     def _end(self) -> list[Chunk]:
-        """Wait for its end."""
+        """Wait for the end; return the last chunks."""
         leader = 0
         while True:
             state = self._look() or {}
@@ -92,32 +92,32 @@ class Left(Iterator[Chunk]):
             if closed and not self._kill:
                 return []
             if not (late or closed):
-                self._closed.wait(min(_LOOK_SECONDS, self._deadline - now))
+                self._closed.wait(min(_POLL_SECONDS, self._deadline - now))
             elif state and not leader and now < self._begun + _START_SECONDS:
-                time.sleep(_PAUSE_SECONDS)  # the engine is starting it: there is nothing to kill yet
+                time.sleep(_PAUSE_SECONDS)  # the engine is still starting it
             else:
                 return self._killed(leader, late=late)
 
     def _exit_code(self, said: int) -> int:
-        """Its true one. Raises StreamError where nobody knows it.
+        """Return the true exit code. Raises StreamError if it is unknown.
 
-        The engine says 126 of a command that wrote when nobody read; the event of its end knows better.
+        The engine reports 126 for a command that wrote without a reader; the event of its end has the true code.
         """
         if said != _OVERWRITTEN:
             return said
-        wanted = {"type": "container", "event": "exec_die", "container": self._ref.container_id}
+        desired = {"type": "container", "event": "exec_die", "container": self._ref.container_id}
         now = int(time.time())
         try:
             events = self._client.call(
                 "events.list",
-                lambda api: list(api.events(since=now - _EVENTS_SECONDS, until=now + 1, filters=wanted, decode=True)),
+                lambda api: list(api.events(since=now - _EVENTS_SECONDS, until=now + 1, filters=desired, decode=True)),
             )
         except Fault as fault:
             raise StreamError(_FORGOTTEN) from fault
         for each in events:
-            told = each["Actor"]["Attributes"]
-            if told.get("execID") == self._ref.exec_id:
-                return int(told["exitCode"])
+            reported = each["Actor"]["Attributes"]
+            if reported.get("execID") == self._ref.exec_id:
+                return int(reported["exitCode"])
         raise StreamError(_FORGOTTEN)
 
     def _killed(self, leader: int, *, late: bool) -> list[Chunk]:
@@ -126,12 +126,12 @@ class Left(Iterator[Chunk]):
         whole = self._killer.end(target)
         if not late:
             return []
-        if self._escaped is not None and (not whole or self._killer.doubtful(target)):
-            self._escaped("processes that can't be told from the box's own")
+        if self._escaped is not None and (not whole or self._killer.possible_escapes(target)):
+            self._escaped("processes that can't be told from the sandbox's own")
         return [Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())]
 
     def _look(self) -> dict[str, Any] | None:
-        """What the engine says of it; None while it can't say. Raises StreamError when it is over, and nobody knows."""
+        """Inspect it; None while the engine can't tell. Raises StreamError once it has ended unobserved."""
         try:
             state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._ref.exec_id))
         except Fault as fault:

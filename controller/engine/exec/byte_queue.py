@@ -1,4 +1,4 @@
-"""Chunks from one thread to another, bounded in bytes: how the engine's streams wait for their readers."""
+"""Queue of chunks, bounded in bytes, between a stream's thread and its reader."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ _QUEUE_BYTES = 1 << 20
 
 
 class ByteQueue:
-    """Chunks from one thread to another, at most so many bytes of them."""
+    """Queue of chunks between two threads, of at most `limit_bytes`."""
 
     def __init__(self, limit_bytes: int = _QUEUE_BYTES) -> None:
         self._limit = limit_bytes
@@ -28,10 +28,10 @@ class ByteQueue:
     def ended(self) -> bool:
         return self._ended
 
-    def put(self, chunk: Chunk, patience_seconds: float | None) -> bool:
-        """Wait for room and add. False: nobody made room in time, or the reader has left."""
+    def put(self, chunk: Chunk, max_wait_seconds: float | None) -> bool:
+        """Wait for space and add. False if the queue stayed full too long, or its reader has gone."""
         with self._changed:
-            self._changed.wait_for(lambda: not self.full or self._ended, patience_seconds)
+            self._changed.wait_for(lambda: not self.full or self._ended, max_wait_seconds)
             if self.full or self._ended:
                 return False
             self._chunks.append(chunk)
@@ -40,7 +40,7 @@ class ByteQueue:
             return True
 
     def end(self, *last: Chunk, error: StreamError | None = None) -> None:
-        """Nothing comes after this; what is queued can still be read. The first end counts."""
+        """End the stream; queued chunks can still be read. Only the first end counts."""
         with self._changed:
             if not self._ended:
                 self._ended, self._error = True, error
@@ -48,14 +48,14 @@ class ByteQueue:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """The reader has left."""
+        """Discard everything: the reader has gone."""
         with self._changed:
             self._chunks.clear()
             self._bytes, self._ended, self._error = 0, True, None
             self._changed.notify_all()
 
     def get(self) -> Chunk:
-        """The next chunk. Raises StopIteration at the end, StreamError when it broke."""
+        """Return the next chunk. Raises StopIteration at the end, StreamError after an error."""
         with self._changed:
             self._changed.wait_for(lambda: self._chunks or self._ended)
             if self._chunks:

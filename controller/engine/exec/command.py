@@ -1,4 +1,4 @@
-"""One command in a box, from its creation to its end: when its time is over, or its reader gone, it is killed."""
+"""One exec in a sandbox, from create to exit. It is killed at its time-out, or when its reader disconnects."""
 
 import logging
 import secrets
@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
-from controller.engine.docker.raw_http import Wire
+from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
@@ -20,21 +20,21 @@ from controller.ports import StreamError
 log = logging.getLogger(__name__)
 
 TIMED_OUT = 124
-# After the kill, what the dead left in the pipe is read for so long at most (a child may hold it open).
-_LAST_WORDS_SECONDS = 1.0
+# After the kill, the rest in the pipe is read for at most so long (a child may hold it open).
+_DRAIN_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
 _START_SECONDS = 30.0
 _POLL_SECONDS = (0.001, 0.02)  # the first pause and the longest
-# A terminal's escape sequence can't be switched off: the engine holds back its first key until the next one is typed.
-# Its default begins with Ctrl-P, which shells need; nothing needs these.
+# A terminal's detach keys can't be disabled: the engine holds back the first key until the next one is typed. Shells
+# need the default, Ctrl-P; no program needs these.
 _DETACH_KEYS = "ctrl-^,ctrl-@,ctrl-^,ctrl-@"
-# Called with a sentence when processes are left of which nobody can tell whose they are.
+# Called with a message if processes remain whose owner is unknown.
 Escaped = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be run, and where. `mark` makes its processes known to us: they inherit it."""
+    """Exec request. `mark` identifies its processes, which inherit it."""
 
     container_id: str
     init_pid: int
@@ -48,7 +48,7 @@ class Request:
     since_ticks: int = field(default_factory=ticks_now)
 
     def body(self) -> dict[str, Any]:
-        """The engine's request. Never privileged."""
+        """Return the engine's request. Never privileged."""
         return {
             "Cmd": list(self.command),
             "Env": [*(f"{name}={value}" for name, value in self.env.items()), f"{MARK}={self.mark}"],
@@ -64,9 +64,9 @@ class Request:
 
 
 class Exec:
-    """One running command: when its time is over it is killed; its exit code is asked for at the end."""
+    """A running command, killed at its time-out. Its exit code is read at the end."""
 
-    def __init__(self, client: Client, killer: Killer, request: Request, exec_id: str, wire: Wire) -> None:
+    def __init__(self, client: Client, killer: Killer, request: Request, exec_id: str, wire: HttpStream) -> None:
         self._client, self._killer, self._request = client, killer, request
         self._exec_id, self._wire = exec_id, wire
         self._ended = threading.Event()
@@ -76,39 +76,39 @@ class Exec:
 
     @property
     def ref(self) -> ExecRef:
-        """What it is found again by."""
+        """Reference by which a later daemon finds it."""
         asked = self._request
         return ExecRef(self._exec_id, asked.container_id, asked.init_pid, asked.mark, asked.since_ticks)
 
     def let_go(self) -> None:
-        """Whatever becomes of its stream, it is not killed."""
+        """Leave the command running, whatever happens to its stream."""
         self._left = True
         self._end()
 
     def expire_after(self, seconds: float | None, escaped: Escaped | None) -> None:
-        """Kill it after so long; `escaped` is called if processes are left then."""
+        """Kill it after so many seconds; `escaped` is called if processes remain then."""
         if seconds is not None:
             self._timer = threading.Timer(seconds, self._expire, (escaped,))
             self._timer.daemon = True
             self._timer.start()
 
     def last_chunks(self) -> tuple[Chunk, ...]:
-        """What the stream ends with. Raises StreamError when the engine does not tell the exit code."""
+        """Return the last chunks of the stream. Raises StreamError if the exit code is unknown."""
         self._end()
         if self._timed_out:
-            # Nobody hears of the end before all is killed: what comes next may need the box.
+            # Report the end only after all is killed: the next command may need the sandbox.
             self._killed.wait(_START_SECONDS)
             return Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())
         return (Chunk("exit", str(self._exit_code()).encode()),)
 
     def wait_until_begun(self, deadline: float) -> None:
-        """Until it has a process, or had one, or until then (time.monotonic())."""
+        """Wait until it has or had a process, or until `deadline` (time.monotonic())."""
         seconds = deadline - time.monotonic()
         if seconds > 0 and not self._ended.is_set():
             self._leader(seconds)
 
     def begun(self) -> bool:
-        """Tell whether it has a process, or had one, or never will have; also where the engine does not tell."""
+        """Tell whether it has or had a process, or never will; also True where the engine can't tell."""
         if self._ended.is_set():
             return True
         try:
@@ -118,35 +118,35 @@ class Exec:
         return bool(state.get("Pid")) or state.get("ExitCode") is not None
 
     def never_began(self) -> bool:
-        """Whether the engine could not start it: then it has had no process. Raises StreamError."""
+        """Tell whether the engine failed to start it, so that it never had a process. Raises StreamError."""
         state = self._state()
         return not state.get("Pid") and not state.get("Running")
 
     def abandon(self) -> None:
-        """Its reader has left: a command that nobody hears would use up the box's processes, one call after another."""
+        """Kill it after its reader has disconnected; else such commands would use up the sandbox's pids."""
         if not self._timed_out and not self._left:
             self._kill(self._leader())
         self._end()
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal a size. One that has ended is let be. Raises StreamError."""
-        self._leader()  # before it has a process, the engine refuses
+        """Resize its terminal. No-op once it has ended. Raises StreamError."""
+        self._leader()  # the engine refuses before the process exists
         try:
             self._client.call("exec.resize", lambda api: api.exec_resize(self._exec_id, height=rows, width=columns))
         except Fault as fault:
-            raise StreamError(fault.words) from fault
+            raise StreamError(fault.message) from fault
 
     def signal(self, name: str) -> None:
-        """Send a signal (such as INT) to its process group. One that has ended is let be. Raises StreamError."""
+        """Send a signal (such as INT) to its process group. No-op once it has ended. Raises StreamError."""
         number = getattr(signal, f"SIG{name}", None)
         if not isinstance(number, signal.Signals):
-            raise StreamError(f"there is no signal `{name}`; INT, TERM, HUP and KILL are some")
+            raise StreamError(f"signal `{name}`: unknown; use INT, TERM, HUP or KILL")
         leader = self._leader()
         if leader:
             signal_group(leader, self._request.container_id, number, self._killer.proc)
 
     def _exit_code(self) -> int:
-        # The output ends a moment before the engine has noted the exit.
+        # The output ends a moment before the engine records the exit.
         state = self._poll(lambda state: not state.get("Running"), _EXIT_SECONDS)
         code = state.get("ExitCode")
         if state.get("Running") or code is None:
@@ -159,26 +159,26 @@ class Exec:
             self._timer.cancel()
 
     def _expire(self, escaped: Escaped | None) -> None:
-        """Its time is over, though it may be its children alone that hold its output open."""
+        """Kill it at its time-out; maybe only its children still hold the output open."""
         leader = self._leader()
         if self._ended.is_set():
             return
         self._timed_out = True
         try:
             whole = self._kill(leader)
-            left = self._killer.doubtful(self._target(leader))
+            left = self._killer.possible_escapes(self._target(leader))
             if escaped is not None and (left or not whole):
                 escaped("processes that can't be told from the box's own")
         finally:
             self._killed.set()
-            # What the dead had written is still read; a child that left the group may hold the pipe open for ever.
-            self._ended.wait(_LAST_WORDS_SECONDS)
+            # Output written before the kill is still read; a child that left the group may hold the pipe open for ever.
+            self._ended.wait(_DRAIN_SECONDS)
             self._wire.cut()
 
     def _kill(self, leader: int) -> bool:
         whole = self._killer.end(self._target(leader))
         if not whole:
-            log.warning("not all of a command in container %s could be killed", self._request.container_id[:12])
+            log.warning("exec not fully killed in container %s", self._request.container_id[:12])
         return whole
 
     def _target(self, leader: int) -> Target:
@@ -186,9 +186,9 @@ class Exec:
         return Target(asked.container_id, asked.init_pid, leader, asked.mark, asked.since_ticks)
 
     def _leader(self, seconds: float = _START_SECONDS) -> int:
-        """The pid of its first process, which may have ended; 0 if it can't be told or was never there.
+        """Return the pid of its first process, which may have ended; 0 if unknown or never started.
 
-        A loaded engine may take longer to start it than its time.
+        A loaded engine may start it only after its time-out.
         """
         try:
             state = self._poll(lambda state: state.get("Pid") or state.get("ExitCode") is not None, seconds)
@@ -197,7 +197,7 @@ class Exec:
         return int(state.get("Pid") or 0)
 
     def _poll(self, true: Callable[[dict[str, Any]], Any], seconds: float) -> dict[str, Any]:
-        """The first state for which that is true; the last one when there is none in time."""
+        """Return the first state for which `true` holds, else the last one in time."""
         deadline, (pause, longest) = time.monotonic() + seconds, _POLL_SECONDS
         while not true(state := self._state()) and time.monotonic() < deadline:
             time.sleep(pause)
@@ -212,8 +212,8 @@ class Exec:
         return state
 
 
-def feed(wire: Wire, stdin: Iterable[bytes]) -> None:
-    """Write all of the input, then say that it ended. Ends early when the command has."""
+def feed(wire: HttpStream, stdin: Iterable[bytes]) -> None:
+    """Write all of the input, then half-close. Returns early once the command has ended."""
     try:
         for data in stdin:
             wire.write(data)
@@ -221,15 +221,15 @@ def feed(wire: Wire, stdin: Iterable[bytes]) -> None:
     except FOREIGN:
         return
     except Exception:
-        # Whoever gives the input failed. Half of it must not look like all of it.
-        log.warning("the input of a command broke off", exc_info=True)
+        # The source of the input failed. Half of it must not look complete.
+        log.warning("exec input failed", exc_info=True)
         wire.cut()
 
 
 def stream_error(fault: Fault) -> StreamError:
-    """A fault in words for whoever asked."""
+    """Return a fault as a StreamError for the client."""
     if fault.gone:
-        return StreamError("the container is gone; ask again once the sandbox is Ready")
+        return StreamError("the container is gone; retry once the sandbox is Ready")
     if fault.status == 409:
-        return StreamError(f"the sandbox is not running: {fault.words}; ask again once it is Ready")
-    return StreamError(fault.words)
+        return StreamError(f"the sandbox is not running: {fault.message}; retry once it is Ready")
+    return StreamError(fault.message)

@@ -1,8 +1,8 @@
-"""Ends all that a command started in a box, by what the host's /proc shows: no tool of the image is asked.
+"""Kill of all processes that an exec started, found in the host's /proc without any tool of the image.
 
-The engine can't kill an exec, and a process that wants to outlive its command leaves its group (setpgid), its session
-(setsid) and even the mark in its environment (`env -i`). So first all that can be told to be the command's is killed,
-again and again while it forks; what may be its own, but can't be told, is counted: the box has to go with it.
+The engine can't kill an exec. A process can outlive its command by leaving its group (setpgid), its session (setsid)
+and even the mark in its environment (`env -i`). All processes known to be the command's are killed, repeatedly while
+they fork. Processes that may be its own are counted: only stopping the sandbox ends those for certain.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 0.005
 
 
 def ticks_now() -> int:
-    """The time on the clock that processes' times of start are told by, rounded down."""
+    """Return the time on the clock of process start times, rounded down."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
@@ -37,7 +37,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A command in a box: the pid that leads its session (0: not known), its mark, and since when it may run."""
+    """An exec to kill: the pid of its session leader (0: unknown), its mark, and its earliest start."""
 
     container_id: str
     init_pid: int
@@ -47,18 +47,18 @@ class Target:
 
 
 class Killer:
-    """Works where the daemon is root on the engine's host; elsewhere it finds nothing, and says so by `False`."""
+    """Killer of execs. Works as root on the engine's host; elsewhere it finds nothing and returns False."""
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
 
     @property
     def proc(self) -> Path:
-        """Where processes are told of."""
+        """Mount point of procfs."""
         return self._cgroups.proc
 
     def end(self, target: Target) -> bool:
-        """Kill what is the command's. False: some of it is still there, or the box can't be looked into."""
+        """Kill the command's processes. False if some remain, or the sandbox's processes can't be read."""
         if target.leader:
             signal_group(target.leader, target.container_id, signal.SIGKILL, self._cgroups.proc)
         own: list[Process] = []
@@ -68,7 +68,7 @@ class Killer:
             except Unreadable:
                 return False
             own = [each for each in found if self._is_its_own(each, target)]
-            if not own and not any(self._is_untold(each, target) for each in found):
+            if not own and not any(self._may_be_its_own(each, target) for each in found):
                 return True
             for each in own:
                 kill(each, self._cgroups.proc)
@@ -76,16 +76,16 @@ class Killer:
         return not own
 
     def alive(self, target: Target) -> bool:
-        """Whether any of the command's processes is still there, as far as the box can be looked into."""
+        """Tell whether any of the command's processes still runs, as far as they can be read."""
         try:
             return any(self._is_its_own(each, target) for each in self._processes(target))
         except Unreadable:
             return False
 
-    def doubtful(self, target: Target) -> int:
-        """How many processes may be the command's, though nothing tells: they began after it, on nobody's behalf.
+    def possible_escapes(self, target: Target) -> int:
+        """Count processes that may be the command's: younger orphans.
 
-        That is: they were left to the box's first process by whoever started them, and left their session too.
+        Their parent has ended, so that init adopted them, and they have left their session, too.
         """
         try:
             found = {each.pid: each for each in self._processes(target)}
@@ -95,7 +95,7 @@ class Killer:
         if init is None:
             return 0
         young = (each for each in found.values() if each.started >= target.since_ticks)
-        return sum(self._is_nobodys(each, found, init) for each in young)
+        return sum(self._is_orphan(each, found, init) for each in young)
 
     def _is_its_own(self, process: Process, target: Target) -> bool:
         if process.pid == target.init_pid:
@@ -103,16 +103,16 @@ class Killer:
         led = target.leader and process.session == target.leader and process.started >= target.since_ticks
         return bool(led) or f"{MARK}={target.mark}".encode() in self._environment(process.pid)
 
-    def _is_untold(self, process: Process, target: Target) -> bool:
-        """Whether it may turn out to be the command's: one that is becoming another program has no environment yet.
+    def _may_be_its_own(self, process: Process, target: Target) -> bool:
+        """Tell whether it may be the command's: during execve a process has no environment.
 
-        One that was started without any never has; `doubtful` tells of it.
+        A process that was started without any never has one; `possible_escapes` counts it.
         """
         young = process.pid != target.init_pid and process.started >= target.since_ticks
         return young and not self._environment(process.pid)
 
-    def _is_nobodys(self, process: Process, found: Mapping[int, Process], init: Process) -> bool:
-        """Whether its eldest ancestor is a child of init in another session, and not of an exec that bears a mark."""
+    def _is_orphan(self, process: Process, found: Mapping[int, Process], init: Process) -> bool:
+        """Tell whether its eldest ancestor is a child of init in another session, and no exec with a mark."""
         if any(each.startswith(f"{MARK}=".encode()) for each in self._environment(process.pid)):
             return False
         eldest = process
@@ -121,17 +121,17 @@ class Killer:
         return eldest.parent == init.pid and eldest.session != init.session
 
     def _processes(self, target: Target) -> list[Process]:
-        """All living processes of the box. Raises Unreadable."""
+        """Return all living processes of the sandbox. Raises Unreadable."""
         try:
             paths = (self._cgroups.proc / str(target.init_pid) / "cgroup").read_text()
         except OSError as error:
-            raise Unreadable(f"the box's first process is gone: {error}") from error
+            raise Unreadable(f"the sandbox's first process is gone: {error}") from error
         folder = folder_of(self._cgroups.folders(paths, target.container_id), "pids").path
         found = (process_of(self._cgroups.proc, pid) for pid in set(_pids(Path(folder))))
         return [each for each in found if each is not None]
 
     def _environment(self, pid: int) -> frozenset[bytes]:
-        """Empty for one that has ended. Its first thread may have, and the others not: they tell as well."""
+        """Return a process's environment; empty once it has ended. Other threads are read if the first has ended."""
         folder = self._cgroups.proc / str(pid)
         for each in (folder, *_threads(folder)):
             with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class Killer:
 
 
 def kill(process: Process, proc: Path) -> bool:
-    """Kill it, unless its pid is another's by now."""
+    """Kill it, unless its pid was reused."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(process.pid)
         try:
@@ -154,7 +154,7 @@ def kill(process: Process, proc: Path) -> bool:
 
 
 def signal_group(pid: int, container_id: str, number: int, proc: Path) -> bool:
-    """Send a signal to the process group that `pid` leads, if it still runs in that container."""
+    """Send a signal to the process group of `pid`, if it still runs in that container."""
     try:
         if not holds(pid, container_id, proc):
             return False
@@ -165,7 +165,7 @@ def signal_group(pid: int, container_id: str, number: int, proc: Path) -> bool:
 
 
 def _pids(folder: Path) -> Iterator[int]:
-    """The pids in a cgroup and in those below it."""
+    """Yield the pids in a cgroup and below it."""
     for place, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             yield from map(int, (Path(place) / "cgroup.procs").read_text().split())
@@ -177,14 +177,14 @@ def _threads(process: Path) -> Iterator[Path]:
 
 
 def process_of(proc: Path, pid: int) -> Process | None:
-    """None for one that has ended."""
+    """Read a process; None once it has ended."""
     try:
-        # Bytes: a process gives itself any name that it likes, and names are cut where they are too long.
+        # Bytes: a process may choose any name, and long names are cut anywhere.
         fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    # One whose memory is gone is as good as dead: it has let go of its environment, and can't be told by that any more.
-    # But a process whose first thread has ended (a zombie, without memory) goes on as long as it has others.
+    # A process without memory is as good as dead, and has no environment to identify it by.
+    # But a process whose first thread has ended (a zombie, without memory) runs on while it has others.
     if (fields[0] in (b"Z", b"X") or fields[20] == b"0") and int(fields[17]) <= 1:
         return None
     return Process(pid, parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))

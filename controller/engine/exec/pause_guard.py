@@ -1,4 +1,4 @@
-"""Keeps a pause and the beginning of a command apart, in each box: the engine would stand (see frozen.py)."""
+"""Mutual exclusion of a pause and an exec start in one container: together they hang the engine (see stuck_exec.py)."""
 
 import threading
 from collections import Counter
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 _WAIT_SECONDS = 10.0
 
 
-class Beginnings:
-    """Commands that begin wait for a pause that is under way, a pause for them; nobody for long. Thread-safe."""
+class PauseGuard:
+    """Exec starts wait for a running pause, a pause waits for exec starts; both for a bounded time. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -17,13 +17,13 @@ class Beginnings:
 
     @contextmanager
     def command(self, container_id: str) -> Iterator[None]:
-        """Held while a command of that container is asked for."""
+        """Held while a command in that container is started."""
         with self._held(self._commands, container_id, unless=self._pauses):
             yield
 
     @contextmanager
     def pause(self, container_id: str) -> Iterator[None]:
-        """Held while that container is paused. No new command is asked for from now on."""
+        """Held while that container is paused. No new command starts meanwhile."""
         with self._held(self._pauses, container_id, unless=Counter()):
             with self._changed:
                 self._changed.wait_for(lambda: not self._commands[container_id], _WAIT_SECONDS)

@@ -1,11 +1,11 @@
-"""ports.Ports: connections to a box's own 127.0.0.1, made in its network namespace; also where its network is `none`.
+"""ports.Ports: connections to a sandbox's own 127.0.0.1, from inside its network namespace; also with network `none`.
 
-No port of the host is opened, no route or rule is made, and nothing but the box can be reached.
+No port of the host is opened, no route or rule is added, and nothing but the sandbox is reachable.
 """
 
 import socket
 
-from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.observed.observed import Container
 from controller.ports import StreamError
 
@@ -14,16 +14,16 @@ _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class DockerPorts:
-    """The ports of the containers of an engine on this host. Needs root."""
+    """TCP ports of the containers on this host. Needs root."""
 
     def connect(self, container: Container, port: int) -> socket.socket:
-        """A TCP connection to that port, by IPv4 or else IPv6. Raises StreamError. May block for some seconds."""
+        """Connect to that TCP port, by IPv4 or else IPv6. Raises StreamError. May block for some seconds."""
         said: OSError | None = None
         for family, address in _LOOPBACKS:
             try:
                 made = socket_in(container.pid, container.id, family=family)
-            except NoWayIn as error:
-                if said is not None:  # a box without IPv6: what the other one said matters
+            except NetworkUnreachable as error:
+                if said is not None:  # no IPv6 in the sandbox: report the error of IPv4
                     break
                 raise StreamError(f"port {port} can't be reached: {error}") from error
             try:
@@ -36,7 +36,9 @@ class DockerPorts:
                 said = said or error
                 continue
             return made
-        assert said is not None  # each way either connected or said why not
+        assert said is not None  # each attempt either connected or failed
         if isinstance(said, ConnectionRefusedError):
-            raise StreamError(f"nothing listens on port {port} in the box") from said
-        raise StreamError(f"port {port} of the box does not answer: {(said.strerror or str(said)).lower()}") from said
+            raise StreamError(f"nothing listens on port {port} in the sandbox") from said
+        raise StreamError(
+            f"port {port} in the sandbox does not answer: {(said.strerror or str(said)).lower()}"
+        ) from said

@@ -1,9 +1,8 @@
-"""ports.Streams: logs and exec. Each stream has a connection of its own, and none can hold up the engine.
+"""ports.Streams: logs and exec. Each stream has a connection of its own, and none can hang the engine.
 
-A client of an exec that stops reading makes the engine's kill, rm and even inspect of that box hang
-(moby #41827). So a thread drains the connection into a queue bounded in bytes; a reader that lets the queue stand
-full for too long loses its stream, and so does any that stands full when the box is to be killed. (A client that takes
-nothing is cut off by its door, long before; a slow one is waited for.)
+A stalled client of an exec makes the engine's kill, rm and even inspect of that container hang (moby #41827). So a
+thread drains the connection into a queue bounded in bytes. A stream whose queue stays full for too long is cut, and so
+is a full one when the sandbox is to be killed. (The API cuts a stalled client long before, and waits for a slow one.)
 """
 
 import struct
@@ -15,18 +14,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from controller.engine.docker.bulkhead import hangs
+from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
 from controller.engine.docker.inspect import belongs_to, labels_of
-from controller.engine.docker.raw_http import Wire
-from controller.engine.exec.adopted import DockerLeftExecs
+from controller.engine.docker.raw_http import HttpStream
+from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, stream_error
 from controller.engine.exec.kill import Killer
-from controller.engine.exec.pause_guard import Beginnings
+from controller.engine.exec.pause_guard import PauseGuard
 from controller.engine.kernel.cgroups import Cgroups, holds
-from controller.engine.observe.looker import OBSERVE_SECONDS, Looker
+from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
@@ -35,15 +34,15 @@ from controller.ports import ChunkStream, ExecStream, StreamError
 _HEADER = struct.Struct(">BxxxL")
 _NAMES = {0: "stdout", 1: "stdout", 2: "stderr"}
 _STALL_SECONDS = 30.0
-_BEGINS_SECONDS = 5.0  # for all commands of a box together, before it is paused
+_BEGINS_SECONDS = 5.0  # for all commands of a sandbox together, before it is paused
 _ANSWER_SECONDS = 5.0  # for a call that finishes within milliseconds, on a loaded engine
 _NOT_STARTED = b"OCI runtime exec failed: "
 
 
 class _Stream(Iterator[Chunk]):
-    """One open stream as its reader sees it. Closing it, or dropping it, frees the connection."""
+    """An open stream, for its reader. Closing or dropping it frees the connection."""
 
-    def __init__(self, container_id: str, wire: Wire) -> None:
+    def __init__(self, container_id: str, wire: HttpStream) -> None:
         self.container_id = container_id
         self.wire = wire
         self.queue = ByteQueue()
@@ -52,7 +51,7 @@ class _Stream(Iterator[Chunk]):
         return self.queue.get()
 
     def close(self) -> None:
-        """May be called from any thread, and again."""
+        """Close it. From any thread, idempotent."""
         self.queue.clear()
         self.wire.cut()
 
@@ -60,15 +59,15 @@ class _Stream(Iterator[Chunk]):
         self.close()
 
     def lose(self, words: str) -> None:
-        """Take the connection away from a reader that does not read."""
+        """Cut the stream with an error for its reader."""
         self.queue.end(error=StreamError(words))
         self.wire.cut()
 
 
 class _ExecStream(_Stream):
-    """The stream of a command, and the command."""
+    """Stream of a command, with control of the command."""
 
-    def __init__(self, container_id: str, wire: Wire, running: Exec) -> None:
+    def __init__(self, container_id: str, wire: HttpStream, running: Exec) -> None:
         super().__init__(container_id, wire)
         self.resize, self.signal = running.resize, running.signal
         self._running = running
@@ -81,11 +80,11 @@ class _ExecStream(_Stream):
     def let_go(self) -> None:
         """See kinds.Leavable."""
         self._running.let_go()
-        self.lose("the command was left to itself")
+        self.lose("detached from the command; it runs on")
 
 
 class DockerStreams:
-    """ports.Streams over one engine. Every request first makes sure that the container is ours."""
+    """ports.Streams over one engine. Every request first checks that the container is ours."""
 
     def __init__(
         self,
@@ -93,21 +92,21 @@ class DockerStreams:
         client: Client,
         cgroups: Cgroups,
         known: Callable[[str], Container | None] = lambda _: None,
-        looker: Looker | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        """`known` is how a container of ours was seen last, None for one that was not.
+        """`known` returns a container of ours as last observed, None if it never was.
 
-        `looker` is told what begins and what the engine does not answer for.
+        `observer` is notified of exec starts and of containers that hang.
         """
-        self._looker = looker
+        self._observer = observer
         self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
-        self.left = DockerLeftExecs(client, self._killer)
+        self.left = DockerAdoptedExecs(client, self._killer)
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
-        self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # each is held by the thread that reads its output
-        self._beginnings = Beginnings()
+        self._running: weakref.WeakSet[Exec] = weakref.WeakSet()  # the thread that reads its output keeps each alive
+        self._pause_guard = PauseGuard()
 
     def logs(
         self,
@@ -134,8 +133,8 @@ class DockerStreams:
             "containers.logs", "GET", path, params=params, container=container_id, timeout_seconds=_ANSWER_SECONDS
         )
         stream = self._register(_Stream(container_id, wire))
-        # A reader of logs holds up nobody: its pump waits for it.
-        _pump(wire, stream.queue, patience_seconds=None, last=tuple, left=lambda: None)
+        # A slow reader of logs hangs nothing: its relay waits for it.
+        _relay(wire, stream.queue, max_wait_seconds=None, last=tuple, left=lambda: None)
         return stream
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
@@ -156,7 +155,7 @@ class DockerStreams:
     ) -> ExecStream:
         init_pid = self._init_pid(container_id)
         asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty)
-        with self._beginnings.command(container_id):
+        with self._pause_guard.command(container_id):
             exec_id = self._create(container_id, asked.body())
             start = {"Detach": False, "Tty": tty}
             path = f"/exec/{exec_id}/start"
@@ -167,12 +166,12 @@ class DockerStreams:
         stream = _ExecStream(container_id, wire, running)
         self._register(stream)
         running.expire_after(timeout_seconds, escaped)
-        if self._looker is not None:
-            self._looker.beginning(container_id, running.begun)
-        _pump(
+        if self._observer is not None:
+            self._observer.beginning(container_id, running.begun)
+        _relay(
             wire,
             stream.queue,
-            patience_seconds=_STALL_SECONDS,
+            max_wait_seconds=_STALL_SECONDS,
             last=running.last_chunks,
             left=running.abandon,
             chunks=raw if tty else partial(_begun, running),
@@ -182,18 +181,18 @@ class DockerStreams:
         return stream
 
     def cut_stalled(self, container_id: str) -> None:
-        """Before a container is killed: its streams that nobody reads would hang the kill."""
+        """Cut the stalled streams of a container before it is killed: they would hang the kill."""
         for stream in self._streams():
             if stream.container_id == container_id and stream.queue.full:
-                stream.lose("the output was not read while the sandbox was being stopped; ask again")
+                stream.lose("the output was not read while the sandbox was being stopped; retry")
 
     @contextmanager
     def pausing(self, container_id: str) -> Iterator[None]:
-        """Held while a container is paused: all that was asked for in it has begun, and nothing more begins.
+        """Held while a container is paused: requested commands have started, and no new one starts.
 
-        What does not begin in time is not waited for: frozen.py helps then.
+        The wait is bounded; stuck_exec.py handles a command that does not start in time.
         """
-        with self._beginnings.pause(container_id):
+        with self._pause_guard.pause(container_id):
             with self._lock:
                 running = [each for each in self._running if each.ref.container_id == container_id]
             deadline = time.monotonic() + _BEGINS_SECONDS
@@ -202,9 +201,9 @@ class DockerStreams:
             yield
 
     def close(self) -> None:
-        """End every stream."""
+        """Cut every stream."""
         for stream in self._streams():
-            stream.lose("the daemon is stopping; ask again when it is back")
+            stream.lose("the daemon is stopping; retry once it is back")
 
     def _streams(self) -> list[_Stream]:
         with self._lock:
@@ -216,7 +215,7 @@ class DockerStreams:
         return stream
 
     def _init_pid(self, container_id: str) -> int:
-        """The pid of its first process; the engine is asked only where the host does not show it."""
+        """Return the pid of its first process; the engine is called only where the host's /proc lacks it."""
         seen = self._known(container_id)
         if seen is not None and seen.state is State.RUNNING and holds(seen.pid, container_id, self._proc):
             return seen.pid
@@ -226,7 +225,7 @@ class DockerStreams:
         with self._answering(container_id):
             data = self._client.inspect(container_id, timeout_seconds=OBSERVE_SECONDS)
         if not belongs_to(labels_of(data), self._instance_id):
-            raise StreamError(f"container {container_id[:12]} is not Paddock's: it is never touched")
+            raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
         return data
 
     def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
@@ -235,7 +234,7 @@ class DockerStreams:
             made = self._client.post("exec.create", path, body, container=container_id, timeout_seconds=_ANSWER_SECONDS)
         return str(made["Id"])
 
-    def _start(self, operation: str, method: str, path: str, *, container: str, **request: Any) -> Wire:
+    def _start(self, operation: str, method: str, path: str, *, container: str, **request: Any) -> HttpStream:
         with self._answering(container):
             wire = self._client.stream(operation, method, path, container=container, **request)
         wire.wait_at_most(None)
@@ -243,40 +242,40 @@ class DockerStreams:
 
     @contextmanager
     def _answering(self, container_id: str) -> Iterator[None]:
-        """Held during a call. Raises StreamError; at once for one that the engine did not answer for."""
+        """Held during a call. Raises StreamError, at once for a container that hangs."""
         seen = self._known(container_id)
         if seen is not None and seen.state is State.UNKNOWN:
-            raise StreamError(hangs(container_id))
+            raise StreamError(hanging_message(container_id))
         try:
             yield
         except Fault as fault:
-            if fault.kind == "timeout" and self._looker is not None and not self._looker.free(container_id):
-                self._looker.doubt(container_id)
+            if fault.kind == "timeout" and self._observer is not None and not self._observer.free(container_id):
+                self._observer.doubt(container_id)
             raise stream_error(fault) from fault
 
 
-def _pump(
-    wire: Wire,
+def _relay(
+    wire: HttpStream,
     queue: ByteQueue,
     *,
-    patience_seconds: float | None,
+    max_wait_seconds: float | None,
     last: Callable[[], Iterable[Chunk]],
     left: Callable[[], None],
     chunks: Callable[[Callable[[], bytes]], Iterator[Chunk]] | None = None,
 ) -> None:
-    """Start the thread that empties the connection into the queue, and closes both.
+    """Start the thread that relays the connection into the queue, and closes both.
 
-    `last` gives the last chunks; `left` is called instead when the reader went before the end.
+    `last` returns the last chunks; `left` is called instead if the reader has gone before the end.
     """
 
     def pass_on() -> None:
         try:
             for chunk in (chunks or frames)(wire.read):
-                if not queue.put(chunk, patience_seconds):
-                    queue.end(error=StreamError(f"the output was not read for {patience_seconds} s; ask again"))
+                if not queue.put(chunk, max_wait_seconds):
+                    queue.end(error=StreamError(f"the output was not read for {max_wait_seconds} s; retry"))
                     break
         except (StreamError, *FOREIGN):
-            if not queue.ended:  # a connection that was cut may break as well as end
+            if not queue.ended:  # a cut connection may also fail with an error
                 raise
 
     def run() -> None:
@@ -297,7 +296,7 @@ def _pump(
 
 
 def _begun(running: Exec, read: Callable[[], bytes]) -> Iterator[Chunk]:
-    """The frames of a command; an engine that can't start it says why as if the command had, on its stdout."""
+    """Yield the chunks of a command. A start error, which the engine sends on stdout, becomes stderr."""
     refused = None
     for chunk in frames(read):
         if refused is None:
@@ -306,15 +305,15 @@ def _begun(running: Exec, read: Callable[[], bytes]) -> Iterator[Chunk]:
 
 
 def raw(read: Callable[[], bytes]) -> Iterator[Chunk]:
-    """What a terminal shows: one stream, without frames."""
+    """Yield the output of a terminal: one stream, without frames."""
     while data := read():
         yield Chunk("stdout", data)
 
 
 def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
-    """Take the engine's multiplexed stream apart: 8 bytes of header (stream, length), then the data.
+    """Demultiplex the engine's stream: 8 bytes of header (stream, length), then the data.
 
-    `read` gives what has come, b"" at the end. Data are passed on as they come, a long frame in several chunks.
+    `read` returns available bytes, b"" at the end. Data are yielded as they arrive, a long frame in several chunks.
     """
     rest, left, name = b"", 0, ""
     while piece := read():

@@ -1,14 +1,14 @@
-"""Frees an engine that waits for ever for a container runtime (`runc`), by ending that runtime's process.
+"""Recovery from stuck execs: kill the container runtime (`runc`) that the engine waits for in vain.
 
-The engine holds a container's lock while its runtime begins a command or the container itself. It answers no inspect,
-no kill and no removal of that container meanwhile. The runtime never comes back in these cases:
+The engine locks a container while its runtime starts a command or the container itself. Meanwhile it answers no
+inspect, no kill and no removal of that container. The runtime never returns in these cases:
 
-- Its half inside is frozen: the sandbox was paused just as a command began in it (20.10 waits then; 26.1 does not).
-- It can't tell its error: the text is longer than the pipe which nobody reads before the runtime has ended. A program
-  name or a working directory of 65,536 bytes is enough.
-- Its half inside is held up by the sandbox's own processes (stopped by a signal), or by a file system that hangs.
+- Its child inside is frozen: the sandbox was paused during the exec start (20.10 waits then; 26.1 does not).
+- Its error is longer than a pipe that the engine reads only after the exit. A program name or a working directory of
+  65,536 bytes is enough.
+- Its child inside is blocked by the sandbox's own processes (stopped by a signal), or by a file system that hangs.
 
-When the process is killed, the engine calls that command failed, and all that waited goes on.
+Once the runtime is killed, the engine reports that command as failed and unlocks the container.
 """
 
 import contextlib
@@ -25,31 +25,31 @@ from controller.engine.exec.kill import Process, kill, process_of, ticks_now
 from controller.engine.kernel.cgroups import Cgroups, Unreadable, folder_of, holds
 
 log = logging.getLogger(__name__)
-# Longer than a runtime takes to begin a command on a loaded host, should it be paused for a moment only.
-_PATIENCE_SECONDS = 1.0
-# No runtime takes so long to begin a command; what holds it up need not be known.
+# Longer than an exec start takes on a loaded host, even with a short pause in between.
+_MAX_WAIT_SECONDS = 1.0
+# No exec start takes so long, whatever blocks it.
 _OVERDUE_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
 _ID = re.compile("[0-9a-f]{64}")
-# How the engine's runtime begins a command. Without the last word it goes on as long as its command: it is a hand's.
+# The engine's runtime has both arguments. Without --detach it is an operator's, and runs as long as its command.
 _BEGINS = frozenset((b"exec", b"--detach"))
 
 
-# Asks whether what a runtime was called for has begun.
+# Tells whether the command of a runtime has started.
 Begun = Callable[[], bool]
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A container to be looked at when it is `due` (time.monotonic), while any of `beginnings` has not begun."""
+    """A container to check when it is `due` (time.monotonic), until all its `beginnings` have started."""
 
     due: float
     hangs: Callable[[str], bool]
     beginnings: list[Begun]
 
 
-class Freer:
-    """Works where the daemon is root on the engine's host, as killing.Killer does; elsewhere it finds nothing."""
+class StuckExecWatch:
+    """Watch of exec starts. Works as root on the engine's host; elsewhere it finds nothing."""
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
@@ -66,24 +66,24 @@ class Freer:
             thread.join()
 
     def soon(self, container_id: str, hangs: Callable[[str], bool], begun: Begun = lambda: False) -> None:
-        """Free it once its runtime has waited long enough, if the engine `hangs` then, unless that has `begun`."""
+        """Check the container soon: kill its stuck runtime if the engine `hangs`, unless the command has `begun`."""
         with self._lock:
-            due = time.monotonic() + 2 * _PATIENCE_SECONDS
+            due = time.monotonic() + 2 * _MAX_WAIT_SECONDS
             self._watched.setdefault(container_id, _Watched(due, hangs, [])).beginnings.append(begun)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="engine-free", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
-        """One after another, until there are no more."""
+        """Check the containers as they become due, until none remains."""
         while (due := self._next()) is not None:
             container_id, watched = due
             with self._lock:
                 asked, watched.beginnings = watched.beginnings, []
             try:
                 left = self._look(container_id, watched.hangs, asked)
-            except Exception:  # a bug must not end this for all others
-                log.exception("whether the engine waits for container %s can't be told", container_id[:12])
+            except Exception:  # a bug must not end the watch of all others
+                log.exception("stuck exec check failed for container %s", container_id[:12])
                 left = []
             with self._lock:
                 watched.beginnings += left
@@ -104,18 +104,18 @@ class Freer:
             self._closing.wait(seconds)
 
     def _look(self, container_id: str, hangs: Callable[[str], bool], asked: list[Begun]) -> list[Begun]:
-        """Free it if it has to be; gives what has not begun, and may still begin."""
+        """Kill a stuck runtime; return the starts that are still pending."""
         left = [each for each in asked if not each()]
         if not left:
             return []
         runtimes = self._runtimes(container_id)
-        # An engine that does not wait for its runtime needs no help, unless the command itself waits.
+        # An engine that does not hang needs no help, unless the runtime itself waits.
         waits = hangs(container_id)
         self._end([each for each in runtimes if self._waits(each, container_id, hangs=waits)], container_id)
         return left if runtimes else []
 
     def free(self, container_id: str) -> int:
-        """Kill the runtime's processes that never come back; how many there were."""
+        """Kill the stuck runtimes of a container; return their number."""
         runtimes = self._runtimes(container_id)
         return self._end([each for each in runtimes if self._waits(each, container_id, hangs=True)], container_id)
 
@@ -123,8 +123,7 @@ class Freer:
         freed = sum(kill(each, self._cgroups.proc) for each in stuck)
         if freed:
             log.warning(
-                "container %s: the engine waited for a container runtime that did not come back; it was ended"
-                " (%d processes), and what it was to begin has failed",
+                "container %s: stuck runtime killed (%d processes); the command that it was starting failed",
                 *(container_id[:12], freed),
             )
         return freed
@@ -135,13 +134,13 @@ class Freer:
         try:
             return list(self._outside(container_id))
         except OSError as error:  # this process may have as many files open as it may
-            log.warning("whether the engine waits for container %s can't be told: %s", container_id[:12], error)
+            log.warning("stuck exec check failed for container %s: %s", container_id[:12], error)
             return []
 
     def _outside(self, container_id: str) -> Iterator[Process]:
-        """The runtime's processes that begin something for that container: its id is a word of their command line.
+        """Yield the runtime's processes that start a command in that container: its id is one of their arguments.
 
-        What runs in a sandbox says of itself what it likes, but not in the host's process namespace.
+        A sandbox's process can fake its command line, but is not in the host's pid namespace.
         """
         own = self._namespace("self")
         for each in _pids(self._cgroups.proc):
@@ -154,16 +153,16 @@ class Freer:
                         yield found
 
     def _namespace(self, process: str) -> str:
-        """The namespace of process ids that it is in; "" where the kernel does not tell."""
+        """Return the pid namespace of a process; "" if unknown."""
         try:
             return os.readlink(self._cgroups.proc / process / "ns/pid")
         except OSError:
             return ""
 
     def _waits(self, process: Process, container_id: str, *, hangs: bool) -> bool:
-        """Tell whether it has waited long enough, and never comes back; `hangs`: the engine waits for it."""
+        """Tell whether it has waited long enough, and is stuck; `hangs`: the engine waits for it."""
         waited = (ticks_now() - process.started) / os.sysconf("SC_CLK_TCK")
-        if waited < _PATIENCE_SECONDS:
+        if waited < _MAX_WAIT_SECONDS:
             return False
         halves = list(self._halves(process.pid, container_id))
         if not halves and self._writes(process.pid):
@@ -171,7 +170,7 @@ class Freer:
         return hangs and (waited >= _OVERDUE_SECONDS or any(self._is_frozen(each.pid, container_id) for each in halves))
 
     def _writes(self, pid: int) -> bool:
-        """Tell whether one of its threads waits in the kernel at a pipe. With its half gone, that is its error's."""
+        """Tell whether one of its threads blocks at a pipe. With its child gone, that is the pipe of its error."""
         for each in (self._cgroups.proc / str(pid) / "task").glob("*/wchan"):
             with contextlib.suppress(OSError):
                 if "pipe" in each.read_text():
@@ -179,7 +178,7 @@ class Freer:
         return False
 
     def _halves(self, pid: int, container_id: str) -> Iterator[Process]:
-        """Its processes inside the container."""
+        """Yield its child processes inside the container."""
         for each in self._children(pid):
             if holds(each.pid, container_id, self._cgroups.proc):
                 yield each

@@ -1,1 +1,1 @@
-"""File operations in a sandbox, each by a confined worker process."""
+"""File operations in a sandbox, each in a confined worker process."""

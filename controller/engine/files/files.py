@@ -1,8 +1,8 @@
-"""ports.Files: one file operation in one box, by a process of its own (files_worker.py) that becomes the box's user.
+"""ports.Files: each file operation runs in a worker process (worker.py) as the sandbox's user.
 
-Docker's archive API sees neither tmpfs mounts nor writes on read-only roots, and acts as root. Here the box's root is
-entered by PID 1's /proc entry, held as a descriptor, and handed to the worker. What writes is charged to the box's
-memory: the worker is moved into its cgroup first, and is the first that the kernel ends if that is not enough.
+Docker's archive API sees no tmpfs mounts, can't write on read-only roots, and acts as root. The worker gets the
+sandbox's root as a descriptor, opened through PID 1's /proc entry. A writing worker is moved into the sandbox's memory
+cgroup first, so its writes count there, and it is the first process that the kernel kills when memory runs out.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">I")
 _PIECE_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
-_WORDS_BYTES = 16 << 20
+_RESULT_BYTES = 16 << 20
 _LOGGED_BYTES = 2000
-_CLEAN_SECONDS = 5.0  # for a worker whose input broke off to remove what it had begun
-_ENDED = "the transfer was ended"
+_CLEAN_SECONDS = 5.0  # for a worker to remove its partial result after its input broke off
+_ENDED = "the transfer was cancelled"
 
 
 class DockerFiles:
-    """The files of the containers of an engine on this host. Needs root: it becomes each box's user."""
+    """Files of the containers on this host. Needs root, to become each sandbox's user."""
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups, self._proc = cgroups, cgroups.proc
@@ -50,14 +50,14 @@ class DockerFiles:
         self._open: set[Worker] = set()
 
     def begin(self, container: Container, ask: FileAsk) -> "Worker":
-        """Start the operation in a container that runs (or is frozen, where it only looks). Raises FileError."""
+        """Start an operation in a running container (a paused one allows reads). Raises FileError."""
         if container.state is State.PAUSED and ask.op not in LOOKS:
-            raise FileError("NotRunning", "the sandbox is paused; set it to Running first to change its files")
+            raise FileError("NotRunning", "the sandbox is paused; set it to Running to change its files")
         try:
             with self._entered(container) as (root, process, user):
                 worker = Worker(root, process, self._forget)
         except OSError as error:
-            raise FileError("Failed", f"the box's files can't be reached: {_in_words(error)}") from error
+            raise FileError("Failed", f"the sandbox's files can't be reached: {_message(error)}") from error
         with self._lock:
             self._open.add(worker)
         try:
@@ -70,7 +70,7 @@ class DockerFiles:
         return worker
 
     def close(self) -> None:
-        """End every operation."""
+        """Cancel every operation."""
         with self._lock:
             left = list(self._open)
         for each in left:
@@ -82,37 +82,39 @@ class DockerFiles:
 
     @contextmanager
     def _entered(self, container: Container) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """The root and PID 1 of the box, held, and who its user is. Raises OSError, FileError."""
+        """Open the root and PID 1 of the sandbox; yield them with its user. Raises OSError, FileError."""
         own = self._proc / str(container.pid)
         with contextlib.ExitStack() as held:
             if container.pid <= 1:
-                raise FileError("NotRunning", "the sandbox is not running; try again once it is Ready")
+                raise FileError("NotRunning", "the sandbox is not running; retry once it is Ready")
             process = os.pidfd_open(container.pid)
             held.callback(os.close, process)
             root = os.open(own / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             held.callback(os.close, root)
             user = _user(own)
-            # Asked once all is held: a pid that was given to another process meanwhile is found out.
+            # Checked once all is open, so that a reused pid is detected.
             paths = parse_paths((own / "cgroup").read_text())
             if not any(own_path(each, container.id) for each in paths.values()):
-                raise FileError("NotRunning", f"container {container.id[:12]} has ended; try again once it is Ready")
+                raise FileError(
+                    "NotRunning", f"container {container.id[:12]} has exited; retry once the sandbox is Ready"
+                )
             host, here = os.stat(self._proc / "self" / "root"), os.stat(own / "root")
             if (host.st_dev, host.st_ino) == (here.st_dev, here.st_ino):
-                raise FileError("Denied", "the box's root is the host's: its files are not served")
+                raise FileError("Denied", "the sandbox's root is the host's; its files are not served")
             yield root, process, user
 
     def _charge(self, pid: int, container: Container) -> None:
-        """What the worker writes into a tmpfs is the box's memory, as if its own user had written it."""
+        """Move the worker into the sandbox's memory cgroup, so that its tmpfs writes count there."""
         try:
             text = (self._proc / str(container.pid) / "cgroup").read_text()
             folder = folder_of(self._cgroups.folders(text, container.id), "memory")
             Path(folder.path, "cgroup.procs").write_text(str(pid))
         except (OSError, Unreadable) as error:
-            raise FileError("Failed", f"the box's memory limit can't be kept for a write: {error}") from error
+            raise FileError("Failed", f"the write can't be charged to the sandbox's memory limit: {error}") from error
 
 
 class Worker:
-    """One operation under way: ports.FileWork. Its methods may block; `close`, from any thread, ends each of them."""
+    """A running operation: ports.FileWork. Its methods may block; `close`, from any thread, unblocks them."""
 
     def __init__(self, root: int, process: int, forget: Callable[["Worker"], None]) -> None:
         command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", files_worker.__file__, str(root), str(process)]
@@ -121,15 +123,15 @@ class Worker:
             command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, pass_fds=(root, process), env={}, cwd="/"
         )
         self.pid = self._process.pid
-        self._in, self._out, self._words = self._pipes()
-        # One for each descriptor, so that none is closed (and its number given away) while it is in use.
+        self._in, self._out, self._results = self._pipes()
+        # One lock for each descriptor, so that none is closed, and its number reused, while in use.
         self._using = (threading.Lock(), threading.Lock(), threading.Lock())
         self._forget = forget
         self._closing = threading.Lock()
         self._closed = False
         self._said = b""
         for each in (self._in, self._out):
-            with contextlib.suppress(OSError):  # it would only be slower
+            with contextlib.suppress(OSError):  # only slower
                 fcntl.fcntl(each, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
@@ -138,12 +140,12 @@ class Worker:
         return into, out, words
 
     def send(self, data: bytes) -> None:
-        """A piece of input; waits while the worker is behind. Raises FileError if it has ended."""
+        """Send a piece of input; blocks while the worker is behind. Raises FileError once it has ended."""
         if data:
             self._send(_LENGTH.pack(len(data)), data)
 
     def end(self) -> None:
-        """All input was sent."""
+        """Send the end of the input."""
         self._send(_LENGTH.pack(0))
 
     def _send(self, *parts: bytes) -> None:
@@ -151,12 +153,12 @@ class Worker:
             with self._using[0]:
                 for part in parts:
                     write_all(self._in.fileno(), part)
-        except (OSError, ValueError):  # ValueError: it was closed
+        except (OSError, ValueError):  # ValueError: closed
             self.result()
             raise FileError("CutOff", _ENDED) from None
 
     def receive(self) -> bytes:
-        """A piece of output, b"" at its end. Whether that is all of it, `result` tells."""
+        """Return a piece of output, b"" at its end. `result` tells whether it is complete."""
         try:
             with self._using[1]:
                 return os.read(self._out.fileno(), _PIECE_BYTES)
@@ -164,7 +166,7 @@ class Worker:
             return b""
 
     def result(self) -> dict[str, Any]:
-        """What the worker says next: of the data that it sends, before them; else, and then again, once it is done.
+        """Return the worker's next result: the metadata before its data, if any; then the outcome at the end.
 
         Raises FileError.
         """
@@ -174,15 +176,15 @@ class Worker:
         try:
             words: dict[str, Any] = json.loads(line)
         except ValueError:
-            log.error("a worker of a box's files failed: %s", line[:_LOGGED_BYTES].decode(errors="replace"))
-            raise FileError("Failed", "Paddock failed on this; the daemon's log says why") from None
+            log.error("file worker failed: %s", line[:_LOGGED_BYTES].decode(errors="replace"))
+            raise FileError("Failed", "internal error of Paddock; see the daemon's log") from None
         if "error" in words:
             raise FileError(words["error"], words["message"])
         found: dict[str, Any] = words["done"] if "done" in words else words["head"]
         return found
 
     def close(self) -> None:
-        """End it, whatever it does; what was half written is removed. May be called from any thread, and again."""
+        """End it; a partial write is removed. From any thread, idempotent."""
         with self._closing:
             if self._closed:
                 return
@@ -191,18 +193,18 @@ class Worker:
             if self._ended(_CLEAN_SECONDS) is None:
                 self._process.kill()
             self._process.wait()
-            # Whoever waited for it in another thread is let go by its end.
-            for lock, stream in zip(self._using, (self._in, self._out, self._words), strict=True):
+            # Its end has unblocked the threads that waited for it.
+            for lock, stream in zip(self._using, (self._in, self._out, self._results), strict=True):
                 with lock, contextlib.suppress(OSError):
                     stream.close()
         self._forget(self)
 
     def _line(self) -> bytes:
-        """The next line of words; what is left of them at their end. Empty: it says nothing more."""
+        """Return the next line of results, or the rest at the end. Empty: there is no more."""
         with self._using[2]:
             try:
-                while b"\n" not in self._said and len(self._said) < _WORDS_BYTES:
-                    piece = os.read(self._words.fileno(), _PIECE_BYTES)
+                while b"\n" not in self._said and len(self._said) < _RESULT_BYTES:
+                    piece = os.read(self._results.fileno(), _PIECE_BYTES)
                     if not piece:
                         break
                     self._said += piece
@@ -212,18 +214,18 @@ class Worker:
             return line
 
     def _silent(self) -> tuple[str, str]:
-        """Why it ended without a word."""
+        """Return the error of a worker that ended without a result."""
         code = self._ended(_CLEAN_SECONDS)
         if code == files_worker.BOX_ENDED:
-            return "NotRunning", "the sandbox ended meanwhile; try again once it is Ready"
+            return "NotRunning", "the sandbox stopped meanwhile; retry once it is Ready"
         if code == -signal.SIGKILL and not self._closed:
-            return "NoSpace", "the box's memory limit is reached (what is in a tmpfs counts); raise it, or remove files"
+            return "NoSpace", "the sandbox's memory limit is reached (tmpfs counts); raise it, or remove files"
         return "CutOff", _ENDED
 
     def _ended(self, seconds: float) -> int | None:
-        """Its exit code, once it has one within so long. (Popen's own wait looks every 50 ms.)"""
+        """Wait for its exit code for so many seconds; None if it still runs. (Popen.wait polls every 50 ms.)"""
         if self._process.poll() is None:
-            with contextlib.suppress(OSError):  # somebody waited for it meanwhile
+            with contextlib.suppress(OSError):  # already reaped
                 child = os.pidfd_open(self.pid)
                 try:
                     poll = select.poll()
@@ -235,15 +237,15 @@ class Worker:
 
 
 def _user(own: Path) -> dict[str, Any]:
-    """Who PID 1 is: what every process of the box can be, unless its image raises somebody."""
+    """Return the user and groups of PID 1, as of all processes without setuid files."""
     fields = dict(line.split(":", 1) for line in (own / "status").read_text().splitlines() if ":" in line)
     groups = [int(each) for each in fields["Groups"].split()]
     return {"uid": int(fields["Uid"].split()[1]), "gid": int(fields["Gid"].split()[1]), "groups": groups}
 
 
-def _in_words(error: OSError) -> str:
+def _message(error: OSError) -> str:
     if error.errno in (errno.EPERM, errno.EACCES):
-        return "that needs root: run the daemon as root"
+        return "permission denied; run the daemon as root"
     if error.errno in (errno.ENOENT, errno.ESRCH):
-        return "it has ended; try again once the sandbox is Ready"
+        return "the container has exited; retry once the sandbox is Ready"
     return (error.strerror or str(error)).lower()

@@ -1,7 +1,7 @@
-"""What files_worker.py can be asked to do in a box's root. It runs as the box's user: what that may, this may.
+"""Operations of worker.py in a sandbox's root. They run as the sandbox's user, with its permissions.
 
-Each operation takes the root's descriptor, what was asked, and the way in and out. It gives the words of its result;
-one that sends data says them first, by `head`. Nothing but the standard library and controller.archive is imported.
+Each operation takes a Job and returns its result; one that sends data reports metadata first, by `head`. Only the
+standard library and controller.archive are imported.
 """
 
 import errno
@@ -16,36 +16,37 @@ from controller.archive.names import DEPTH
 from controller.archive.pack import Piece, Span, contents, pack, pack_file
 from controller.archive.tar import FAILED, PIECE_BYTES, Reader, note
 from controller.archive.unpack import Replacing, Rules, unpack
-from controller.engine.files.results import TooLarge, Words
+from controller.engine.files.results import Result, TooLarge
 from controller.engine.files.sandbox_root import (
     NotAFile,
     clean,
-    of_the_kernel,
+    kernel_file_system,
     open_file,
     open_folder,
     open_path,
     split,
 )
 
-_LIST_BYTES = 2 << 20  # of names and targets of links; as words they can be six times as long
+_LIST_BYTES = 2 << 20  # of names and link targets; as JSON they may be six times as long
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 
 
 class Job(NamedTuple):
-    """`read(n)` gives input, b"" at its end; `write` takes output; `head` says the first words of a result.
+    """One operation: its request, input and output.
 
-    `draw(fd, n)`, where there is one, puts out up to n bytes of a file, and says how many, 0 at its end.
+    `read(n)` returns input, b"" at its end; `write` takes output; `head` sends metadata before the data. `draw(fd, n)`,
+    if set, outputs up to n bytes of a file and returns their number, 0 at its end.
     """
 
     root: int
-    ask: Words
+    ask: Result
     read: Callable[[int], bytes]
     write: Callable[[bytes], None]
-    head: Callable[[Words], None]
+    head: Callable[[Result], None]
     draw: Callable[[int, int], int] | None = None
 
     def give(self, piece: Piece) -> int:
-        """Put out a piece of an archive; gives its size. Raises OSError."""
+        """Output a piece of an archive; return its size. Raises OSError."""
         if isinstance(piece, Span):
             if self.draw:
                 return self.draw(piece.fd, piece.size)
@@ -55,26 +56,26 @@ class Job(NamedTuple):
 
     @property
     def path(self) -> bytes:
-        """What is asked about, as an absolute path in the box."""
+        """Requested path, absolute in the sandbox."""
         return clean(self.ask["path"])
 
 
-def stat_(job: Job) -> Words:
-    """What is there."""
+def stat_(job: Job) -> Result:
+    """Stat a path."""
     flags = os.O_PATH | (0 if job.ask.get("follow", True) else os.O_NOFOLLOW)
     fd = open_path(job.root, job.path, flags)
     try:
-        return _words(
+        return _stat_result(
             job.path.rstrip(b"/").rpartition(b"/")[2] or b"/", os.fstat(fd), lambda: os.readlink(b"", dir_fd=fd)
         )
     finally:
         os.close(fd)
 
 
-def list_(job: Job) -> Words:
-    """The entries of a folder in order of name, at most `limit` of them, and as many as there is room for."""
+def list_(job: Job) -> Result:
+    """List a folder by name: at most `limit` entries, bounded in bytes."""
     folder, limit = open_folder(job.root, job.path), int(job.ask["limit"])
-    items: list[Words] = []
+    items: list[Result] = []
     count = size = 0
     truncated = False
     try:
@@ -92,11 +93,11 @@ def list_(job: Job) -> Words:
     return {"items": sorted(items, key=lambda each: str(each["name"])), "truncated": truncated}
 
 
-def mkdir(job: Job) -> Words:
-    """Make a folder, with those above it if asked."""
+def mkdir(job: Job) -> Result:
+    """Create a folder, with its parents on request."""
     folder, name = split(job.path)
     if not name:
-        raise NotAFile("Exists", "it is there already")
+        raise NotAFile("Exists", "it already exists")
     if job.ask.get("parents"):
         _make_all(job.root, job.path)
         return stat_(job)
@@ -108,11 +109,11 @@ def mkdir(job: Job) -> Words:
         os.close(parent)
 
 
-def remove(job: Job) -> Words:
-    """Remove a file, a link or a folder; one that is not empty only if asked."""
+def remove(job: Job) -> Result:
+    """Remove a file, a link or a folder; recursively on request only."""
     folder, name = split(job.path)
     if not name:
-        raise NotAFile("BadPath", "the root of a box can't be removed; delete the sandbox")
+        raise NotAFile("BadPath", "the root of a sandbox can't be removed; delete the sandbox")
     parent = open_folder(job.root, folder)
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
@@ -127,27 +128,27 @@ def remove(job: Job) -> Words:
     return {}
 
 
-def read(job: Job) -> Words:
-    """The bytes of a regular file, as many as it had at first."""
+def read(job: Job) -> Result:
+    """Read a regular file, up to its size at the start."""
     fd = open_file(job.root, job.path)
     try:
         found = os.fstat(fd)
         _bounded(found.st_size, job)
-        job.head(_words(split(job.path)[1], found, lambda: b""))
+        job.head(_stat_result(split(job.path)[1], found, lambda: b""))
         for piece in contents(fd, found):
             job.give(piece)
         if os.lseek(fd, 0, os.SEEK_CUR) < found.st_size:
-            raise NotAFile("Changed", "the file became shorter while it was read; read it again")
+            raise NotAFile("Changed", "the file shrank while it was read; retry")
     finally:
         os.close(fd)
     return {}
 
 
-def write(job: Job) -> Words:
-    """Replace or make a regular file, in one step once all of it has come. A symlink there is replaced."""
+def write(job: Job) -> Result:
+    """Replace or create a regular file atomically, once all input has arrived. A symlink is replaced."""
     folder, name = split(job.path)
     if not name:
-        raise NotAFile("IsAFolder", "it is a folder; write a file's path")
+        raise NotAFile("IsAFolder", "it is a folder; give the path of a file")
     parent, count = open_folder(job.root, folder), 0
     try:
         mode = job.ask.get("mode")
@@ -164,8 +165,8 @@ def write(job: Job) -> Words:
         os.close(parent)
 
 
-def pack_(job: Job) -> Words:
-    """A file, link or tree as a tar stream, its first name `top`."""
+def pack_(job: Job) -> Result:
+    """Send a file, link or tree as a tar stream with the first name `top`."""
     top = clean(job.ask["top"]).lstrip(b"/")
     path, sent = job.path, 0
     folder, name = split(path)
@@ -173,13 +174,13 @@ def pack_(job: Job) -> Words:
     fd = open_path(job.root, path if into else folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
     try:
         found = os.fstat(fd) if into else os.stat(name, dir_fd=fd, follow_symlinks=False)
-        job.head(_words(name or b"/", found, lambda: os.readlink(name, dir_fd=fd)))
+        job.head(_stat_result(name or b"/", found, lambda: os.readlink(name, dir_fd=fd)))
         for piece in _packed(job, fd, b"." if into else name, top):
             sent += job.give(piece)
             try:
                 _bounded(sent, job)
             except TooLarge as error:
-                # In the middle of a file, perhaps: then whoever reads finds it cut off, and nothing worse.
+                # Maybe in the middle of a file: then its reader finds it truncated, and nothing worse.
                 job.write(note(FAILED, str(error).encode()))
                 raise
     finally:
@@ -196,23 +197,23 @@ def _packed(job: Job, fd: int, name: bytes, top: bytes) -> Iterator[Piece]:
             finally:
                 os.close(found)
             return
-    yield from pack(fd, name, top, leave_out=of_the_kernel)
+    yield from pack(fd, name, top, leave_out=kernel_file_system)
 
 
-def unpack_(job: Job) -> Words:
-    """A tar stream, below a folder that is there."""
+def unpack_(job: Job) -> Result:
+    """Unpack a tar stream into an existing folder."""
     folder = open_folder(job.root, job.path)
     try:
         rules = Rules(links_below=None, max_bytes=int(job.ask["max_bytes"]))
         done = unpack(Reader(job.read), folder, rules)
         while job.read(PIECE_BYTES):
-            pass  # what is behind the end mark
+            pass  # data after the end mark
     finally:
         os.close(folder)
     return {"files": done.files, "bytes": done.bytes, "leftOut": done.left_out, "leftOutCount": done.left_out_count}
 
 
-OPERATIONS: dict[str, Callable[[Job], Words]] = {
+OPERATIONS: dict[str, Callable[[Job], Result]] = {
     "stat": stat_,
     "list": list_,
     "mkdir": mkdir,
@@ -227,16 +228,16 @@ OPERATIONS: dict[str, Callable[[Job], Words]] = {
 def _bounded(count: int, job: Job) -> None:
     limit = int(job.ask["max_bytes"])
     if count > limit:
-        raise TooLarge(f"it is larger than {limit} bytes, the most that one transfer may have (transfer_max_bytes)")
+        raise TooLarge(f"it is larger than {limit} bytes, the limit of a transfer (transfer_max_bytes)")
 
 
-def _entry(name: bytes, parent: int) -> Words:
+def _entry(name: bytes, parent: int) -> Result:
     found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    return _words(name, found, lambda: os.readlink(name, dir_fd=parent))
+    return _stat_result(name, found, lambda: os.readlink(name, dir_fd=parent))
 
 
-def _words(name: bytes, found: os.stat_result, target: Callable[[], bytes]) -> Words:
-    words: Words = {
+def _stat_result(name: bytes, found: os.stat_result, target: Callable[[], bytes]) -> Result:
+    words: Result = {
         "name": name.decode("utf-8", "replace"),
         "type": _TYPES.get(stat.S_IFMT(found.st_mode), "other"),
         "size": found.st_size,
@@ -252,13 +253,13 @@ def _words(name: bytes, found: os.stat_result, target: Callable[[], bytes]) -> W
 
 
 def _mode_of(name: bytes, parent: int) -> int:
-    """The mode of the file that is replaced, else that of a new one."""
+    """Return the mode of the replaced file, else the default."""
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return 0o644
     if stat.S_ISDIR(found):
-        raise NotAFile("IsAFolder", "it is a folder; write a file's path")
+        raise NotAFile("IsAFolder", "it is a folder; give the path of a file")
     return stat.S_IMODE(found) if stat.S_ISREG(found) else 0o644
 
 
@@ -278,7 +279,7 @@ def _make_all(root: int, path: bytes) -> None:
 
 
 def _remove_tree(name: bytes, parent: int) -> None:
-    """A folder with all below it; never through a link. Raises OSError."""
+    """Remove a folder with all below it; links are not followed. Raises OSError."""
     walks = [(name, parent, open_below(name, parent))]
     try:
         while walks:
@@ -297,7 +298,7 @@ def _remove_tree(name: bytes, parent: int) -> None:
 
 
 def _remove_files(folder: int) -> bytes | None:
-    """Remove what is no folder; gives the name of a folder that is left, or None."""
+    """Remove all but folders; return the name of a remaining folder, or None."""
     with os.scandir(folder) as entries:
         for each in entries:
             name = os.fsencode(each.name)

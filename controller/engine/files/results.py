@@ -1,4 +1,4 @@
-"""How a file operation ends: its result, or why not, in a word for programs and in words for people."""
+"""Outcome of a file operation: its result, or an error with a kind for programs and a message for people."""
 
 import errno
 from collections.abc import Callable
@@ -9,37 +9,37 @@ from controller.archive.tar import TarError
 from controller.archive.unpack import TooMuch
 from controller.engine.files.sandbox_root import NotAFile
 
-Words = dict[str, Any]
+Result = dict[str, Any]
 _KINDS = {
-    errno.ENOENT: ("NotFound", "there is nothing"),
-    errno.EEXIST: ("Exists", "it is there already"),
-    errno.ENOTDIR: ("NotAFolder", "a part of the path is no folder"),
+    errno.ENOENT: ("NotFound", "no such file or folder"),
+    errno.EEXIST: ("Exists", "it already exists"),
+    errno.ENOTDIR: ("NotAFolder", "a part of the path is not a folder"),
     errno.EISDIR: ("IsAFolder", "it is a folder"),
-    errno.ENOTEMPTY: ("NotEmpty", "the folder is not empty; ask for all that is in it (recursive)"),
-    errno.EACCES: ("Denied", "the box's user may not"),
-    errno.EPERM: ("Denied", "the box's user may not"),
-    errno.EROFS: ("ReadOnly", "that file system is read-only in the box; write below a tmpfs, such as /workspace"),
-    errno.ENOSPC: ("NoSpace", "no space is left there in the box"),
-    errno.EDQUOT: ("NoSpace", "no space is left there in the box"),
-    errno.ELOOP: ("BadPath", "there are too many symlinks on the way, or one that is not followed"),
+    errno.ENOTEMPTY: ("NotEmpty", "the folder is not empty; remove it recursively"),
+    errno.EACCES: ("Denied", "permission denied to the sandbox's user"),
+    errno.EPERM: ("Denied", "permission denied to the sandbox's user"),
+    errno.EROFS: ("ReadOnly", "that file system is read-only in the sandbox; write to a tmpfs, such as /workspace"),
+    errno.ENOSPC: ("NoSpace", "no space left on that file system in the sandbox"),
+    errno.EDQUOT: ("NoSpace", "no space left on that file system in the sandbox"),
+    errno.ELOOP: ("BadPath", "too many symlinks in the path, or one that is not followed"),
     errno.ENAMETOOLONG: ("BadPath", "the name is too long"),
     errno.EBUSY: ("Busy", "it is in use (a mount point?)"),
     errno.EWOULDBLOCK: ("Busy", "it is in use"),
     errno.ETXTBSY: ("Busy", "it is in use"),
-    errno.EMFILE: ("BadPath", "it is nested too deep"),
+    errno.EMFILE: ("BadPath", "it is nested too deeply"),
 }
 
 
 class CutOff(Exception):
-    """It ended before it was done: its input broke off, it took too long, or nobody wants it any more."""
+    """The operation ended early: its input broke off, it timed out, or it was cancelled."""
 
 
 class TooLarge(Exception):
-    """More than a transfer may have."""
+    """More than the limit of a transfer."""
 
 
-def outcome(work: Callable[[], Words]) -> Words:
-    """`done` with what the work gives, or `error` (the kind, see kinds/runtime/files.py) with a `message`."""
+def outcome(work: Callable[[], Result]) -> Result:
+    """Return `done` with the result, or `error` (the kind, see kinds/runtime/files.py) with a `message`."""
     try:
         return {"done": work()}
     except NotAFile as error:
@@ -53,18 +53,18 @@ def outcome(work: Callable[[], Words]) -> Words:
     except (CutOff, BrokenPipeError) as error:
         return _failed("CutOff", str(error))
     except MemoryError:
-        return _failed("TooLarge", "it takes more memory than an operation may have")
+        return _failed("TooLarge", "it needs more memory than an operation may use")
     except OSError as error:
-        return _failed(*in_words(error))
+        return _failed(*describe(error))
 
 
-def _failed(kind: str, message: str) -> Words:
+def _failed(kind: str, message: str) -> Result:
     return {"error": kind, "message": message}
 
 
-def in_words(error: OSError) -> tuple[str, str]:
-    """The word for programs and the words for people of what the kernel answered."""
+def describe(error: OSError) -> tuple[str, str]:
+    """Return the kind and the message of a system error."""
     kind, words = _KINDS.get(error.errno or 0, ("Failed", (error.strerror or str(error)).lower()))
-    # The name within an archive; that of the request is known to who asked.
+    # The name within an archive; the client knows the path of its request.
     inner = error.filename if isinstance(error.filename, str) and not error.filename.startswith("/proc/") else ""
     return kind, f"{inner}: {words}" if inner else words

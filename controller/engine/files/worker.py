@@ -1,10 +1,10 @@
-"""The process that does one file operation in one box: started by files.py, it is bounded, and it ends with the box.
+"""Worker process of one file operation in one sandbox: started by files.py, bounded, and ended with the sandbox.
 
-It gets the box's root as an open descriptor, becomes the box's user with no capability left, and only then looks at
-anything of the box's. So whatever the box has prepared, at most what its own user may do can be done. Its input is
-frames (4 bytes of length, then data): first what is asked (marshal, for the daemon is no enemy), then data, then an
-empty one. Data go to stdout, words (JSON, a line each) to stderr. It is run as a script, once for each operation, and
-imports its operations, controller.archive and little else: json, pathlib or dataclasses would double its start.
+It gets the sandbox's root as an open descriptor and becomes the sandbox's user, without capabilities, before it reads
+anything there. So a hostile sandbox gains no more than its own user's permissions. Its input are frames (4 bytes of
+length, then data): the request (marshal, as the daemon is trusted), then data, then an empty frame. Data go to stdout,
+results (JSON lines) to stderr. It runs as a script, once for each operation, and imports its operations,
+controller.archive and little else: json, pathlib or dataclasses would double its start time.
 """
 
 import ctypes
@@ -26,32 +26,32 @@ _MEMORY_BYTES = 512 << 20
 _NO_NEW_PRIVS = 38
 _CAPABILITY_V3 = 0x20080522
 _FRAME_BYTES = 4 << 20
-_GOING_MILLISECONDS = 1000
-_SECONDS = 60  # for what carries no data, and is not ended by its client's leaving
+_EXIT_MILLISECONDS = 1000
+_SECONDS = 60  # for operations without data, which don't end with their client's connection
 _TRANSFERS = ("read", "write", "pack", "unpack")
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))
 from controller.archive.moving import move, write_all  # noqa: E402
-from controller.engine.files.results import CutOff, Words, outcome  # noqa: E402
+from controller.engine.files.results import CutOff, Result, outcome  # noqa: E402
 
 
 class Frames:
-    """The data of stdin's frames."""
+    """Reader of the frames on stdin."""
 
     def __init__(self) -> None:
         self._left = 0
         self._ended = False
 
     def whole(self) -> bytes:
-        """One frame."""
+        """Read one whole frame."""
         size = self._length()
         if size > _FRAME_BYTES:
-            raise CutOff("what is asked is too long")
+            raise CutOff("the request is too long")
         return _exactly(size)
 
     def read(self, count: int) -> bytes:
-        """1 to `count` bytes, b"" at the end. Raises CutOff."""
+        """Read 1 to `count` bytes, b"" at the end. Raises CutOff."""
         if self._is_over():
             return b""
         data = os.read(0, min(count, self._left))
@@ -86,7 +86,7 @@ def _exactly(count: int) -> bytes:
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Be the box's user and nobody else, for good. Raises OSError."""
+    """Become the sandbox's user irrevocably. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -95,12 +95,12 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
     os.setresuid(uid, uid, uid)
     header = struct.pack("Ii", _CAPABILITY_V3, 0)
     if libc.capset(header, bytes(24)) != 0 or libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "rights can't be given up")
+        raise OSError(ctypes.get_errno(), "privileges can't be dropped")
     os.umask(0)
 
 
 def end_with(process: int) -> None:
-    """End when the box does: its file systems must not be held."""
+    """End with the sandbox, so that its file systems are not held."""
 
     def watch() -> None:
         poll = select.poll()
@@ -111,8 +111,8 @@ def end_with(process: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def say(words: Words) -> None:
-    """One line of words."""
+def say(words: Result) -> None:
+    """Send one line of results."""
     write_all(2, _json_of(words).encode() + b"\n")
 
 
@@ -127,57 +127,57 @@ def _json_of(value: Any) -> str:
 
 
 def put(data: bytes) -> None:
-    """Data out."""
+    """Output data."""
     write_all(1, data)
 
 
 def draw(fd: int, count: int) -> int:
-    """Up to so many bytes of a file out; gives how many. Raises OSError."""
+    """Output up to `count` bytes of a file; return their number. Raises OSError."""
     return move(fd, 1, count)
 
 
 def main() -> int:
-    """Do what is asked; 0 unless it failed."""
+    """Carry out the request; return 0 unless it failed."""
     from controller.engine.files.operations import OPERATIONS, Job
 
     root, process = int(sys.argv[1]), int(sys.argv[2])
     with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # rather this than what runs in the box
+        score.write("1000")  # kill this process before the sandbox's
     signal.signal(signal.SIGTERM, _cut_off)
     signal.signal(signal.SIGALRM, _cut_off)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the daemon's terminal; the daemon says when to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of the daemon's terminal; the daemon ends its workers itself
 
-    def work() -> Words:
+    def work() -> Result:
         frames = Frames()
         ask = marshal.loads(frames.whole())  # noqa: S302
         become(int(ask["uid"]), int(ask["gid"]), ask["groups"])
         end_with(process)
         if ask["op"] not in _TRANSFERS:
-            signal.alarm(_SECONDS)  # a box may add to a folder for as long as we read or empty it
+            signal.alarm(_SECONDS)  # a sandbox may add files for as long as we list or remove them
         job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), draw)
         return OPERATIONS[ask["op"]](job)
 
     said = outcome(work)
     if "error" in said and _has_ended(process, said):
         return BOX_ENDED
-    with suppress(OSError):  # nobody listens any more
+    with suppress(OSError):  # the daemon has gone
         say(said)
     return int("error" in said)
 
 
-def _has_ended(process: int, said: Words) -> bool:
-    """Whether the box has ended: then its mounts are gone, and what is below them answers (it is read-only).
+def _has_ended(process: int, said: Result) -> bool:
+    """Tell whether the sandbox has ended: its mounts are gone then, and the read-only root below them answers.
 
-    The kernel takes the mounts away a moment before it says that the process has ended.
+    The kernel unmounts a moment before it reports the end of the process.
     """
     poll = select.poll()
     poll.register(process, select.POLLIN)
-    return bool(poll.poll(_GOING_MILLISECONDS if said["error"] == "ReadOnly" else 0))
+    return bool(poll.poll(_EXIT_MILLISECONDS if said["error"] == "ReadOnly" else 0))
 
 
 def _cut_off(number: int, _frame: object) -> None:
     late = number == signal.SIGALRM
-    raise CutOff(f"it took longer than {_SECONDS} s: part of it may be done" if late else "the transfer was ended")
+    raise CutOff(f"it took longer than {_SECONDS} s and may be partly done" if late else "the transfer was cancelled")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The kernel's own interfaces: cgroups, namespaces, mounts, firewall, /proc."""
+"""Kernel interfaces: cgroups, namespaces, mounts, firewall, /proc."""

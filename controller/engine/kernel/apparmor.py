@@ -1,6 +1,6 @@
-"""Whether AppArmor confines containers.
+"""AppArmor as it is really enforced.
 
-An engine says so of every kernel that has it, and then applies no profile, without a word, where the parser that loads
+An engine reports it for every kernel that has it, and then silently applies no profile where the parser that loads
 them is missing (tried: Debian trixie's 26.1 without the package apparmor).
 """
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 _OPTION = "name=apparmor"
 _PROFILE = "docker-default"  # the engine loads it when it starts, before any container
-LOADED = Path("/sys/kernel/security/apparmor/policy/profiles")  # a folder each, `name.number`; anybody may list them
-PARSER = Path("/sbin/apparmor_parser")  # where containerd's library, which the engine asks, looks for it
+LOADED = Path("/sys/kernel/security/apparmor/policy/profiles")  # one folder each, `name.number`; readable by all
+PARSER = Path("/sbin/apparmor_parser")  # where containerd's library looks for it
 
 
 def in_force(options: Iterable[str], loaded: Path = LOADED, parser: Path = PARSER) -> tuple[str, ...]:
-    """The engine's security options, without AppArmor where its profile is not loaded and can't be.
+    """Return the engine's security options, without AppArmor where its profile is not loaded and can't be.
 
-    A profile that somebody took away is still wanted, and attested: the engine loads it again for its next container.
-    Where the kernel's list can't be seen from here (in a container, say), the engine is believed.
+    A profile that was unloaded is still attested: the engine loads it again for its next container. Where the kernel's
+    list can't be read (in a container, for example), the engine is trusted.
     """
     kept = tuple(options)
     try:

@@ -1,7 +1,7 @@
-"""Where the kernel keeps a process's cgroups: v1, v2 and hybrid hosts, any driver, any mount layout.
+"""Cgroup folders of a container: v1, v2 and hybrid hosts, any driver, any mount layout.
 
-Everything is found through /proc: the mounts through mountinfo, the path through /proc/<pid>/cgroup. Only a path
-that contains the container's id is believed, so a reused pid is never taken for the container it once was.
+Everything is found through /proc: the mounts in mountinfo, the path in /proc/<pid>/cgroup. Only a path that contains
+the container's id counts, so a reused pid is never mistaken for the container.
 """
 
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _READ_BYTES = 64 << 10
-# Containers whose folders are remembered: as long as a process says the same of its cgroups, they are the same.
+# Containers whose folders are cached, as long as /proc/<pid>/cgroup is unchanged.
 _FOUND_KEPT = 1024  # 4 KiB each
 
 
 class Unreadable(Exception):
-    """The container's figures can't be read now: it has gone, is another, or the host hides them."""
+    """The container's cgroup files can't be read now: it is gone, the pid was reused, or the host hides them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mounted cgroup hierarchy. `controllers` is empty for v2, which has them all in one tree."""
+    """A mounted cgroup hierarchy. `controllers` is empty for v2, which has them all in one tree."""
 
     version: int
     controllers: frozenset[str]
@@ -32,14 +32,14 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One container's folder for one controller."""
+    """Folder of one container for one controller."""
 
     version: int
     path: str
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    """The cgroup mounts in the text of /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
+    """Parse the cgroup mounts in the text of /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
     found = []
     for line in mountinfo.splitlines():
         left, dash, right = line.partition(" - ")
@@ -53,7 +53,7 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 
 def parse_paths(text: str) -> Mapping[str, str]:
-    """Controller -> path in the text of /proc/<pid>/cgroup; "" is the v2 tree."""
+    """Parse the text of /proc/<pid>/cgroup: controller -> path; "" is the v2 tree."""
     paths = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -63,18 +63,18 @@ def parse_paths(text: str) -> Mapping[str, str]:
 
 
 class Cgroups:
-    """Finds folders. Reads the mounts once, and again after a folder could not be found. Thread-safe."""
+    """Finder of cgroup folders. Reads the mounts once, and again after a folder was not found. Thread-safe."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self.proc = proc
         self._lock = threading.Lock()
         self._mounts: tuple[Mount, ...] | None = None
-        self._found: dict[str, tuple[str, Mapping[str, Folder]]] = {}  # by container, and out of which text
+        self._found: dict[str, tuple[str, Mapping[str, Folder]]] = {}  # by container: the text and its folders
 
     def folders(self, paths_text: str, container_id: str) -> Mapping[str, Folder]:
-        """Controller -> folder, out of the text of /proc/<pid>/cgroup. Key "unified" is the v2 tree, if mounted.
+        """Return controller -> folder, from the text of /proc/<pid>/cgroup. Key "unified" is the v2 tree, if mounted.
 
-        A controller that v1 does not have is looked up in v2. Raises Unreadable if it is another container's.
+        A controller missing in v1 is looked up in v2. Raises Unreadable if the process is another container's.
         """
         known = self._found.get(container_id)
         if known is not None and known[0] == paths_text:
@@ -96,12 +96,12 @@ class Cgroups:
         return found
 
     def keep_only(self, container_ids: Container[str]) -> None:
-        """Forget the folders of all others."""
+        """Drop the cached folders of all other containers."""
         with self._lock:
             self._found = {each: found for each, found in self._found.items() if each in container_ids}
 
     def forget_mounts(self) -> None:
-        """Read mountinfo again at the next question: a folder was not where it should be."""
+        """Read mountinfo again next time: a folder was missing."""
         with self._lock:
             self._mounts, self._found = None, {}
 
@@ -116,15 +116,15 @@ class Cgroups:
 
 
 def folder_of(folders: Mapping[str, Folder], controller: str) -> Folder:
-    """The folder that has a controller's files. Raises Unreadable."""
+    """Return the folder with a controller's files. Raises Unreadable."""
     found = folders.get(controller) or folders.get("unified")
     if found is None:
-        raise Unreadable(f"this host has no {controller} cgroup mounted")
+        raise Unreadable(f"no {controller} cgroup is mounted on this host")
     return found
 
 
 def own_path(path: str, container_id: str) -> str | None:
-    """`path` cut after the part that bears the id (a box may have made sub-groups), None if none does."""
+    """Return `path` up to the part with the id (a sandbox may have sub-groups), None if no part has it."""
     parts = path.split("/")
     for index, part in enumerate(parts):
         if container_id and container_id in part:
@@ -133,7 +133,7 @@ def own_path(path: str, container_id: str) -> str | None:
 
 
 def holds(pid: int, container_id: str, proc: Path = PROC) -> bool:
-    """Whether that process is one of the container's, now."""
+    """Tell whether that process belongs to the container now."""
     try:
         paths = parse_paths((proc / str(pid) / "cgroup").read_text())
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:
 
 
 def _join(mount: Mount, path: str) -> str:
-    """The path on disk; a hierarchy may be mounted from a sub-folder of its root."""
+    """Return the path on disk; a hierarchy may be mounted from a sub-folder of its root."""
     below = path.removeprefix(mount.root) if mount.root != "/" else path
     return f"{mount.point}/{below.lstrip('/')}"
 
@@ -160,21 +160,21 @@ def _unescape(text: str) -> str:
 
 
 def read_at(folder: int | None, path: str) -> str:
-    """A small file's text, `path` taken below an open folder. Raises OSError."""
+    """Return a small file's text; `path` is relative to an open folder. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         parts = []
         while part := os.read(handle, _READ_BYTES):
             parts.append(part)
-        return b"".join(parts).decode(errors="surrogateescape")  # names of processes may be any bytes
+        return b"".join(parts).decode(errors="surrogateescape")  # process names may be any bytes
     finally:
         os.close(handle)
 
 
 def read_figure_at(folder: int, name: str) -> str:
-    """The text of a cgroup's file below its open folder. What is shorter than a reading is whole: it is not read again.
+    """Return the text of a cgroup file in an open folder. A short read is complete, which saves the second read.
 
-    Not so in /proc, where a file of many lines comes a page at a time. Raises OSError.
+    That does not hold for /proc, which returns long files a page at a time. Raises OSError.
     """
     handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -187,7 +187,7 @@ def read_figure_at(folder: int, name: str) -> str:
 
 
 def pairs(text: str) -> Iterator[tuple[str, int]]:
-    """`name number` lines (cpu.stat, memory.stat, memory.events ...); other lines are passed over."""
+    """Parse `name number` lines (cpu.stat, memory.stat, memory.events ...); other lines are skipped."""
     for line in text.splitlines():
         name, _, number = line.partition(" ")
         if number.lstrip("-").isdigit():

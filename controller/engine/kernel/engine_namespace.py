@@ -1,6 +1,6 @@
-"""A thread in the engine's own mount namespace: what it mounts there is what the engine, and its boxes, can see.
+"""A thread in the engine's mount namespace: its mounts are visible to the engine and its containers.
 
-The daemon may live in another one (a hardened unit has its own). One thread does all mounting, one call at a time.
+The daemon may run in another one (a hardened unit has its own). One thread does all mounting, one call at a time.
 """
 
 import os
@@ -15,15 +15,15 @@ from controller.engine.docker.raw_http import unix_path
 from controller.engine.kernel.mount_calls import enter
 
 T = TypeVar("T")
-_PATIENCE_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 5.0
 
 
-class NoWay(Exception):
-    """The engine's mounts can't be reached from here; says why and what to do."""
+class NamespaceUnreachable(Exception):
+    """The engine's mount namespace can't be entered; the message says why and what to do."""
 
 
 class EngineNamespace:
-    """Of the engine at `base_url`. Making one does no work."""
+    """Mount namespace of the engine at `base_url`. The constructor does no I/O."""
 
     def __init__(self, base_url: str) -> None:
         self._socket = unix_path(base_url)
@@ -32,7 +32,7 @@ class EngineNamespace:
         self._of = (0, 0)
 
     def run(self, do: Callable[[], T]) -> T:
-        """Call in there, and give what it gives or raises. Raises NoWay."""
+        """Call `do` inside; return its result or raise its error. Raises NamespaceUnreachable."""
         with self._lock:
             return self._entered().submit(do).result()
 
@@ -41,16 +41,18 @@ class EngineNamespace:
             self._drop()
 
     def _entered(self) -> ThreadPoolExecutor:
-        """The thread; another one when the engine lives somewhere else than it did."""
+        """Return the thread; a new one if the engine's namespace has changed."""
         pid = self._engines_pid()
         try:
             found = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise NoWay(f"the engine's mounts can't be seen ({error.strerror}): run the daemon as root") from error
+            raise NamespaceUnreachable(
+                f"the engine's mounts can't be read ({error.strerror}); run the daemon as root"
+            ) from error
         try:
             return self._thread_in(found)
         except OSError as error:
-            raise NoWay(f"the engine's mount namespace can't be entered ({error.strerror})") from error
+            raise NamespaceUnreachable(f"the engine's mount namespace can't be entered ({error.strerror})") from error
         finally:
             os.close(found)
 
@@ -71,19 +73,25 @@ class EngineNamespace:
         return thread
 
     def _engines_pid(self) -> int:
-        """Who listens at the engine's socket: the engine, or the init that holds it for the engine."""
+        """Return the pid of the listener on the engine's socket: the engine, or init under socket activation."""
         if not self._socket:
-            raise NoWay("the engine is not on this host: nothing of this host can be bound into its boxes")
+            raise NamespaceUnreachable(
+                "the engine is on another host: nothing of this host can be mounted into its sandboxes"
+            )
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-                asking.settimeout(_PATIENCE_SECONDS)
+                asking.settimeout(_MAX_WAIT_SECONDS)
                 asking.connect(self._socket)
-                told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                reported = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         except OSError as error:
-            raise NoWay(f"the engine does not answer at {self._socket}: {error.strerror or error}") from error
-        pid = int(struct.unpack("3i", told)[0])
+            raise NamespaceUnreachable(
+                f"the engine does not answer at {self._socket}: {error.strerror or error}"
+            ) from error
+        pid = int(struct.unpack("3i", reported)[0])
         if not pid:
-            raise NoWay("the engine runs where this daemon can't see its processes: run the daemon on the host itself")
+            raise NamespaceUnreachable(
+                "the engine's process is not visible from here; run the daemon on the host itself"
+            )
         return pid
 
     def _drop(self) -> None:

@@ -1,6 +1,6 @@
-"""The guard: a static nft table of our own, loaded before Docker (deploy/paddock-guard.nft), and only read here.
+"""The guard: Paddock's static nft table, loaded before Docker (deploy/paddock-guard.nft), and only read here.
 
-It has to be in the network namespace of the engine, which is the daemon's own on every host we support.
+It belongs in the engine's network namespace, which is the daemon's own on every supported host.
 """
 
 import json
@@ -16,7 +16,7 @@ from controller.kinds.runtime.network import Guard
 
 TABLE = "paddock"
 LOAD = "load it: `nft -c -f deploy/paddock-guard.nft && nft -f deploy/paddock-guard.nft` (deploy/paddock-guard.service)"
-# Each chain's rules as `_rule` writes them, in the order of the file. A host's own rules may stand between them.
+# Rules of each chain in the form of `_rule`, in the order of the file. The host's own rules may be in between.
 RULES: Mapping[str, tuple[str, ...]] = {
     "input": ("iifname == pdx-* drop paddock-in", "iifname == pdp-* jump to_host", "iifname == pdl-* jump to_host"),
     "to_host": ("ct accept paddock-in-answers", "drop paddock-in"),
@@ -37,7 +37,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "iifname == pdp-* daddr == @private drop paddock-private",
     ),
 }
-# What the sets have to cover; more may be in them.
+# Networks that the sets must cover; they may contain more.
 SETS: Mapping[str, tuple[str, ...]] = {
     "special": (
         "0.0.0.0/8",
@@ -61,13 +61,13 @@ _ANSWER_SECONDS = 1.0
 
 
 class NftFirewall:
-    """ports.Firewall over the `nft` command. `command` is what it is called by."""
+    """ports.Firewall over the `nft` command."""
 
     def __init__(self, command: tuple[str, ...] = ("nft",)) -> None:
         self._command = command
 
     def guard(self) -> Guard:
-        """The guard as it is now. Never raises."""
+        """Read the guard. Never raises."""
         try:
             done = self._run("table", "inet", TABLE)
             if done.returncode:
@@ -75,11 +75,11 @@ class NftFirewall:
         except FileNotFoundError:
             return Guard("nft is not installed; `apt-get install nftables`, then " + LOAD)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Guard(f"nft can't be run: {error}")
+            return Guard(f"nft failed: {error}")
         return judged(done.stdout)
 
     def generation(self) -> int | None:
-        """The kernel's count of changes of its rules; None when it can't be read. Never raises."""
+        """Return the kernel's generation number of its rules; None if it can't be read. Never raises."""
         try:
             with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)) as link:
                 link.settimeout(_ANSWER_SECONDS)
@@ -98,24 +98,24 @@ class NftFirewall:
         return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
 
     def _without(self, stderr: str) -> Guard:
-        """The table can't be listed: it is lost only if the kernel's list of tables can be read, and lacks it."""
-        words = (stderr.strip() or "no words").splitlines()[0]
+        """Return the guard if its table can't be listed: lost only if the kernel's list of tables lacks it."""
+        message = (stderr.strip() or "no message").splitlines()[0]
         done = self._run("tables")
         try:
             tables = [] if done.returncode else [each["name"] for each in _of(_parts(done.stdout), "table")]
         except (ValueError, KeyError, TypeError):
             done.returncode, tables = 1, []
         lost = not done.returncode and TABLE not in tables
-        return Guard(f"the nft table `inet {TABLE}` can't be read ({words}); {LOAD}", lost=lost)
+        return Guard(f"the nft table `inet {TABLE}` can't be read ({message}); {LOAD}", lost=lost)
 
 
 def judged(listing: str) -> Guard:
-    """The guard that this table is (nft's JSON)."""
+    """Check a listing of the table (nft's JSON)."""
     try:
         parts = _parts(listing)
         lacking = [*_lacking_rules(parts), *_lacking_elements(parts)]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Guard("nft's answer can't be read; it takes nft 0.9.3 or newer")
+        return Guard("nft's answer can't be read; install nft 0.9.3 or newer")
     if not lacking:
         return Guard()
     return Guard(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
@@ -124,10 +124,10 @@ def judged(listing: str) -> Guard:
 def _lacking_rules(parts: list[dict[str, Any]]) -> Iterator[str]:
     hooks = {chain.get("hook") for chain in _of(parts, "chain")}
     yield from (f"the hook {each}" for each in _HOOKS if each not in hooks)
-    for chain, wanted in RULES.items():
+    for chain, desired in RULES.items():
         found = [_rule(each) for each in _of(parts, "rule") if each["chain"] == chain]
         at = 0
-        for each in wanted:
+        for each in desired:
             if each in found[at:]:
                 at = found.index(each, at) + 1
             else:
@@ -136,8 +136,8 @@ def _lacking_rules(parts: list[dict[str, Any]]) -> Iterator[str]:
 
 def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
     found = {each["name"]: list(collapse_addresses(_networks(each.get("elem", ())))) for each in _of(parts, "set")}
-    for name, wanted in SETS.items():
-        for each in wanted:
+    for name, desired in SETS.items():
+        for each in desired:
             if not any(IPv4Network(each).subnet_of(held) for held in found.get(name, ())):
                 yield f"{each} in the set {name}"
 
@@ -146,7 +146,7 @@ def _networks(elements: Any) -> Iterator[IPv4Network]:
     for each in elements:
         if isinstance(each, str):
             yield IPv4Network(each)
-        elif "elem" in each:  # one with a comment or a counter of its own
+        elif "elem" in each:  # an element with a comment or a counter
             yield from _networks([each["elem"]["val"]])
         elif "prefix" in each:
             yield IPv4Network((each["prefix"]["addr"], each["prefix"]["len"]))
@@ -156,17 +156,17 @@ def _networks(elements: Any) -> Iterator[IPv4Network]:
 
 
 def _rule(rule: Mapping[str, Any]) -> str:
-    """A rule in short: what it matches, its verdict, its comment. Counters and logging are no part of it."""
-    words: list[str] = []
+    """Return a rule in short: matches, verdict and comment, without counters and logging."""
+    message: list[str] = []
     for each in rule.get("expr", ()):
         (kind, said), *_ = each.items()
         if kind == "match":
-            words.append(_match(said))
+            message.append(_match(said))
         elif kind in ("accept", "drop"):
-            words.append(kind)
+            message.append(kind)
         elif kind in ("jump", "goto"):
-            words.append(f"{kind} {said['target']}")
-    return " ".join((*words, *([rule["comment"]] if rule.get("comment") else [])))
+            message.append(f"{kind} {said['target']}")
+    return " ".join((*message, *([rule["comment"]] if rule.get("comment") else [])))
 
 
 def _match(said: Mapping[str, Any]) -> str:

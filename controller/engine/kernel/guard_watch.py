@@ -1,22 +1,22 @@
-"""The guard's watch: it is read at each look, and at once when the kernel's rules have changed.
+"""Watch of the guard: read at each observation, and at once when the kernel's rules have changed.
 
-The kernel counts the changes of its rules. Asking for that number takes some microseconds, so it is asked often; the
-table itself is read only when the number moved, by whomever: Docker changes rules of its own, too.
+The kernel counts the changes of its rules. Polling that number takes microseconds, so it is polled often. The table
+itself is read only after a change, by anyone: Docker changes its own rules, too.
 """
 
 import threading
 
-from controller.engine.observe.looker import guarded
+from controller.engine.observe.observer import guarded
 from controller.engine.observe.view import View
 from controller.kinds.runtime.network import Guard
 from controller.ports import Firewall
 
 _ASK_SECONDS = 0.5
-_NO_FIREWALL = Guard("this daemon was given no firewall to read")
+_NO_FIREWALL = Guard("this daemon has no firewall to read")
 
 
 class GuardWatch:
-    """Reads the guard into the view. Thread-safe."""
+    """Poller that reads the guard into the view. Thread-safe."""
 
     def __init__(self, firewall: Firewall | None, view: View) -> None:
         self._firewall, self._view = firewall, view
@@ -26,7 +26,7 @@ class GuardWatch:
         self._thread = threading.Thread(target=self._run, name="engine-guard", daemon=True)
 
     def read(self) -> None:
-        """Read it now. What is changed meanwhile is read again at the next asking."""
+        """Read it now. A change meanwhile is read at the next poll."""
         if self._firewall is None:
             self._view.guard(_NO_FIREWALL)
             return
@@ -35,7 +35,7 @@ class GuardWatch:
             self._view.guard(self._firewall.guard())
 
     def follow(self) -> None:
-        """Read it if the rules have changed. Where that can't be known, a guard that is in force is read each time."""
+        """Read it if the rules have changed. If that is unknown, a guard in force is read each time."""
         if self._firewall is None:
             return
         found = self._firewall.generation()
@@ -47,7 +47,7 @@ class GuardWatch:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after what it reads."""
+        """End the thread after its present read."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,7 +1,7 @@
-"""Which ids of a folder are which in a box: its owner's files are the box's user's, and nobody else's are anybody's.
+"""Id maps of folders in a sandbox: the owner's files belong to the sandbox's user, all others to nobody.
 
-A user namespace says so to the kernel. It is made by a process of its own, which ends once it is told what to map; the
-descriptor stays. One process waits ahead: starting it is what takes time, and a claim does not wait for that.
+The map is a user namespace. A helper process creates it and ends once the map is written; the descriptor stays. One
+helper waits in reserve, as its start takes most of the time and a claim must not wait for it.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ class Ids:
 
 
 def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(on disk, in the box) for the one user and the one group that there are on both sides.
+    """Return (on disk, in the sandbox) for the one mapped user and the one mapped group.
 
-    Root's files are nobody's in a box, whoever its user is, and no box writes any: it has nobody's ids there instead.
+    Files of root belong to nobody in a sandbox, and no sandbox ever writes as root: its ids map to nobody's instead.
     """
     return (owner.uid or user.uid or _NOBODY, user.uid), (owner.gid or user.gid or _NOBODY, user.gid)
 
 
 class IdMaps:
-    """User namespaces by what they map. Thread-safe."""
+    """User namespaces, cached by their maps. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,18 +43,18 @@ class IdMaps:
         self._background: ThreadPoolExecutor | None = None
 
     def prepare(self) -> None:
-        """Have a namespace ready for the next ids that nobody has asked for yet; made in the background."""
+        """Start a helper process in the background, for the next new map."""
         with self._lock:
             self._background = self._background or ThreadPoolExecutor(1, thread_name_prefix="idmap")
             self._background.submit(self._make_spare)
 
     def of(self, owner: Ids, user: Ids) -> int:
-        """The descriptor of a user namespace that maps so; it stays ours. Raises OSError."""
-        wanted = mapped(owner, user)
+        """Return the descriptor of a user namespace with that map; it stays open here. Raises OSError."""
+        desired = mapped(owner, user)
         with self._lock:
-            if wanted not in self._made:
-                self._made[wanted] = self._make(*wanted)
-            return self._made[wanted]
+            if desired not in self._made:
+                self._made[desired] = self._make(*desired)
+            return self._made[desired]
 
     def close(self) -> None:
         with self._lock:
@@ -75,19 +75,19 @@ class IdMaps:
         made: _Holder | None = _Holder()
         with self._lock:
             made, self._spare = self._spare, made
-        if made is not None:  # somebody else was as fast
+        if made is not None:  # another thread was faster
             made.end()
 
     def _make(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
         spare, self._spare = self._spare, None
         if spare is not None:
-            with contextlib.suppress(OSError):  # somebody killed it
+            with contextlib.suppress(OSError):  # it was killed
                 return spare.give(uids, gids)
         return _Holder().give(uids, gids)
 
 
 class _Holder:
-    """A process in a user namespace of its own, which maps nothing yet; it waits to be told to end. Raises OSError."""
+    """Helper process in a new user namespace without a map. Raises OSError."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -95,11 +95,11 @@ class _Holder:
         )
 
     def give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
-        """The namespace, with these maps. Ends the process. Raises OSError."""
+        """Write the maps, return the namespace, and end the process. Raises OSError."""
         try:
             assert self._process.stdout is not None
             if self._process.stdout.readline().strip() != b"0":
-                raise OSError(errno.ENOSPC, "no user namespace can be made (see user.max_user_namespaces)")
+                raise OSError(errno.ENOSPC, "no user namespace can be created; raise user.max_user_namespaces")
             for name, (on_disk, in_box) in (("uid_map", uids), ("gid_map", gids)):
                 with open(f"/proc/{self._process.pid}/{name}", "w") as file:
                     file.write(f"{on_disk} {in_box} 1")
@@ -108,5 +108,5 @@ class _Holder:
             self.end()
 
     def end(self) -> None:
-        self._process.kill()  # it has nothing to finish
+        self._process.kill()  # it holds no data
         self._process.communicate()

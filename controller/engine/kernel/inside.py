@@ -1,6 +1,6 @@
-"""Reads the truth about a box through the host's /proc of its PID 1: no tool of the image is asked, for it might lie.
+"""Attestation data of a sandbox, read from the host's /proc of its PID 1. No tool of the image is trusted.
 
-Everything is read below one open folder, /proc/PID: it stays that process's, and when that has gone, reading fails.
+All is read below one open folder, /proc/PID: once that process is gone, reading fails, even if the pid is reused.
 """
 
 import errno
@@ -12,38 +12,38 @@ from pathlib import Path
 from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
 from controller.kinds.observed.inside import NAMESPACES, Inside, Mounted
 
-# The runtime's own process still has to put on its last walls before it becomes the box's.
+# The runtime's process still applies its last restrictions before it becomes the sandbox's.
 _RUNTIME = "runc:["
 _RUNTIME_SECONDS = 0.25
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# A network may have these since the host has used a tunnel: without addresses, and nobody in a box can set any.
+# A network has these once the host has used a tunnel: without addresses, and no sandbox can set any.
 _IDLE_TUNNELS = frozenset(
     ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0", "teql0"]
 )
 
 
 def read_inside(pid: int, container_id: str, proc: Path = PROC) -> Inside:
-    """What is inside the container whose PID 1 is `pid`, now. Never raises: what can't be read says so."""
+    """Read the inside of the container whose PID 1 is `pid`. Never raises: errors are in `unread`."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return Inside(unread=_words(error))
+        return Inside(unread=_message(error))
     try:
         paths = parse_paths(read_at(folder, "cgroup"))
         if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
-            return Inside(unread="its processes can't be seen from here: run the daemon on the engine's own host")
-        _await_the_box(folder)
+            return Inside(unread="its processes are not visible from here; run the daemon on the engine's own host")
+        _await_runtime(folder)
         return _read(folder, proc)
     except OSError as error:
-        return Inside(unread=_words(error))
+        return Inside(unread=_message(error))
     except (ValueError, KeyError, IndexError) as error:
-        return Inside(unread=f"this kernel tells it in another way: {error!r}; please report this")
+        return Inside(unread=f"unknown format of this kernel's files: {error!r}; please report this")
     finally:
         os.close(folder)
 
 
-def _await_the_box(folder: int) -> None:
-    """Wait, for a moment, until the runtime's process has become the box's. A box that bears its name waits in vain."""
+def _await_runtime(folder: int) -> None:
+    """Wait for a moment until the runtime's process has become the sandbox's (a fake name only delays this)."""
     deadline, pause = time.monotonic() + _RUNTIME_SECONDS, 0.0005
     while read_at(folder, "comm").startswith(_RUNTIME) and time.monotonic() < deadline:
         time.sleep(pause)
@@ -57,7 +57,7 @@ def _read(folder: int, proc: Path) -> Inside:
 
 
 def _check_alive(folder: int) -> None:
-    """Raise OSError where the process has ended: what was read of it last may be what is left of any then."""
+    """Raise OSError once the process has ended: the last reads may be of a dead process."""
     try:
         os.readlink("ns/mnt", dir_fd=folder)
     except FileNotFoundError as error:
@@ -87,7 +87,7 @@ def _facts(folder: int, proc: Path) -> Inside:
 
 
 def _label(folder: int) -> str:
-    """What AppArmor or SELinux calls PID 1; "" where the kernel has neither."""
+    """Return the AppArmor or SELinux label of PID 1; "" if the kernel has neither."""
     try:
         return read_at(folder, "attr/current").strip("\0\n ")
     except OSError as error:
@@ -104,12 +104,12 @@ def _or(masks: Iterator[int]) -> int:
 
 
 def _id_map(text: str) -> list[tuple[int, int, int]]:
-    """(first inside, first outside, count) of each line of a uid_map or gid_map."""
+    """Parse a uid_map or gid_map: (first inside, first outside, count) of each line."""
     return [(int(a), int(b), int(c)) for a, b, c in (line.split() for line in text.splitlines())]
 
 
 def _inside(outside: int, ranges: list[tuple[int, int, int]]) -> int:
-    """An id as the box has it; -1 for one that it has no name for."""
+    """Return an id as seen in the sandbox; -1 for an unmapped one."""
     for first, host, count in ranges:
         if host <= outside < host + count:
             return first + outside - host
@@ -117,7 +117,7 @@ def _inside(outside: int, ranges: list[tuple[int, int, int]]) -> int:
 
 
 def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
-    """The mounts in the text of a mountinfo (see proc_pid_mountinfo(5)); of several at one path the uppermost."""
+    """Parse the mounts of a mountinfo (see proc_pid_mountinfo(5)); of several at one path the top one."""
     found: dict[str, Mounted] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -140,7 +140,7 @@ def parse_mounts(mountinfo: str) -> Iterator[Mounted]:
 
 
 def _size(options: Mapping[str, str]) -> int:
-    """The bytes of a tmpfs: `size=65536k` (or a count of pages); 0 where nothing bounds it."""
+    """Return the bytes of a tmpfs: `size=65536k` (or a count of pages); 0 if unlimited."""
     word = options.get("size", "")
     if word[-1:] in _UNITS:
         return int(word[:-1]) * _UNITS[word[-1]]
@@ -156,7 +156,7 @@ def _interfaces(table: str) -> Iterator[str]:
 
 
 def _ipv6(folder: int) -> set[str]:
-    """The interfaces with IPv6 addresses; none where the kernel has no IPv6."""
+    """Return the interfaces with IPv6 addresses; none if the kernel has no IPv6."""
     try:
         return {line.split()[-1] for line in read_at(folder, "net/if_inet6").splitlines()}
     except FileNotFoundError:
@@ -164,16 +164,16 @@ def _ipv6(folder: int) -> set[str]:
 
 
 def _shared(folder: int, proc: Path, names: tuple[str, ...] = NAMESPACES) -> Iterator[str]:
-    """The namespaces that are the daemon's own, which is the host's."""
+    """Yield the namespaces shared with the daemon, which are the host's."""
     for name in names:
         try:
             if os.readlink(f"ns/{name}", dir_fd=folder) == os.readlink(proc / "self" / "ns" / name):
                 yield name
-        except FileNotFoundError:  # an older kernel, where there is one such namespace for all
+        except FileNotFoundError:  # an older kernel without such namespaces
             yield name
 
 
-def _words(error: OSError) -> str:
+def _message(error: OSError) -> str:
     if error.errno in (errno.EPERM, errno.EACCES):
-        return "reading a box's /proc needs root (CAP_SYS_PTRACE): run the daemon as root"
+        return "reading a sandbox's /proc needs root (CAP_SYS_PTRACE); run the daemon as root"
     return f"its PID 1 can't be read: {(error.strerror or str(error)).lower()}"

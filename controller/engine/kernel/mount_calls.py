@@ -1,6 +1,6 @@
-"""The kernel's newer mount calls, which work on descriptors: no path is looked up twice, so there is no race to win.
+"""The kernel's descriptor-based mount calls: no path is resolved twice, so there are no races.
 
-Numbers are the same on every architecture (asm-generic). All of them raise OSError. They need CAP_SYS_ADMIN.
+Their numbers are the same on every architecture (asm-generic). All raise OSError and need CAP_SYS_ADMIN.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _IDMAP = 0x00100000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC = 0x1, 0x2, 0x4, 0x8
 SHARED, PRIVATE = 1 << 20, 1 << 18
 _TRIES = 100
-# statx(2) and statmount(2): sizes, masks, and where in their answers things are.
+# statx(2) and statmount(2): sizes, masks and offsets.
 _STATX_BYTES, _STATX_MNT_ID_UNIQUE, _STATX_MNT_ID_AT = 256, 0x4000, 144
 _STATMOUNT, _STATMOUNT_BYTES, _STATMOUNT_STRINGS_AT = 457, 8192, 512
 _STATMOUNT_SB_BASIC, _STATMOUNT_MNT_ROOT = 0x1, 0x8
@@ -29,24 +29,24 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_beneath(folder: int, path: str, flags: int) -> int:
-    """Open what is below an open folder: no link is followed on the way, and `..` does not lead out."""
+    """Open a path below an open folder. Links are not followed, and `..` does not lead out."""
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
     for attempt in range(_TRIES):
         try:
             return _call(_OPENAT2, folder, os.fsencode(path), how, len(how))
-        except OSError as error:  # EAGAIN: somebody renamed on the way; look again
+        except OSError as error:  # EAGAIN: a concurrent rename; retry
             if error.errno != errno.EAGAIN or attempt == _TRIES - 1:
                 raise
     raise AssertionError
 
 
 def tree_of(fd: int) -> int:
-    """A mount, not yet anywhere, of the very file or folder that is open. What is mounted below it stays out."""
+    """Return a detached mount of the open file or folder, without the mounts below it."""
     return _call(_OPEN_TREE, fd, b"", ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH))
 
 
 def tmpfs(flags: int, **options: str) -> int:
-    """A new tmpfs, not yet anywhere. `options` as of tmpfs(5): size, uid, gid, mode. Not swapped, where that can be."""
+    """Return a new detached tmpfs. `options` as of tmpfs(5): size, uid, gid, mode. Without swap if supported."""
     context = _call(_FSOPEN, b"tmpfs", 1)
     try:
         with contextlib.suppress(OSError):  # Linux 6.4
@@ -57,7 +57,7 @@ def tmpfs(flags: int, **options: str) -> int:
 
 
 def file_system(kind: str, device: str, flags: int) -> int:
-    """The file system of that kind on a device, mounted nowhere yet."""
+    """Return a detached mount of the file system on a device."""
     context = _call(_FSOPEN, kind.encode(), 1)
     try:
         return _mounted(context, flags, {"source": device})
@@ -73,27 +73,27 @@ def _mounted(context: int, flags: int, options: dict[str, str]) -> int:
 
 
 def change(mount: int, flags: int = 0, *, propagation: int = 0, user_namespace: int = -1) -> None:
-    """Add flags to a mount by its descriptor; map its ids by a user namespace, while it is not anywhere yet."""
+    """Add flags to a mount by its descriptor; map its ids by a user namespace while it is detached."""
     idmap = _IDMAP if user_namespace >= 0 else 0
     attributes = struct.pack("QQQQ", flags | idmap, 0, propagation, max(user_namespace, 0))
     _call(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, attributes, len(attributes))
 
 
 def attach(mount: int, target: int) -> None:
-    """Mount at what is open as `target`."""
+    """Attach a mount to the open `target`."""
     _call(_MOVE_MOUNT, mount, b"", target, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
 
 
 def detach(path: str) -> None:
-    """Take the uppermost mount at a path away; whoever has files open there keeps them until he closes them."""
+    """Unmount the top mount at a path lazily: open files stay usable until they are closed."""
     if _libc.umount2(os.fsencode(path), _MNT_DETACH | _NOFOLLOW) != 0:
         _raise()
 
 
 def origin_of(fd: int) -> str:
-    """Where the mount of what is open comes from, as mountinfo has it: `major:minor /folder`.
+    """Return the origin of an open mount in mountinfo's form: `major:minor /folder`.
 
-    Empty before Linux 6.8, which can't be asked for one mount alone.
+    Empty before Linux 6.8, which lacks statmount(2).
     """
     found = ctypes.create_string_buffer(_STATX_BYTES)
     if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID_UNIQUE, found) != 0:
@@ -102,19 +102,19 @@ def origin_of(fd: int) -> str:
     if not has & _STATX_MNT_ID_UNIQUE:
         return ""
     asked = struct.pack("IIQQ", 24, 0, unique_id, _STATMOUNT_SB_BASIC | _STATMOUNT_MNT_ROOT)
-    told = ctypes.create_string_buffer(_STATMOUNT_BYTES)
+    reported = ctypes.create_string_buffer(_STATMOUNT_BYTES)
     try:
-        _call(_STATMOUNT, asked, told, ctypes.c_size_t(_STATMOUNT_BYTES), 0)
+        _call(_STATMOUNT, asked, reported, ctypes.c_size_t(_STATMOUNT_BYTES), 0)
     except OSError:
         return ""
-    major, minor = struct.unpack_from("II", told, 16)
-    at = _STATMOUNT_STRINGS_AT + struct.unpack_from("I", told, 104)[0]
-    root = os.fsdecode(told.raw[at : told.raw.index(b"\0", at)])
+    major, minor = struct.unpack_from("II", reported, 16)
+    at = _STATMOUNT_STRINGS_AT + struct.unpack_from("I", reported, 104)[0]
+    root = os.fsdecode(reported.raw[at : reported.raw.index(b"\0", at)])
     return f"{major}:{minor} {root.translate(_MANGLED)}"
 
 
 def enter(namespace: int) -> None:
-    """Move this thread, and no other, into a mount namespace."""
+    """Move the calling thread alone into a mount namespace."""
     if _libc.unshare(0x200) != 0 or _libc.setns(namespace, 0x20000) != 0:  # CLONE_FS, CLONE_NEWNS
         _raise()
 

@@ -1,7 +1,7 @@
-"""Sockets in a container's own network, which reach nothing but the box; also where its network is `none`.
+"""Sockets in a container's network namespace, which reach nothing but the sandbox; also with network `none`.
 
-A thread enters the namespace with setns(2), makes the socket, and ends: no other code ever runs in there. A socket
-stays in the namespace that it was made in, so whoever asked may use it from anywhere.
+A thread enters the namespace with setns(2), creates the socket, and ends: no other code runs inside. A socket keeps the
+namespace of its creation, so the caller may use it from anywhere.
 """
 
 import ctypes
@@ -16,20 +16,20 @@ from controller.engine.kernel.cgroups import PROC, own_path, parse_paths
 _CLONE_NEWNET = 0x40000000
 
 
-class NoWayIn(Exception):
-    """The box's network can't be entered; says why and what to do."""
+class NetworkUnreachable(Exception):
+    """The sandbox's network can't be entered; the message says why and what to do."""
 
 
 def socket_in(
     pid: int, container_id: str, proc: Path = PROC, *, family: socket.AddressFamily = socket.AF_INET
 ) -> socket.socket:
-    """An unconnected TCP socket in the network of the container whose PID 1 is `pid`. Raises NoWayIn."""
+    """Return an unconnected TCP socket in the network of a container's PID 1. Raises NetworkUnreachable."""
     try:
         namespace = os.open(proc / str(pid) / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise NoWayIn(_words(error)) from error
+        raise NetworkUnreachable(_message(error)) from error
     try:
-        # Asked once the namespace is held: a pid that was given to another process meanwhile is found out.
+        # Checked once the namespace is open, so that a reused pid is detected.
         _check(pid, container_id, namespace, proc)
         return _made_in(namespace, family)
     finally:
@@ -41,11 +41,13 @@ def _check(pid: int, container_id: str, namespace: int, proc: Path) -> None:
         paths = parse_paths((proc / str(pid) / "cgroup").read_text())
         own, host = os.fstat(namespace), (proc / "self" / "ns" / "net").stat()
     except OSError as error:
-        raise NoWayIn(_words(error)) from error
+        raise NetworkUnreachable(_message(error)) from error
     if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
-        raise NoWayIn(f"process {pid} is not of container {container_id[:12]} any more")
+        raise NetworkUnreachable(f"process {pid} no longer belongs to container {container_id[:12]}; retry")
     if (own.st_dev, own.st_ino) == (host.st_dev, host.st_ino):
-        raise NoWayIn("the box has no network of its own: 127.0.0.1 would be the host; use an exec probe")
+        raise NetworkUnreachable(
+            "the sandbox has no network of its own: 127.0.0.1 would be the host; use an exec probe"
+        )
 
 
 def _made_in(namespace: int, family: socket.AddressFamily) -> socket.socket:
@@ -63,19 +65,21 @@ def _made_in(namespace: int, family: socket.AddressFamily) -> socket.socket:
     thread.start()
     thread.join()
     if not made:
-        raise NoWayIn(_words(failed[0]) if failed else "no socket could be made in the box's network")
+        raise NetworkUnreachable(
+            _message(failed[0]) if failed else "no socket could be created in the sandbox's network"
+        )
     return made[0]
 
 
 def _setns(namespace: int) -> None:
-    """Move the calling thread into that network. Raises OSError. (os.setns comes with Python 3.12.)"""
+    """Move the calling thread into that network namespace. Raises OSError. (os.setns comes with Python 3.12.)"""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace, _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-def _words(error: OSError) -> str:
+def _message(error: OSError) -> str:
     if error.errno in (errno.EPERM, errno.EACCES):
-        return "entering a box's network needs root (CAP_SYS_ADMIN): run the daemon as root, or use an exec probe"
-    return f"the box's network can't be entered: {(error.strerror or str(error)).lower()}"
+        return "entering a sandbox's network needs root (CAP_SYS_ADMIN); run the daemon as root, or use an exec probe"
+    return f"the sandbox's network can't be entered: {(error.strerror or str(error)).lower()}"

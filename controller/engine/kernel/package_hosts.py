@@ -1,7 +1,7 @@
-"""Which hosts this host's own pip, npm and apt are configured to use. Their files are read, nothing is asked of them.
+"""Package hosts that this host's pip, npm and apt are configured to use. Only their files are read.
 
-A tool without configuration names no host: its built-in default is not known here, and an operator lists it in the
-settings. Credentials in an address are read past, and never kept.
+A tool without configuration has no hosts here: an operator lists its built-in default in the settings. Credentials in
+an address are dropped.
 """
 
 import configparser
@@ -21,11 +21,11 @@ _PIP_SECTIONS = ("global", "install", "download", "wheel")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _MOST_BYTES = 1 << 20
 
-Found = Iterator[tuple[str, str]]  # (address as it is written, where it is written)
+Found = Iterator[tuple[str, str]]  # (address, file)
 
 
 def read_package_hosts(tools: Iterable[str], root: Path = _ROOT, env: Mapping[str, str] | None = None) -> PackageHosts:
-    """The hosts of these tools (pip, npm, apt). `root` is where the host's files are. What can't be read is none."""
+    """Return the hosts of these tools (pip, npm, apt). `root` holds the host's files. Unreadable files are skipped."""
     readers: Mapping[str, Callable[[Path, Mapping[str, str]], Found]] = {"pip": _pip, "npm": _npm, "apt": _apt}
     env = os.environ if env is None else env
     hosts: set[str] = set()
@@ -41,7 +41,7 @@ def read_package_hosts(tools: Iterable[str], root: Path = _ROOT, env: Mapping[st
 
 
 def _host(address: str) -> tuple[str, str]:
-    """The host of an address, or why a box can't reach it; neither, where it is none of the network."""
+    """Return an address's host, or the reason that no sandbox can reach it; neither for a local address."""
     scheme, _, rest = address.strip().partition("://")
     scheme = scheme.rpartition("+")[2].lower()
     if scheme not in _WEB_PORTS or not rest:
@@ -50,13 +50,13 @@ def _host(address: str) -> tuple[str, str]:
         parts = urlsplit(f"{scheme}://{rest}")
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
-        return "", "an address that can't be read"
+        return "", "the address is malformed"
     if port not in (None, 80, 443):
-        return "", f"{host} is used at port {port}: boxes reach 80 and 443 alone"
+        return "", f"{host}: port {port} is not allowed; sandboxes reach ports 80 and 443 only"
     if is_host_name(host):
         return host, ""
-    kind = "an address" if _is_address(host) else "no whole name"
-    return "", f"{host or 'nothing'} is {kind}: boxes reach names alone"
+    kind = "an IP address" if _is_address(host) else "not a full name"
+    return "", f"{host or 'the host'} is {kind}; sandboxes reach host names only"
 
 
 def _is_address(host: str) -> bool:
@@ -80,7 +80,7 @@ def _text(file: Path) -> str:
 
 
 def _pip(root: Path, env: Mapping[str, str]) -> Found:
-    """A later file's value stands for an earlier one's, and a variable's for all of them, as pip has it."""
+    """Yield pip's addresses. A later file overrides an earlier one, and a variable overrides all files, as in pip."""
     home, named = _home(root, env), env.get("PIP_CONFIG_FILE", "")
     files = [root / "etc/xdg/pip/pip.conf", root / "etc/pip.conf"]
     files += [home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
@@ -111,7 +111,7 @@ def _ini(text: str) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def _npm(root: Path, env: Mapping[str, str]) -> Found:
-    """`registry`, and those of scopes (`@scope:registry`). The user's value stands for the host's."""
+    """Yield npm's `registry` and the scopes' (`@scope:registry`). The user's value overrides the host's."""
     files = [root / each for each in ("usr/etc/npmrc", "usr/local/etc/npmrc", "etc/npmrc")]
     files.append(_home(root, env) / ".npmrc")
     values: dict[str, tuple[str, str]] = {}
@@ -127,7 +127,7 @@ def _npm(root: Path, env: Mapping[str, str]) -> Found:
 
 
 def _apt(root: Path, _env: Mapping[str, str]) -> Found:
-    """One-line sources, and those in paragraphs (sources.list(5))."""
+    """Yield apt's addresses, of one-line and deb822 sources (sources.list(5))."""
     folder = root / "etc/apt"
     parts = sorted((folder / "sources.list.d").glob("*")) if (folder / "sources.list.d").is_dir() else []
     for file in (folder / "sources.list", *parts):

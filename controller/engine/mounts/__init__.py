@@ -1,1 +1,1 @@
-"""Volumes, workspaces, secrets and host folders, bound into containers."""
+"""Mounts of containers: volumes, workspaces, secrets and host folders."""

@@ -1,6 +1,6 @@
-"""Folders of this host for boxes: opened below a root of the operator's, looked at, and made a mount of, by descriptor.
+"""Host folders for sandboxes: opened below an operator's root, checked and mounted by descriptor.
 
-What was looked at is what is mounted, whatever its name leads to by then.
+The checked folder is the mounted one, even if its path changes in between.
 """
 
 import errno
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from controller.engine.files.sandbox_root import of_the_kernel
+from controller.engine.files.sandbox_root import kernel_file_system
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.kinds.runtime.mount import HostRoot, Mount
@@ -20,14 +20,14 @@ _MOST_ENTRIES = 10_000
 
 
 class Refused(Exception):
-    """What is asked for is not bound; says why and what to do."""
+    """The mount is refused; the message says why and what to do."""
 
 
 def folder_tree(mount: Mount, namespace: str, roots: Iterable[HostRoot], user: Ids, maps: IdMaps) -> int:
-    """A mount, nowhere yet, of the folder that is asked for. Raises Refused."""
+    """Return a detached mount of the requested folder. Raises Refused."""
     folder = _open(mount, namespace, tuple(roots))
     try:
-        _look(folder, mount.source)
+        _check(folder, mount.source)
         return _tree(folder, mount, user, maps)
     finally:
         os.close(folder)
@@ -39,9 +39,9 @@ def _open(mount: Mount, namespace: str, roots: tuple[HostRoot, ...]) -> int:
     if words or root is None:
         raise Refused(words)
     if not is_for(root, namespace):
-        raise Refused(f"{root.path} is not for namespace `{namespace}`: name a folder of another root (host_roots)")
+        raise Refused(f"{root.path} is not for namespace `{namespace}`; use a folder of another root (host_roots)")
     if root.read_only and not mount.read_only:
-        raise Refused(f"{root.path} is bound read-only here (host_roots in the settings): write `readOnly: true`")
+        raise Refused(f"{root.path} is read-only here (host_roots in the settings); set `readOnly: true`")
     try:
         outer = os.open(root.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -56,44 +56,46 @@ def _open(mount: Mount, namespace: str, roots: tuple[HostRoot, ...]) -> int:
 
 def _opening(error: OSError) -> str:
     if error.errno == errno.ENOENT:
-        return "is not there: make the folder, or name another"
+        return "does not exist; create the folder, or use another"
     if error.errno == errno.ENOTDIR:
-        return "is no folder: only folders are bound"
+        return "is not a folder; only folders can be mounted"
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return "leads over a link or out of its root: name the folder itself"
+        return "contains a link or leaves its root; use the folder's real path"
     return f"can't be opened: {error.strerror}"
 
 
-def _look(folder: int, path: str) -> None:
-    """Refuse what is the host's own under another name, and what holds keys or doors to the host."""
-    why = of_the_kernel(folder)
+def _check(folder: int, path: str) -> None:
+    """Refuse a system folder under another name, and a folder with credentials or sockets."""
+    why = kernel_file_system(folder)
     if why:
         raise Refused(f"{path}: {why}")
-    own = of_the_hosts_own(folder)
+    own = system_folder_of(folder)
     if own:
         raise Refused(f"{path} {own}")
     readable = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _look_into(readable, path)
+        _check_entries(readable, path)
     finally:
         os.close(readable)
 
 
-def of_the_hosts_own(folder: int) -> str:
-    """Why an open folder is the host's own, whatever it is called here; "" where it is not."""
+def system_folder_of(folder: int) -> str:
+    """Return the reason to refuse a system folder of the host, under any path; "" for others."""
     found = os.fstat(folder)
     same = next((each for each in ("/", *SYSTEM_FOLDERS) if _same(each, found)), "")
-    return f"is {same} under another name: it is the host's own" if same else ""
+    return f"is {same} under another name; system folders are never mounted" if same else ""
 
 
-def _look_into(folder: int, path: str) -> None:
+def _check_entries(folder: int, path: str) -> None:
     with os.scandir(folder) as entries:
         for count, each in enumerate(entries):
             if each.name in CREDENTIAL_FOLDERS:
-                raise Refused(f"{path} holds credentials ({each.name}): bind the folder of the project alone")
+                raise Refused(f"{path} contains credentials ({each.name}); mount the project's folder only")
             mode = each.stat(follow_symlinks=False).st_mode if count < _MOST_ENTRIES else 0
             if stat.S_ISSOCK(mode):
-                raise Refused(f"{path} holds a socket ({each.name}), a door to whoever listens: move it elsewhere")
+                raise Refused(
+                    f"{path} contains a socket ({each.name}), which gives access to its listener; move it elsewhere"
+                )
 
 
 def _same(path: str, found: os.stat_result) -> bool:
@@ -108,8 +110,8 @@ def _tree(folder: int, mount: Mount, user: Ids, maps: IdMaps) -> int:
     owner = os.fstat(folder)
     if owner.st_uid == 0 and not mount.read_only:
         raise Refused(
-            f"{mount.source} is root's: what a box writes there would be, too; give it to a user (chown), "
-            "or bind it with `readOnly: true`"
+            f"{mount.source} belongs to root, and so would a sandbox's files there; give it to a user (chown), "
+            "or mount it with `readOnly: true`"
         )
     flags = _FLAGS | (mount_calls.READ_ONLY if mount.read_only else 0)
     tree = mount_calls.tree_of(folder)
@@ -125,11 +127,11 @@ def _tree(folder: int, mount: Mount, user: Ids, maps: IdMaps) -> int:
 
 
 def _unmapped(folder: int, mount: Mount, flags: int, user: Ids, owner: os.stat_result) -> int:
-    """Where the file system can't map ids, they are what they are: then only its own user writes there."""
+    """Return an unmapped mount, for a file system without id maps: only its owner may write there."""
     if user.uid == 0 or (not mount.read_only and user != Ids(owner.st_uid, owner.st_gid)):
         raise Refused(
-            f"{mount.source} belongs to {owner.st_uid}:{owner.st_gid}, the box's user is {user.uid}:{user.gid}, and "
-            "its file system can't map one to the other: chown it to that user, or take another folder"
+            f"{mount.source} belongs to {owner.st_uid}:{owner.st_gid}, the sandbox's user is {user.uid}:{user.gid}, "
+            "and its file system can't map ids; chown it to that user, or use another folder"
         )
     tree = mount_calls.tree_of(folder)
     mount_calls.change(tree, flags, propagation=mount_calls.PRIVATE)

@@ -1,9 +1,9 @@
-"""What is bound into boxes: a place on this host for each place in a box, which the engine binds into the container.
+"""Mounts of sandboxes: a mount point on this host for each one in a sandbox, which the engine binds into the container.
 
-    <folder>/<instance>/<uid>/<n>     a tmpfs of ours, shared; each place holds an empty, read-only mount
+    <folder>/<instance>/<uid>/<n>     a shared tmpfs of ours; each mount point has an empty, read-only mount
 
-What is mounted upon a place here is seen in the box at once, and by whatever run of the container starts later; nothing
-mounted inside is seen here. `bound.json` beside the places says what was mounted, for the daemon that comes next.
+A mount on top of it is visible in the sandbox at once, and in later runs of the container. Mounts inside never
+propagate back. `bound.json` beside the mount points records the mounts for the next daemon.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import tmpfs_files
 from controller.engine.kernel import mount_calls
-from controller.engine.kernel.engine_namespace import EngineNamespace, NoWay
+from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.engine.mounts.secrets import SecretFolder
@@ -36,16 +36,16 @@ DEFAULT_FOLDER = Path("/run/paddock/mounts")
 _PLAIN = mount_calls.NO_SUID | mount_calls.NO_DEVICES
 _SEALED = _PLAIN | mount_calls.READ_ONLY | mount_calls.NO_EXEC
 _NOTES, _STAGE = "bound.json", "stage"
-# Beside a secret: what the file system itself takes; and more than an empty place has.
+# Overhead of the file system beside a secret; also more than an empty mount point has.
 _ROOM_BYTES = 64 << 10
-# A place without a container may be one whose container is just being made.
+# A mount point without a container may belong to one that is just being created.
 _STRAY_SECONDS = 300.0
-# One that does not run may be about to be started.
+# A stopped container may be about to start.
 _RESTING_SECONDS = 60.0
 
 
 class HostMounts:
-    """Thread-safe. `roots` are where folders of the host may be bound from. Making one does no work."""
+    """Mounts of all sandboxes. Host folders must be below `roots`. Thread-safe; the constructor does no I/O."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class HostMounts:
         self._secrets, self._volumes = secrets or SecretFolder(), volumes
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self.kept = KeptVolumes(volumes, self._namespace)
-        # Written by the one thread that mounts, whole; read by any.
+        # Replaced by the one mounting thread; read by any.
         self._bound: dict[str, tuple[Bound, ...]] | None = None
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
@@ -70,12 +70,12 @@ class HostMounts:
         self._ticks = ticks
 
     def close(self) -> None:
-        """Let go of threads and descriptors. What is bound stays."""
+        """Release threads and descriptors. Mounts stay."""
         self._namespace.close()
         self._maps.close()
 
     def sources(self, uid: str, slots: Sequence[Slot]) -> list[dict[str, Any]]:
-        """The places, as the engine's create call takes them."""
+        """Return the mount points for the engine's create call."""
         return [
             {
                 "Type": "bind",
@@ -87,58 +87,58 @@ class HostMounts:
         ]
 
     def bound(self, uid: str) -> tuple[Bound, ...]:
-        """What was bound for that object. Never raises."""
+        """Return the mounts of that object. Never raises."""
         return self._known().get(uid, ())
 
     def renamed(self, uid: str) -> tuple[Bound, ...]:
-        """What was bound for that object, from where it comes by now: a folder stays the same by another name.
+        """Return the mounts of that object with their current origins: a bound folder may have been renamed.
 
         Never raises.
         """
-        with contextlib.suppress(NoWay, OSError):
+        with contextlib.suppress(NamespaceUnreachable, OSError):
             self._namespace.run(lambda: self._follow(uid))
         return self.bound(uid)
 
     def bind(self, action: BindMounts) -> Outcome:
-        """Make the places, and bind what is wanted there. Raises Fault."""
+        """Create the mount points, and mount there. Raises Fault."""
         try:
             self._known()
             user = self._user(action)
             return self._namespace.run(lambda: self._bind(action, user))
         except NoSecret as error:
             return Transient("SecretMissing", str(error))
-        except (NoWay, Refused) as error:
+        except (NamespaceUnreachable, Refused) as error:
             return Transient("MountRefused", str(error))
         except OSError as error:
             return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
 
     def remove_volumes(self, action: RemoveVolumes) -> Outcome:
-        """Take volumes away for good."""
+        """Delete volumes with their data."""
         if self._volumes is None:
             return Ok()
         remove = self._volumes.remove
         try:
             for each in action.volumes:
                 self._namespace.run(partial(remove, action.namespace, each, action.claimed_by))
-        except (NoWay, OSError) as error:
+        except (NamespaceUnreachable, OSError) as error:
             return Transient("VolumeStays", f"{action}: {getattr(error, 'strerror', None) or error}")
         return Ok()
 
     def release(self, uid: str) -> None:
-        """Take all places of an object away. What is in use there goes when its last user does. Never raises."""
+        """Remove all mount points of an object; mounts in use end with their last user. Never raises."""
         if uid in self._known():
-            self._let_go(uid, self._clear)
+            self._release_quietly(uid, self._clear)
 
-    def _let_go(self, uid: str, how: Callable[[str], None]) -> None:
+    def _release_quietly(self, uid: str, how: Callable[[str], None]) -> None:
         try:
             self._namespace.run(lambda: how(uid))
-        except (NoWay, OSError) as error:
-            log.warning("what was bound for %s can't be released: %s", uid, error)
+        except (NamespaceUnreachable, OSError) as error:
+            log.warning("mount release failed: %s: %s", uid, error)
 
     def sweep(self, uids: Collection[str], alive: Collection[str]) -> None:
-        """Release what is of none of these objects, and what is in memory for one that is not alive. Never raises.
+        """Release the mounts of other objects, and the in-memory mounts of stopped containers. Never raises.
 
-        Only what has been so for a while: a container may be about to be made, or started. All is bound anew then.
+        A grace period protects a container that is about to be created or started. Everything is mounted again then.
         """
         now, known = self._ticks(), self._known()
         self._strays = {uid: self._strays.get(uid, now) for uid in known if uid not in uids}
@@ -149,14 +149,14 @@ class HostMounts:
                 self.release(uid)
         for uid, since in list(self._resting.items()):
             if now - since > _RESTING_SECONDS:
-                self._let_go(uid, self._empty)
+                self._release_quietly(uid, self._empty)
 
     def _known(self) -> Mapping[str, tuple[Bound, ...]]:
-        """All that is bound. Not for the thread that mounts: it may be waited for here."""
+        """Return all mounts. Not for the mounting thread, which this may wait for."""
         if self._bound is None:
             try:
                 self._namespace.run(self._remember)
-            except (NoWay, OSError):
+            except (NamespaceUnreachable, OSError):
                 return {}
         return self._bound or {}
 
@@ -165,20 +165,20 @@ class HostMounts:
         self._bound = others if bound is None else {**others, uid: bound}
 
     def _user(self, action: BindMounts) -> Ids:
-        """The ids of the box's user. Raises Fault, Refused."""
+        """Return the ids of the sandbox's user. Raises Fault, Refused."""
         user = action.user or self._images_user(action.image)
         uid, _, gid = user.partition(":")
         if user in ("", "0", "root"):
             return Ids(0, 0)
         if not action.mounts or (uid.isdigit() and gid.isdigit()):
             return Ids(int(uid or 0), int(gid or 0)) if uid.isdigit() and gid.isdigit() else Ids(0, 0)
-        raise Refused(f"whose files are the box's is not known: its user is `{user}`; write `user: uid:gid`")
+        raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
     def _images_user(self, image: str) -> str:
         data = self._client.call("images.inspect", lambda api: api.inspect_image(image)).get("Config") or {}
         return str(data.get("User") or "")
 
-    # In the engine's namespace
+    # In the engine's mount namespace
 
     def _bind(self, action: BindMounts, user: Ids) -> Outcome:
         if not action.container_id:
@@ -214,13 +214,13 @@ class HostMounts:
         self._write(action.uid, ())
 
     def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> Bound:
-        """Mount upon a place; what was mounted there before goes first."""
+        """Mount at a mount point; an earlier mount is removed first."""
         tree = self._tree(action, mount, user)
         place, begun = self._place(action.uid, number), _begun(mount)
         try:
             while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mount_calls.detach(str(place))
-            # Noted first: whoever looks inside meanwhile finds what is known of.
+            # Recorded first, so that attestation never finds an unknown mount.
             self._write(action.uid, (*(each for each in self._noted(action.uid) if each.path != mount.path), begun))
         except OSError:
             os.close(tree)
@@ -229,7 +229,7 @@ class HostMounts:
         return replace(begun, origin=_origin(place), identity=_identity(place))
 
     def _follow(self, uid: str) -> None:
-        """Note where the folders come from now that are bound at the places of an object, each known by its inode."""
+        """Record the current origins of an object's mounts, each identified by its inode."""
         places = [each for each in (self._folder / uid).iterdir() if each.name.isdigit()]
         origins = {_identity(each): _origin(each) for each in places}
         known = self._noted(uid)
@@ -242,7 +242,7 @@ class HostMounts:
             return folder_tree(mount, action.namespace, self._roots, user, self._maps)
         if mount.kind == "volume":
             if self._volumes is None:
-                raise Refused("this daemon keeps no volumes")
+                raise Refused("volumes are disabled on this daemon")
             return self._volumes.tree(mount, action.namespace, user, self._maps)
         if mount.kind == "secret":
             value = self._secrets.read(action.namespace, mount.source)
@@ -251,7 +251,7 @@ class HostMounts:
         return mount_calls.tmpfs(_PLAIN, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
 
     def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int) -> int:
-        """A mount, nowhere yet, of a file that is alone in a tmpfs, and that the box's user may read."""
+        """Return a detached mount of a single file in a tmpfs, readable for the sandbox's user."""
         folder = self._folder / uid / _STAGE
         folder.mkdir(mode=0o700, exist_ok=True)
         _attach(mount_calls.tmpfs(_PLAIN, size=str(size_bytes), mode="0700"), folder)
@@ -286,7 +286,7 @@ class HostMounts:
             self._drop_folder()
 
     def _empty(self, uid: str) -> None:
-        """Unmount what an object has in memory, but what was made just now, to be started."""
+        """Unmount an object's in-memory mounts, unless they were just created."""
         if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) < _RESTING_SECONDS:
             return
         kept = [each for each in self._noted(uid) if not each.in_memory]
@@ -302,7 +302,7 @@ class HostMounts:
         self._folder.rmdir()
 
     def _make_folder(self) -> None:
-        """The tmpfs of ours. Its mounts are shared, or the boxes would not see them."""
+        """Create our tmpfs. Its mounts are shared, or sandboxes would not see them."""
         if _mounted_at(self._folder):
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -315,7 +315,7 @@ class HostMounts:
 
     def _place(self, uid: str, number: int) -> Path:
         if "/" in uid or uid.startswith("."):
-            raise Refused(f"{uid} is no uid")
+            raise Refused(f"{uid} is not a uid")
         return self._folder / uid / str(number)
 
     def _write(self, uid: str, bound: tuple[Bound, ...]) -> None:
@@ -329,7 +329,7 @@ class HostMounts:
         return (self._bound or {}).get(uid, ())
 
     def _remember(self) -> None:
-        """What a daemon before this one has noted."""
+        """Load the records of the earlier daemon."""
         if self._bound is not None:
             return
         found: dict[str, tuple[Bound, ...]] = {}
@@ -338,12 +338,12 @@ class HostMounts:
                 noted = tuple(Bound(**each) for each in json.loads((folder / _NOTES).read_text()))
                 found[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
-                found[folder.name] = ()  # a daemon died while it made them: they are made anew
+                found[folder.name] = ()  # a daemon died while it created them: they are created again
         self._bound = found
 
 
 def _identified(folder: Path, noted: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """The same, with the identities that an older Paddock did not note, of all that is where it was then."""
+    """Return the records with the identities that an older Paddock did not store."""
     if all(each.identity or not each.origin for each in noted):
         return noted
     known = {_origin(each): _identity(each) for each in folder.iterdir() if each.name.isdigit()}
@@ -357,7 +357,7 @@ def _begun(mount: Mount) -> Bound:
 
 
 def _attach(mount: int, place: Path) -> None:
-    """Mount there, and let go of the descriptor."""
+    """Attach a mount to a path, and close its descriptor."""
     try:
         target = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -369,7 +369,7 @@ def _attach(mount: int, place: Path) -> None:
 
 
 def _is_empty(place: Path) -> bool:
-    """Whether what a place was made with is uppermost there. Told by itself: the list of all mounts takes long."""
+    """Tell whether a mount point's initial empty mount is on top. Asks statvfs, as mountinfo is slow."""
     opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstatvfs(opened)
@@ -379,7 +379,7 @@ def _is_empty(place: Path) -> bool:
 
 
 def _origin(place: Path) -> str:
-    """Where the uppermost mount at a path comes from."""
+    """Return the origin of the top mount at a path."""
     opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return mount_calls.origin_of(opened) or _mounted_at(place)[-1]
@@ -388,18 +388,18 @@ def _origin(place: Path) -> str:
 
 
 def _identity(place: Path) -> str:
-    """The device and inode of what is uppermost at a path."""
+    """Return the device and inode of the top mount at a path."""
     found = place.stat(follow_symlinks=False)
     return f"{found.st_dev}:{found.st_ino}"
 
 
 def _mounted_at(place: Path) -> list[str]:
-    """Where the mounts at a path come from, the lowest first: the device's numbers and the folder there."""
+    """Return the origins of the mounts at a path, the lowest first: device numbers and folder."""
     return list(_origins(str(place)))
 
 
 def _origins(path: str) -> Iterator[str]:
-    # This thread's own: it may be in another namespace than the process.
+    # This thread's: it may be in another namespace than the process.
     for line in Path("/proc/thread-self/mountinfo").read_text().splitlines():
         _, _, device, root, at = line.split(" ")[:5]
         if at == path:

@@ -1,9 +1,9 @@
-"""Secrets: files that the operator puts into a folder of this host, one folder a namespace, one file a secret.
+"""Secrets: files of the operator on this host, one folder for each namespace, one file for each secret.
 
-    /etc/paddock/secrets/<namespace>/<name>     root's, and nobody else may read it (0600 or less)
+    /etc/paddock/secrets/<namespace>/<name>     owned by root, and readable for root only (0600 or less)
 
-A value is read when it is needed and kept nowhere: it reaches a box as a file in memory, or the environment of one
-command. No message here ever holds a part of one.
+A value is read on demand and never stored: a sandbox gets it as a file in memory, or in the environment of one command.
+No message ever contains a part of a value.
 """
 
 import errno
@@ -21,16 +21,16 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class SecretFolder:
-    """kinds.Secrets over a folder of the operator's."""
+    """ports.Secrets over a folder of the operator's."""
 
     def __init__(self, folder: Path = DEFAULT_FOLDER) -> None:
         self._folder = folder
 
     def read(self, namespace: str, name: str) -> bytes:
-        """The secret of that name in that namespace. Raises NoSecret."""
+        """Return the value of a secret. Raises NoSecret."""
         path = self._folder / namespace / name
         if not namespace or not name or "/" in namespace + name or name.startswith(".") or namespace.startswith("."):
-            raise NoSecret(f"`{name}` of namespace `{namespace}` is no name of a secret")
+            raise NoSecret(f"secret `{name}` of namespace `{namespace}`: invalid name")
         try:
             outer = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -47,8 +47,8 @@ class SecretFolder:
         try:
             for folder, opened in ((self._folder, outer), (path.parent, inner)):
                 if not _trusted(os.fstat(opened), _OTHERS_WRITE):
-                    raise NoSecret(f"others than root may write in {folder}: chown root, and chmod go-w")
-            # A FIFO must not hold this up, and what is none is not read.
+                    raise NoSecret(f"{folder}: writable for others than root; chown root, and chmod go-w")
+            # A FIFO must not block this; only regular files are read.
             file = mount_calls.open_beneath(inner, name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         finally:
             os.close(inner)
@@ -57,17 +57,17 @@ class SecretFolder:
             _check(found, path)
             value = opened_file.read(MOST_BYTES + 1)
         if len(value) > MOST_BYTES:
-            raise NoSecret(f"{path} is larger than {MOST_BYTES} bytes: no secret is")
+            raise NoSecret(f"{path}: larger than {MOST_BYTES} bytes, the limit of a secret")
         return value
 
 
 def _check(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise NoSecret(f"{path} is no regular file")
+        raise NoSecret(f"{path}: not a regular file")
     if not _trusted(found, _OTHERS):
-        raise NoSecret(f"{path} is not root's alone: chown root, and chmod 600")
+        raise NoSecret(f"{path}: accessible for others than root; chown root, and chmod 600")
     if found.st_nlink != 1:
-        raise NoSecret(f"{path} has another name somewhere (a hard link): write it anew")
+        raise NoSecret(f"{path}: has another hard link; write the file again")
 
 
 def _trusted(found: os.stat_result, bits: int) -> bool:
@@ -76,7 +76,7 @@ def _trusted(found: os.stat_result, bits: int) -> bool:
 
 def _missing(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return f"there is no secret {path}: put it there, root's, with mode 0600"
+        return f"secret {path}: not found; create the file, owned by root, with mode 0600"
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return f"{path} is a link, or behind one: put the file itself there"
-    return f"{path} can't be read: {error.strerror}"
+        return f"{path}: contains a symlink; put the file itself there"
+    return f"{path}: can't be read: {error.strerror}"

@@ -1,7 +1,7 @@
-"""Making a volume larger where it stands: first its file, then the file system in it.
+"""Growth of a volume in place: first its file, then the file system in it.
 
-A file beside it, `<name>.growing`, says that the second is still to come: whatever happens in between is made good when
-the volume is asked for next. Nothing here ever makes one smaller.
+A marker file, `<name>.growing`, says that the second step is pending: an interrupted growth is finished at the next use
+of the volume. Volumes never shrink.
 """
 
 import errno
@@ -20,16 +20,16 @@ _SECONDS = 300.0
 _SET_CAPACITY = 0x4C07  # of loop(4)
 _RESIZE_FS = 0x40086610  # EXT4_IOC_RESIZE_FS
 _SUPERBLOCK, _LOG_BLOCK_SIZE = 1024, 24
-_CLEAN = (0, 1)  # of e2fsck(8): nothing was wrong; something was, and is no more
+_CLEAN = (0, 1)  # of e2fsck(8): no errors; errors corrected
 
 
 def unfinished(image: Path) -> bool:
-    """Whether a volume's file is larger than the file system in it."""
+    """Tell whether a volume's file is larger than the file system in it."""
     return _mark(image).exists()
 
 
 def extend(image: Path, size_bytes: int) -> None:
-    """Allocate the rest of the file. Raises Refused where the disk has no room for it; the file is as it was then."""
+    """Extend the file, fully allocated. Raises Refused if the disk is full; the file is unchanged then."""
     before = image.stat().st_size
     _mark(image).touch(mode=0o600)
     try:
@@ -43,12 +43,14 @@ def extend(image: Path, size_bytes: int) -> None:
         _mark(image).unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             more = format_bytes(size_bytes - before)
-            raise Refused(f"this host's disk has no room for {more} more of the volume `{image.stem}`") from error
+            raise Refused(
+                f"volume `{image.stem}`: no space on this host's disk for {more} more; free some, or use a smaller size"
+            ) from error
         raise
 
 
 def finish(image: Path, device: str) -> None:
-    """Make the file system as large as its file; `device` is the one that has it mounted somewhere ("": none has).
+    """Grow the file system to the size of its file; `device` is its loop device while mounted ("": not mounted).
 
     Raises Refused.
     """
@@ -61,18 +63,18 @@ def finish(image: Path, device: str) -> None:
 
 
 def fill_holes(image: Path) -> None:
-    """Have all of the file on the disk: e2fsprogs writes zeros as holes where it can (seen: 1.47.2 on a tmpfs)."""
+    """Allocate the holes of the file: e2fsprogs writes zeros as holes where it can (seen: 1.47.2 on a tmpfs)."""
     try:
         with image.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, image.stat().st_size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Refused(f"this host's disk has no room for all of the volume `{image.stem}`") from error
+            raise Refused(f"volume `{image.stem}`: no space on this host's disk for all of it; free some") from error
         raise
 
 
 def forget(image: Path) -> None:
-    """The volume goes."""
+    """Remove the marker of a volume that is deleted."""
     _mark(image).unlink(missing_ok=True)
 
 
@@ -88,18 +90,18 @@ def _offline(image: Path) -> None:
 def _run(name: str, *arguments: str, fine: tuple[int, ...] = (0,)) -> None:
     program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
-        raise Refused(f"a volume grows by {name}: install e2fsprogs")
+        raise Refused(f"{name} is missing, which volumes need to grow; install e2fsprogs")
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise Refused(f"{name} took longer than {_SECONDS:g} s; it is tried again") from error
+        raise Refused(f"{name} took longer than {_SECONDS:g} s; retrying") from error
     if done.returncode not in fine:
         words = " ".join((done.stderr or done.stdout).split())
-        raise Refused(f"the volume can't be made larger: {name}: {words}")
+        raise Refused(f"the volume can't grow: {name}: {words}")
 
 
 def _online(image: Path, device: str) -> None:
-    """While it is mounted. The kernel lets only those do that who may exceed limits (CAP_SYS_RESOURCE)."""
+    """Grow a mounted file system. The kernel requires CAP_SYS_RESOURCE."""
     try:
         with open(device, "rb") as opened:
             fcntl.ioctl(opened.fileno(), _SET_CAPACITY)
@@ -114,7 +116,7 @@ def _online(image: Path, device: str) -> None:
             os.close(tree)
     except OSError as error:
         raise Refused(
-            f"the volume `{image.stem}` is in use, and this host can't make it larger meanwhile ({error.strerror}): "
+            f"volume `{image.stem}`: in use, and this host can't grow it meanwhile ({error.strerror}); "
             "suspend the sandboxes that use it, and it grows at their next start"
         ) from error
 

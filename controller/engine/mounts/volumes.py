@@ -1,10 +1,10 @@
-"""Volumes of a namespace: each a file system of its own, in a file of its own size that is allocated whole.
+"""Volumes of a namespace: each a file system in a fully allocated file.
 
-    <state folder>/volumes/<namespace>/<name>.img     root's; it stays unless the last sandbox with it says otherwise
-                                      <name>.claim   beside one that a sandbox has for itself: that sandbox's name
+    <state folder>/volumes/<namespace>/<name>.img     owned by root; retained unless reclaimPolicy is Delete
+                                      <name>.claim   the sandbox that owns a volume of a volumeClaimTemplate
 
-So a box that fills its volume fills nothing else, and needs no quota of the file system below. On disk everything
-belongs to one id that no user of the host has; each box sees it as its own.
+So a sandbox that fills its volume fills nothing else, and needs no quota of the file system below. On disk everything
+belongs to one id that no user of the host has; each sandbox sees it as its own.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
-from controller.engine.kernel.engine_namespace import EngineNamespace, NoWay
+from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts import volume_growth
 from controller.engine.mounts.host_folders import Refused
@@ -35,22 +35,22 @@ from controller.ports import VolumeInUse, VolumesUnreachable
 _OWNER = Ids(20000, 20000)
 _MAKE_SECONDS = 300.0
 _TRIES = 10
-# The kernel detaches a loop device in its own time, once the last mount of it is gone.
-_LETTING_GO_SECONDS, _LOOK_SECONDS = 2.0, 0.02
-# ioctls of loop(4), and the flag by which a device goes with its last user
+# The kernel detaches a loop device some time after its last mount is gone.
+_LETTING_GO_SECONDS, _POLL_SECONDS = 2.0, 0.02
+# ioctls of loop(4), and the flag that detaches a device with its last user
 _GET_FREE, _CONFIGURE, _AUTOCLEAR = 0x4C82, 0x4C0A, 4
-# where an ext4 file system says who it is, and when it was made
+# offsets of an ext4 superblock: its UUID and time of creation
 _SUPERBLOCK, _SUPERBLOCK_BYTES, _UUID, _MADE_AT = 1024, 1024, 0x68, 0x108
 
 
 class Volumes:
-    """The volumes in a folder; together those of a namespace hold at most `most_bytes`."""
+    """Volumes in a folder, limited to `most_bytes` for each namespace."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder, self._most_bytes = folder, most_bytes
 
     def tree(self, mount: Mount, namespace: str, user: Ids, maps: IdMaps) -> int:
-        """A mount, nowhere yet, of the volume; it is made where there is none. Raises Refused, OSError."""
+        """Return a detached mount of the volume, created if missing. Raises Refused, OSError."""
         image = self._image(namespace, mount.source)
         self._ensure(image, mount)
         flags = mount_calls.NO_SUID | mount_calls.NO_DEVICES | (mount_calls.READ_ONLY if mount.read_only else 0)
@@ -64,13 +64,13 @@ class Volumes:
         return tree
 
     def resize(self, mount: Mount, namespace: str) -> None:
-        """Make a volume that may be in use as large as that. Raises Refused, OSError."""
+        """Grow a volume, maybe in use, to the mount's size. Raises Refused, OSError."""
         self._ensure(self._image(namespace, mount.source), mount)
 
     def remove(self, namespace: str, name: str, claimed_by: str | None = None) -> None:
-        """Take a volume away; where it is mounted still, it stays there until that ends. Gone already is fine.
+        """Delete a volume, idempotently; existing mounts of it stay usable.
 
-        One that another sandbox than `claimed_by` has for itself stays (None: it goes, whosever it is).
+        A volume owned by another sandbox than `claimed_by` stays (None: delete it whoever owns it).
         """
         image = self._image(namespace, name)
         if claimed_by is not None and _claimed_by(image) not in ("", claimed_by):
@@ -78,28 +78,28 @@ class Volumes:
         volume_growth.forget(image)
         image.unlink(missing_ok=True)
         _claim_mark(image).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # others are there
+        with contextlib.suppress(OSError):  # not empty
             image.parent.rmdir()
 
     def remove_unused(self, namespace: str, name: str) -> None:
-        """Take a volume away that is mounted nowhere. Raises VolumeInUse."""
+        """Delete a volume that is not mounted. Raises VolumeInUse."""
         if self.is_attached(namespace, name):
-            raise VolumeInUse(f"volume `{name}` is mounted in a container still")
+            raise VolumeInUse(f"volume `{name}` is still mounted in a container")
         self.remove(namespace, name)
 
     def is_attached(self, namespace: str, name: str) -> bool:
-        """Whether it is mounted somewhere. Ends a little after the last mount does."""
+        """Tell whether it is mounted. Stays true for a moment after the last unmount."""
         return bool(_attached(self._image(namespace, name)))
 
     def kept(self, namespace: str | None = None) -> Sequence[KeptVolume]:
-        """The volumes of a namespace (None: of all), in order, without what is written in them. Raises OSError."""
+        """Return the volumes of a namespace (None: of all), sorted, without their usage. Raises OSError."""
         images = (each for each in self._folder.glob("*/*.img") if namespace in (None, each.parent.name))
         found = sorted(images, key=lambda each: (each.parent.name, each.stem))
         attached = _backing_files() if found else {}
         return [each for path in found if (each := _kept(path, attached)) is not None]
 
     def used_bytes(self) -> Mapping[tuple[str, str], int]:
-        """What is written in those that are mounted where this thread can see it, by namespace and name."""
+        """Return the used bytes of the mounted volumes that this thread can see, by namespace and name."""
         mounted = _mount_points()
         used = {}
         for image, device in _backing_files().items():
@@ -124,8 +124,8 @@ class Volumes:
         found = image.stat().st_size
         if found > mount.size_bytes:
             raise Refused(
-                f"the volume `{mount.source}` has {format_bytes(found)}, not {format_bytes(mount.size_bytes)}: none is "
-                "ever made smaller; ask for the size that it has or more, or for another volume"
+                f"volume `{mount.source}`: has {format_bytes(found)}, more than {format_bytes(mount.size_bytes)}, and "
+                "volumes never shrink; request its size or more, or another volume"
             )
         if found < mount.size_bytes:
             self._check_room(image, mount.size_bytes - found)
@@ -138,16 +138,16 @@ class Volumes:
         held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
         if held + more_bytes > self._most_bytes:
             raise Refused(
-                f"{format_bytes(more_bytes)} more for the volume `{image.stem}` is too much: those of namespace "
-                f"`{image.parent.name}` hold {format_bytes(held)} of {format_bytes(self._most_bytes)} "
+                f"volume `{image.stem}`: {format_bytes(more_bytes)} more exceed the limit; the volumes of namespace "
+                f"`{image.parent.name}` use {format_bytes(held)} of {format_bytes(self._most_bytes)} "
                 "(volumes_per_namespace_bytes)"
             )
 
 
 class KeptVolumes:
-    """ports.Volumes: the volumes in a folder, as users list and delete them. `volumes` None: this daemon keeps none.
+    """ports.Volumes: list and delete the volumes in a folder. `volumes` None: volumes are disabled.
 
-    Deleting goes through the thread that mounts: nothing is mounted between the question and the deed.
+    Deletes run in the mounting thread, so that nothing is mounted between the check and the delete.
     """
 
     def __init__(self, volumes: Volumes | None, namespace: EngineNamespace) -> None:
@@ -161,7 +161,7 @@ class KeptVolumes:
         except OSError as error:
             raise VolumesUnreachable(f"the volumes can't be read: {error.strerror or error}") from error
         used: Mapping[tuple[str, str], int] = {}
-        with contextlib.suppress(NoWay, OSError):  # then it is not known
+        with contextlib.suppress(NamespaceUnreachable, OSError):  # unknown then
             used = self._namespace.run(self._volumes.used_bytes) if any(each.mounted for each in found) else used
         return [replace(each, used_bytes=used.get((each.namespace, each.name))) for each in found]
 
@@ -170,7 +170,7 @@ class KeptVolumes:
         while self._volumes is not None and self._volumes.is_attached(namespace, name):
             if time.monotonic() >= deadline:
                 return True
-            pause.wait(_LOOK_SECONDS)
+            pause.wait(_POLL_SECONDS)
         return False
 
     def remove(self, namespace: str, name: str) -> None:
@@ -178,7 +178,7 @@ class KeptVolumes:
             return
         try:
             self._namespace.run(partial(self._volumes.remove_unused, namespace, name))
-        except NoWay as error:
+        except NamespaceUnreachable as error:
             raise VolumesUnreachable(str(error)) from error
         except OSError as error:
             raise VolumesUnreachable(f"volume `{name}` can't be removed: {error.strerror or error}") from error
@@ -189,14 +189,14 @@ def _claim_mark(image: Path) -> Path:
 
 
 def _claimed_by(image: Path) -> str:
-    """The sandbox that has the volume for itself; "" where it belongs to all that name it."""
+    """Return the sandbox that owns the volume; "" for a shared one."""
     with contextlib.suppress(FileNotFoundError):
         return _claim_mark(image).read_text()
     return ""
 
 
 def _mark_claim(image: Path, sandbox: str) -> None:
-    """Written before the volume is there, so that none is ever taken for one that all may have."""
+    """Record the owner. Done before the volume exists, so that it never looks shared."""
     if sandbox:
         _claim_mark(image).write_text(sandbox)
     else:
@@ -204,18 +204,18 @@ def _mark_claim(image: Path, sandbox: str) -> None:
 
 
 def _check_claim(image: Path, sandbox: str) -> None:
-    """Refuse a sandbox its own volume where it is another's, or one that others share by its name. Raises Refused."""
+    """Refuse a claim on a volume of another sandbox, or on a shared one. Raises Refused."""
     other = _claimed_by(image)
     if sandbox and other != sandbox:
-        whose = f"is the own one of sandbox `{other}`" if other else "was made by its name, which others share"
+        whose = f"belongs to sandbox `{other}`" if other else "is a shared volume"
         raise Refused(
-            f"the volume `{image.stem}` {whose}; rename the volumeClaimTemplate of `{sandbox}`, or delete the volume "
+            f"volume `{image.stem}` {whose}; rename the volumeClaimTemplate of `{sandbox}`, or delete the volume "
             f"(`paddock delete volume {image.stem} -n {image.parent.name}`)"
         )
 
 
 def _kept(image: Path, attached: Mapping[str, str]) -> KeptVolume | None:
-    """A volume as its file tells of it; None: it went meanwhile."""
+    """Read a volume's data from its file; None if it is gone."""
     try:
         size_bytes = image.stat().st_size
         with image.open("rb") as file:
@@ -236,10 +236,10 @@ def _kept(image: Path, attached: Mapping[str, str]) -> KeptVolume | None:
 
 
 def _make(image: Path, size_bytes: int) -> None:
-    """A new file system in a file; another name until it is whole."""
+    """Create a file system in a file, under a temporary name until it is complete."""
     program = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
-        raise Refused("volumes need mkfs.ext4: install e2fsprogs")
+        raise Refused("mkfs.ext4 is missing, which volumes need; install e2fsprogs")
     new = image.with_suffix(".new")
     new.unlink(missing_ok=True)
     try:
@@ -252,10 +252,12 @@ def _make(image: Path, size_bytes: int) -> None:
         new.rename(image)
     except subprocess.SubprocessError as error:
         words = str(getattr(error, "stderr", "") or error).strip()
-        raise Refused(f"no file system of {format_bytes(size_bytes)} can be made: {words}") from error
+        raise Refused(f"a file system of {format_bytes(size_bytes)} can't be created: {words}") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Refused(f"this host's disk has no room for a volume of {format_bytes(size_bytes)}") from error
+            raise Refused(
+                f"no space on this host's disk for a volume of {format_bytes(size_bytes)}; free some"
+            ) from error
         raise
     finally:
         new.unlink(missing_ok=True)
@@ -263,7 +265,7 @@ def _make(image: Path, size_bytes: int) -> None:
 
 @contextlib.contextmanager
 def _device(image: Path) -> Iterator[str]:
-    """A loop device of the file: the one there is, or a new one, which goes with its last user."""
+    """Yield a loop device of the file: its present one, or a new one, which is detached with its last user."""
     with contextlib.ExitStack() as opened:
         found = opened.enter_context(_held(image))
         if found:
@@ -281,7 +283,7 @@ def _device(image: Path) -> Iterator[str]:
             try:
                 fcntl.ioctl(hold(path), _CONFIGURE, _config(file))
                 break
-            except OSError as error:  # EBUSY: somebody else was faster
+            except OSError as error:  # EBUSY: another process was faster
                 if error.errno != errno.EBUSY or attempt == _TRIES - 1:
                     raise
         yield path
@@ -289,7 +291,7 @@ def _device(image: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _held(image: Path) -> Iterator[str]:
-    """The device that has the file, "" for none. It is not let go of meanwhile: then it could be another file's."""
+    """Yield the file's loop device, "" for none. It is held open, so that it is not reused for another file."""
     with contextlib.ExitStack() as opened:
         while found := _attached(image):
             opened.callback(os.close, os.open(found, os.O_RDONLY | os.O_CLOEXEC))
@@ -299,26 +301,26 @@ def _held(image: Path) -> Iterator[str]:
 
 
 def _attached(image: Path) -> str:
-    """The device that has this very file already; "" for none."""
+    """Return the loop device of this file; "" for none."""
     return _backing_files().get(str(image.resolve()), "")
 
 
 def _backing_files() -> dict[str, str]:
-    """The loop devices of this host, by their files."""
+    """Return the loop devices of this host, by their files."""
     found = {}
     for each in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # it went meanwhile
+        with contextlib.suppress(OSError):  # gone meanwhile
             found[each.read_text().strip()] = f"/dev/{each.parents[1].name}"
     return found
 
 
 def _mount_points() -> dict[str, str]:
-    """Somewhere that each device is mounted, by its numbers, as this thread sees it."""
+    """Return one mount point of each device, by its numbers, as seen by this thread."""
     lines = Path("/proc/thread-self/mountinfo").read_text().splitlines()
     return {device: at for _, _, device, _, at, *_ in (line.split(" ") for line in lines)}
 
 
 def _config(file: int) -> bytes:
-    """struct loop_config of linux/loop.h: the file, and that the device is let go of with its last user."""
+    """Pack struct loop_config of linux/loop.h: the file, and autoclear."""
     info = struct.pack("5Q4I64s64s32s2Q", *[0] * 5, 0, 0, 0, _AUTOCLEAR, b"paddock", b"", b"", 0, 0)
     return struct.pack("II", file, 0) + info + bytes(64)

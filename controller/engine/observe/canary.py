@@ -1,12 +1,12 @@
-"""The canary: two small containers, for some seconds, from whose networks is tried what no box may reach.
+"""Canary: two short-lived containers that try connections which no sandbox may make.
 
-One is on a sealed bridge, one on a guarded bridge, as boxes are; both run nothing but a shell that waits. What is tried
-is tried from within their networks, by sockets that are made there: listeners of this host on each of its addresses,
-the metadata service, hosts of the local network, and each other. They are made by the same rules as boxes, and gone
-when the try is over; what a daemon that was killed has left of them goes with the next try.
+One is on a sealed bridge, one on a guarded bridge, like sandboxes; both run only a waiting shell. Sockets in their
+networks try listeners of this host on each of its addresses, the metadata service, hosts of the local network, and each
+other. They are created by the same rules as sandboxes, and removed after the run; leftovers of a killed daemon are
+removed by the next run.
 
-Their bridges stay as long as anything needs a canary: an engine (20.10) that is stopped in the middle of the removal of
-a network does not start any more, so networks are not made and removed for each try.
+Their bridges stay while a canary is needed: an engine (20.10) that is stopped during the removal of a network does not
+start again, so networks are not created and removed for each run.
 """
 
 import errno
@@ -25,24 +25,24 @@ from controller.engine.docker.create_config import create_body
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.networks import body
 from controller.engine.docker.seccomp import NoProfile, profile
-from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.observed.canary import Sighting
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.network import NetworkConfig
 
-LABEL = "paddock.canary"  # not `paddock.instance`: nothing of it is a sandbox's
+LABEL = "paddock.canary"  # not `paddock.instance`: a canary is not a sandbox
 METADATA = ("169.254.169.254", 80)
 _SECONDS = 1.0
 _MOST_ADDRESSES, _MOST_SUBNETS = 16, 32
 _LOCAL, _ROUTES, _RESOLVERS = Path("/proc/self/net/fib_trie"), Path("/proc/self/net/route"), Path("/etc/resolv.conf")
-# What this host itself speaks with in the local network; a refusal from there is an answer, too.
+# Ports to try on hosts of the local network; a refused connection is an answer, too.
 _PRIVATE = tuple(IPv4Network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_PORTS = (80, 443)
 _MOST_PRIVATE = 4
 
 
 class DockerCanary:
-    """ports.Canary over one engine. Only one try at a time; thread-safe."""
+    """ports.Canary over one engine. One run at a time; thread-safe."""
 
     def __init__(self, instance_id: str, client: Client) -> None:
         self._instance_id, self._client = instance_id, client
@@ -51,27 +51,27 @@ class DockerCanary:
         self._open, self._sealed = f"pdp-c-{short}", f"pdx-c-{short}"
 
     def look(self, config: ContainerConfig, range_: str) -> Sighting:
-        """Try, with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
+        """Run with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
         with self._lock:
             try:
-                self._remove_boxes()
+                self._remove_containers()
                 return self._tried(config, range_)
             except Fault as fault:
-                return Sighting(trouble=fault.words)
-            except (NoWayIn, NoProfile, OSError) as error:
+                return Sighting(trouble=fault.message)
+            except (NetworkUnreachable, NoProfile, OSError) as error:
                 return Sighting(trouble=str(error))
             finally:
                 with suppress(Fault):
-                    self._remove_boxes()
+                    self._remove_containers()
 
     def clean(self) -> None:
-        """Remove all that is left of tries, the bridges too. Never raises."""
+        """Remove all leftovers of runs, including the bridges. Never raises."""
         with self._lock, suppress(Fault):
-            self._remove_boxes()
+            self._remove_containers()
             for row in self._networks():
                 self._drop("networks.remove", lambda api, id_=row["Id"]: api.remove_network(id_))
 
-    def _remove_boxes(self) -> None:
+    def _remove_containers(self) -> None:
         label = {"label": [f"{LABEL}={self._instance_id}"]}
         for row in self._client.call("containers.list", lambda api: api.containers(all=True, filters=label)):
             self._drop("containers.remove", lambda api, id_=row["Id"]: api.remove_container(id_, force=True, v=True))
@@ -106,45 +106,47 @@ class DockerCanary:
             with ThreadPoolExecutor(32, thread_name_prefix="canary") as pool:
                 answered = list(pool.map(lambda each: _answers(*each[:3]), [*attempts, *controls]))
         if not all(answered[len(attempts) :]):
-            return Sighting(trouble="the canary does not even reach itself: that it reaches nothing else tells nothing")
+            return Sighting(trouble="the canary can't even reach itself, so its result means nothing")
         seen = [each for each, open_ in zip(attempts, answered, strict=False) if open_]
         return Sighting(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
 
     def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
-        """On the last subnet of the range that is free: sandboxes' own are found from anywhere in it."""
+        """Create a network on the last free subnet of the range; sandboxes' subnets may be anywhere in it."""
         fault: Fault | None = None
         for subnet in _last_subnets(range_):
             made = body(NetworkConfig(name, subnet, sealed=sealed), labels)
             try:
                 self._client.call("networks.create", _creating(made))
             except Fault as refused:
-                if "overlap" not in refused.words.lower():
+                if "overlap" not in refused.message.lower():
                     raise
                 fault = refused
                 continue
             return
-        raise fault or NoWayIn(f"{range_} has no subnet for a canary; set a larger PADDOCK_NETWORK_RANGE")
+        raise fault or NetworkUnreachable(
+            f"{range_} has no free subnet for a canary; set a larger PADDOCK_NETWORK_RANGE"
+        )
 
-    def _start(self, network: str, config: ContainerConfig, labels: Mapping[str, str]) -> "_Box":
+    def _start(self, network: str, config: ContainerConfig, labels: Mapping[str, str]) -> "_Canary":
         seccomp = profile(config.seccomp) if config.seccomp else ""
-        # Its shell reads from a stdin that is open, and that nobody writes to.
+        # Its shell waits on an open stdin without input.
         made = {**create_body(config, labels, config.image, seccomp), "OpenStdin": True}
         name = f"{config.name}-{network}"
         id_ = self._client.post("containers.create", f"/containers/create?name={name}", made)["Id"]
         self._client.call("containers.start", lambda api: api.start(id_))
         found = self._client.call("containers.inspect", lambda api: api.inspect_container(id_))
         address = found["NetworkSettings"]["Networks"][network]["IPAddress"]
-        return _Box(str(id_), int(found["State"]["Pid"]), network, str(address))
+        return _Canary(str(id_), int(found["State"]["Pid"]), network, str(address))
 
 
-class _Box:
-    """A canary that runs."""
+class _Canary:
+    """A running canary container."""
 
     def __init__(self, id_: str, pid: int, network: str, address: str) -> None:
         self.id, self.pid, self.network, self.address = id_, pid, network, address
 
     def socket(self) -> socket.socket:
-        """A new one in its network. Raises NoWayIn."""
+        """Create a socket in its network. Raises NetworkUnreachable."""
         return socket_in(self.pid, self.id)
 
 
@@ -152,8 +154,8 @@ def _creating(made: Mapping[str, Any]) -> Callable[[Any], Any]:
     return lambda api: api.create_network(**made)
 
 
-def _listener(held: ExitStack, box: _Box) -> tuple[str, int]:
-    """Something in its network that takes connections."""
+def _listener(held: ExitStack, box: _Canary) -> tuple[str, int]:
+    """Listen in its network; return address and port."""
     link = held.enter_context(box.socket())
     link.bind((box.address, 0))
     link.listen(8)
@@ -161,9 +163,9 @@ def _listener(held: ExitStack, box: _Box) -> tuple[str, int]:
 
 
 def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
-    """A listener on each of this host's addresses; of very many, on some."""
+    """Listen on this host's addresses, up to a limit; yield the targets."""
     for address in _addresses(_LOCAL.read_text(), range_)[:_MOST_ADDRESSES]:
-        with suppress(OSError):  # it may have gone in this moment
+        with suppress(OSError):  # the address may be gone by now
             link = held.enter_context(socket.socket())
             link.bind((address, 0))
             link.listen(8)
@@ -171,7 +173,7 @@ def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _addresses(fib_trie: str, range_: str) -> list[str]:
-    """The host's own addresses but loopback, from the kernel's table of routes; those on sandboxes' bridges last."""
+    """Return the host's addresses except loopback, from the kernel's routing table; sandboxes' bridges last."""
     found: list[str] = []
     last = ""
     for line in fib_trie.splitlines():
@@ -184,7 +186,7 @@ def _addresses(fib_trie: str, range_: str) -> list[str]:
 
 
 def _local_network(range_: str) -> Iterator[tuple[str, int, str]]:
-    """Hosts with a private address that are known to be there: this host's routers and name servers."""
+    """Yield targets on known private hosts: this host's routers and name servers."""
     own = (*_addresses(_LOCAL.read_text(), range_), "127.0.0.1")
     resolvers = _RESOLVERS.read_text() if _RESOLVERS.exists() else ""
     for address in _private_hosts(_ROUTES.read_text(), resolvers, own, range_)[:_MOST_PRIVATE]:
@@ -192,7 +194,7 @@ def _local_network(range_: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _private_hosts(routes: str, resolvers: str, own: Collection[str], range_: str) -> list[str]:
-    """The private ones among the gateways of /proc/net/route and the servers of resolv.conf that are not this host."""
+    """Return private gateways of /proc/net/route and private name servers of resolv.conf, except this host."""
     rows = [line.split() for line in routes.splitlines()[1:]]
     gateways = [str(IPv4Address(socket.ntohl(int(row[2], 16)))) for row in rows if len(row) > 2 and int(row[2], 16)]
     named = [words[1] for line in resolvers.splitlines() if len(words := line.split()) > 1 and words[0] == "nameserver"]
@@ -213,10 +215,10 @@ def _last_subnets(range_: str) -> Iterator[str]:
         yield f"{whole.broadcast_address + 1 - 16 * number}/28"
 
 
-def _answers(box: _Box, address: str, port: int) -> bool:
-    """Whether anybody there answers a connection from within its network: takes it, or refuses it.
+def _answers(box: _Canary, address: str, port: int) -> bool:
+    """Tell whether a connection from within its network is answered: accepted or refused.
 
-    The guard drops without a word, before any rule of the host's refuses. That no route leads there is no answer.
+    The guard drops silently, before any rule of the host's refuses. A missing route is no answer.
     """
     with box.socket() as link:
         link.settimeout(_SECONDS)

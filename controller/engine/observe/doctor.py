@@ -1,9 +1,11 @@
-"""Looks at a host for `paddock doctor`: the engine's answers, the kernel's files. Changes nothing, raises nothing."""
+"""Facts for `paddock doctor`: of the engine, the kernel, sockets and folders. Changes nothing, raises nothing."""
 
 import ctypes
+import errno
 import grp
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -13,18 +15,22 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.kernel import mount_calls
 from controller.engine.kernel.firewall import NftFirewall
+from controller.engine.kernel.idmap import IdMaps, Ids
+from controller.engine.mounts.host_folders import system_folder_of
 from controller.engine.usage.host import HostGauge
-from controller.kinds.observed.doctor import EngineFacts, KernelFacts, SocketFacts
+from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts, VolumeFacts
 from controller.ports import Clock, Firewall, NullMeter
 
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _PACKAGE_SECONDS = 10.0
+_SANDBOX_IDS = Ids(20000, 20000)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
 
 def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local: bool) -> EngineFacts:
-    """Ask the engine what it is; `local` says whether its folders are this machine's."""
+    """Read the engine's facts; `local`: its folders are on this host."""
     try:
         client = Client(address, meter=NullMeter(), timeout_seconds=timeout_seconds)
     except ValueError as error:
@@ -34,7 +40,7 @@ def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local:
         info: dict[str, Any] = client.call("info", lambda api: api.info())
         version: dict[str, Any] = client.call("version", lambda api: api.version())
     except Fault as fault:
-        return EngineFacts(address, trouble=fault.words)
+        return EngineFacts(address, trouble=fault.message)
     finally:
         client.close()
     file_system, options = mount_of(facts.root_dir) if local else ("", ())
@@ -43,20 +49,20 @@ def look_at_engine(address: str, clock: Clock, *, timeout_seconds: float, local:
         facts=facts,
         file_system=file_system,
         mount_options=options,
-        skew_seconds=_skew(str(info.get("SystemTime") or ""), clock.now()),
+        skew_seconds=_skew_seconds(str(info.get("SystemTime") or ""), clock.now()),
         runc_version=runc_version(version),
         runc_package=_package("runc") if local else "",
     )
 
 
 def runc_version(version: Mapping[str, Any]) -> str:
-    """The version of runc in the engine's answer to /version; "" where it has none."""
+    """Return the version of runc in the engine's answer to /version; "" if it has none."""
     parts = (each for each in version.get("Components") or () if each.get("Name") == "runc")
     return next((str(each.get("Version") or "") for each in parts), "")
 
 
 def _package(name: str) -> str:
-    """The version of a package that dpkg has installed here; "" for none, and where there is no dpkg."""
+    """Return the version of a package installed by dpkg; "" if there is none, or no dpkg."""
     command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=_PACKAGE_SECONDS, check=False)
@@ -69,7 +75,7 @@ def _package(name: str) -> str:
 def look_at_kernel(
     clock: Clock, *, root_dir: str, state_dir: Path, firewall: Firewall | None = None, root: Path = Path("/")
 ) -> KernelFacts:
-    """What this machine is able to, and has left. `root` is where its /proc and /sys are."""
+    """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys."""
     gauge = HostGauge(clock, proc=root / "proc")
     state = gauge.read(str(_existing(state_dir)))
     net = root / "sys/class/net"
@@ -87,7 +93,7 @@ def look_at_kernel(
 
 
 def look_at_socket(path: str) -> SocketFacts:
-    """Whose a socket's file is, and who may use it."""
+    """Read a socket file's owner and permissions."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -95,12 +101,12 @@ def look_at_socket(path: str) -> SocketFacts:
     except OSError as error:
         return SocketFacts(path, trouble=error.strerror or str(error))
     if not stat.S_ISSOCK(found.st_mode):
-        return SocketFacts(path, trouble="it is no socket")
+        return SocketFacts(path, trouble="it is not a socket")
     return SocketFacts(path, stat.S_IMODE(found.st_mode), _user(found.st_uid), _group(found.st_gid))
 
 
 def group_exists(name: str) -> bool:
-    """Whether the host knows a group of that name."""
+    """Tell whether the host has a group of that name."""
     try:
         grp.getgrnam(name)
     except KeyError:
@@ -109,7 +115,7 @@ def group_exists(name: str) -> bool:
 
 
 def mount_of(path: str, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, tuple[str, ...]]:
-    """The type of the file system that holds a path, and its options; ("", ()) where that can't be read."""
+    """Return the type and options of a path's file system; ("", ()) if unreadable."""
     try:
         lines = mountinfo.read_text().splitlines()
     except OSError:
@@ -121,7 +127,7 @@ def mount_of(path: str, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> tu
         if len(fields) < 6 or len(more) < 3:
             continue
         point = fields[4]
-        if _holds(point, path) and len(point) >= len(best):  # of two at one place the later one is on top
+        if _holds(point, path) and len(point) >= len(best):  # of two at one path the later one is on top
             best, found = point, (more[0], tuple(more[2].split(",")))
     return found
 
@@ -152,26 +158,21 @@ def _flag(path: Path) -> bool | None:
 
 
 def _synchronised() -> bool | None:
-    """What the kernel knows from whoever sets its clock (NTP); a question that changes nothing."""
+    """Tell whether the kernel's clock is synchronised (NTP); None if unknown. Changes nothing."""
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     return None if state < 0 else state != _TIME_ERROR
 
 
-def _skew(told: str, now: float) -> float | None:
+def _skew_seconds(reported: str, now: float) -> float | None:
     try:
-        return datetime.fromisoformat(told).timestamp() - now
+        return datetime.fromisoformat(reported).timestamp() - now
     except ValueError:
         return None
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
+    """Return the folder, or its closest existing parent."""
     return next((each for each in (path, *path.parents) if each.exists()), path)
-
-
-def owner_of(found: os.stat_result) -> tuple[str, str]:
-    """The names of a file's user and group; their numbers where they have none."""
-    return _user(found.st_uid), _group(found.st_gid)
 
 
 def _user(number: int) -> str:
@@ -186,3 +187,69 @@ def _group(number: int) -> str:
         return grp.getgrgid(number).gr_name
     except KeyError:
         return str(number)
+
+
+def look_at_folder(path: str, *, maps: bool = False) -> FolderFacts:
+    """Read a folder's owner and file system; with `maps`, try id maps there, too."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return FolderFacts(path)
+    except OSError as error:
+        return FolderFacts(path, trouble=_message(error))
+    try:
+        found = os.fstat(opened)
+        return FolderFacts(
+            path,
+            mode=stat.S_IMODE(found.st_mode),
+            owner=_user(found.st_uid),
+            group=_group(found.st_gid),
+            roots=found.st_uid == 0,
+            file_system=mount_of(os.path.realpath(path))[0],
+            hosts_own=system_folder_of(opened),
+            maps_ids=_maps_ids(opened, found) if maps else None,
+        )
+    except OSError as error:
+        return FolderFacts(path, trouble=_message(error))
+    finally:
+        os.close(opened)
+
+
+def look_at_volumes(folder: Path, most_bytes: int) -> VolumeFacts:
+    """Read the host's requirements for volumes, and the existing volumes."""
+    sizes = []
+    for each in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():
+        try:
+            sizes.append(each.stat().st_size)
+        except OSError:
+            continue  # gone meanwhile
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return VolumeFacts(
+        str(folder),
+        count=len(sizes),
+        held_bytes=sum(sizes),
+        most_bytes=most_bytes,
+        makes=shutil.which("mkfs.ext4", path=path) is not None,
+        loops=Path("/dev/loop-control").exists(),
+    )
+
+
+def _maps_ids(folder: int, found: os.stat_result) -> bool | None:
+    """Try id maps on a detached mount; None if that can't be known."""
+    maps = IdMaps()
+    try:
+        tree = mount_calls.tree_of(folder)
+        try:
+            namespace = maps.of(Ids(found.st_uid, found.st_gid), _SANDBOX_IDS)
+            mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=namespace)
+        finally:
+            os.close(tree)
+    except OSError as error:
+        return False if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS) else None
+    finally:
+        maps.close()
+    return True
+
+
+def _message(error: OSError) -> str:
+    return "it is not a folder" if error.errno == errno.ENOTDIR else (error.strerror or str(error)).lower()

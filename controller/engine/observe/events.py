@@ -1,8 +1,7 @@
-"""Events only say "look again at this one"; what they carry never decides what a container is.
+"""Engine events: triggers to inspect a container. Their content never decides a container's state.
 
-One thread reads the stream, others inspect what was named, once for any number of events that came meanwhile, and side
-by side: a container that the engine does not answer for holds up no other.
-After every (re)connect everything is looked at in full: what happened in the gap was told to nobody.
+One thread reads the stream; others inspect the named containers in parallel, once for any number of pending events, so
+that a hanging container delays no other. Every (re)connect is followed by a full resync: events in the gap were missed.
 """
 
 import json
@@ -16,9 +15,9 @@ from typing import Any
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault, fault_of
-from controller.engine.docker.listening import listens
-from controller.engine.docker.raw_http import Wire
-from controller.engine.observe.looker import BackgroundLook, Foreign, Looker, clock_drift_ns, guarded
+from controller.engine.docker.lifetime import listens
+from controller.engine.docker.raw_http import HttpStream
+from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer, clock_drift_ns, guarded
 from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import HostFacts, State
@@ -26,27 +25,27 @@ from controller.ports import Meter
 
 log = logging.getLogger(__name__)
 
-# After these the container is not what it was. `kill` and `stop` say nothing that `die` does not; exec_* are noise.
-_TELLING = frozenset({"create", "start", "die", "oom", "pause", "unpause", "rename", "update"})
-# How far the wall clock may be set between an inspect and an event for their times to be still comparable.
+# Events that change a container's state. `kill` and `stop` add nothing to `die`; exec_* are noise.
+_STATE_EVENTS = frozenset({"create", "start", "die", "oom", "pause", "unpause", "rename", "update"})
+# Largest wall clock jump between an inspect and an event with which their times are comparable.
 _DRIFT_NS = 5_000_000
 _LISTENING_SECONDS = 0.1
 _AT_A_TIME = 16
 
 
 class Inspector:
-    """The threads that inspect the containers named by events, one for a container."""
+    """Threads that inspect the containers named by events, one at a time for each container."""
 
-    def __init__(self, looker: Looker, view: View, background: BackgroundLook, *, same_clock: bool) -> None:
-        self._looker = looker
+    def __init__(self, observer: Observer, view: View, background: BackgroundObserver, *, same_clock: bool) -> None:
+        self._observer = observer
         self._view = view
         self._background = background
         self._same_clock = same_clock
         self._changed = threading.Condition()
         self._dirty: dict[str, int] = {}
-        self._busy: set[str] = set()  # containers that are being inspected
-        self._held: dict[str, int] = {}  # names of containers that are being acted on, and by how many
-        self._parked: dict[str, dict[str, int]] = {}  # by name: what events said of them meanwhile
+        self._busy: set[str] = set()  # containers being inspected
+        self._held: dict[str, int] = {}  # names of containers with running actions, and their number
+        self._parked: dict[str, dict[str, int]] = {}  # by name: their events meanwhile
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine-inspect", daemon=True)
 
@@ -54,7 +53,7 @@ class Inspector:
         self._thread.start()
 
     def mark(self, container_id: str, name: str, at_ns: int) -> None:
-        """This container changed at `at_ns` (the engine's clock)."""
+        """Mark a container as changed at `at_ns` (the engine's clock)."""
         with self._changed:
             if name in self._held:
                 self._parked.setdefault(name, {})[container_id] = at_ns
@@ -64,9 +63,9 @@ class Inspector:
 
     @contextmanager
     def holding(self, name: str) -> Iterator[None]:
-        """While this lasts the caller acts on the container of that name, and inspects it itself at the end.
+        """Held by a caller that acts on the container of that name, and inspects it itself at the end.
 
-        What events say of it meanwhile is looked into afterwards, if that inspect did not come later anyway.
+        Events meanwhile are handled afterwards, unless that inspect was later anyway.
         """
         with self._changed:
             self._held[name] = self._held.get(name, 0) + 1
@@ -81,7 +80,7 @@ class Inspector:
                     self._changed.notify()
 
     def stop(self) -> None:
-        """Ends the threads after the calls they are in."""
+        """End the threads after their present calls."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -95,7 +94,7 @@ class Inspector:
                     pool.submit(self._inspect, container_id, at_ns)
 
     def _next(self) -> Mapping[str, int] | None:
-        """Return what is to be inspected now; None: stop. What is being inspected already waits for its end."""
+        """Return the containers to inspect now, except those being inspected; None to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._dirty.keys() - self._busy or self._stopping)
             due = {id_: at_ns for id_, at_ns in self._dirty.items() if id_ not in self._busy}
@@ -114,7 +113,7 @@ class Inspector:
 
     def paused(self, container_id: str) -> None:
         """See Looker.paused."""
-        self._looker.paused(container_id)
+        self._observer.paused(container_id)
 
     def _refresh(self, *, container_id: str, at_ns: int) -> None:
         if self._view.is_gone(container_id) or self._known_since(container_id, at_ns):
@@ -123,23 +122,23 @@ class Inspector:
             self._background.request()
             return
         try:
-            self._looker.read(container_id)
+            self._observer.read(container_id)
         except Foreign:
             return
         except Fault as fault:
             if fault.kind == "connection":
-                # The engine went away, which says nothing of this container; if it is back already, look at all.
+                # The engine became unreachable, which says nothing about this container: resync.
                 self._background.request(full=True)
             elif not fault.gone:
-                self._looker.doubt(container_id)
+                self._observer.doubt(container_id)
 
     def _hangs(self, container_id: str) -> bool:
-        """Tell whether the engine did not answer for it before: then the background look alone asks again."""
+        """Tell whether the engine did not answer for it before; only the background observer retries then."""
         seen = self._view.seen(container_id)
         return seen is not None and seen.container.state is State.UNKNOWN
 
     def _known_since(self, container_id: str, at_ns: int) -> bool:
-        """Whether the container was inspected after the event, by the one clock of this host."""
+        """Tell whether the container was inspected after the event, by the host's clock."""
         seen = self._view.seen(container_id)
         if seen is None or seen.drift_ns is None or not self._same_clock:
             return False
@@ -147,10 +146,10 @@ class Inspector:
 
 
 class EventStream:
-    """The thread that reads one stream of the engine's events, and connects again for ever.
+    """Thread that reads one stream of the engine's events, and reconnects for ever.
 
-    Events of containers are picked by our label; those of networks bear no label of a container, so they make a
-    stream of their own, in which only containers that are known count. `facts` asks the engine what it is.
+    Container events are filtered by our label. Network events have no container labels, so they are a separate stream,
+    filtered by known containers. `facts` returns the engine's facts.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class EventStream:
         client: Client,
         view: View,
         *,
-        background: BackgroundLook,
+        background: BackgroundObserver,
         inspector: Inspector,
         meter: Meter,
         pauses_seconds: tuple[float, float],
@@ -175,7 +174,7 @@ class EventStream:
         self._first_pause, self._longest_pause = pauses_seconds
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._wire: Wire | None = None
+        self._wire: HttpStream | None = None
         self._connects = 0
         self._thread = threading.Thread(target=self._run, name="engine-events", daemon=True)
 
@@ -183,7 +182,7 @@ class EventStream:
         self._thread.start()
 
     def stop(self) -> None:
-        """Cuts the stream and ends the thread."""
+        """Cut the stream and end the thread."""
         self._stopping.set()
         with self._lock:
             if self._wire is not None:
@@ -199,14 +198,14 @@ class EventStream:
             self._meter.gauge("paddock_docker_event_stream_connected", 0)
             if self._stopping.is_set():
                 return
-            # Either the engine is not there, and this look says so, or events were missed: the next connect looks.
+            # Either the engine is unreachable, which this records, or events were missed: the next connect resyncs.
             self._background.request()
             pause = self._first_pause if time.monotonic() - began > self._longest_pause else pause
             self._rest(pause)
             pause = min(pause * 2, self._longest_pause)
 
     def _rest(self, seconds: float) -> None:
-        """Wait before the next attempt, but no longer than until an engine that was away listens again."""
+        """Wait before the next attempt, or until an engine that was down listens again."""
         until, away = time.monotonic() + seconds, not listens(self._client.base_url)
         while (left := until - time.monotonic()) > 0:
             if self._stopping.wait(min(left, _LISTENING_SECONDS) if away else left):
@@ -215,12 +214,12 @@ class EventStream:
                 return
 
     def _watch(self) -> None:
-        """Connect, ask for a full look, and read until the stream ends."""
+        """Connect, request a full resync, and read until the stream ends."""
         try:
             facts = self._ask()
             wire = self._connect()
         except Fault as fault:
-            log.info("events of the engine can't be read: %s", fault.words)
+            log.info("engine events unreadable: %s", fault.message)
             return
         try:
             self._view.facts(facts)
@@ -228,15 +227,15 @@ class EventStream:
             _read_lines(wire, self._take)
         except FOREIGN as error:
             if not self._stopping.is_set():
-                log.info("the stream of events broke: %s", fault_of(error, self._client.base_url).words)
+                log.info("engine event stream broken: %s", fault_of(error, self._client.base_url).message)
         finally:
             with self._lock:
                 self._wire = None
             wire.release()
 
-    def _connect(self) -> Wire:
+    def _connect(self) -> HttpStream:
         wire = self._client.stream("events", "GET", "/events", params={"filters": json.dumps(self._filters)})
-        # Silence is normal here; a dead engine closes its socket.
+        # Silence is normal; a dead engine closes its socket.
         wire.wait_at_most(None)
         with self._lock:
             self._wire = wire
@@ -269,12 +268,12 @@ class EventStream:
             self._inspector.paused(container_id)
         if action == "destroy":
             self._view.gone(container_id)
-        elif action in _TELLING:
+        elif action in _STATE_EVENTS:
             name = str(event.get("Actor", {}).get("Attributes", {}).get("name", ""))
             self._inspector.mark(container_id, name, at_ns)
 
     def _take_network(self, event: Mapping[str, Any]) -> None:
-        """Somebody attached or detached a container: look at it, if it is ours. If a bridge of ours went, at all."""
+        """Inspect our container that was connected or disconnected; observe all if one of our bridges was removed."""
         attributes = event.get("Actor", {}).get("Attributes", {})
         if event.get("Action") == "destroy":
             if attributes.get("name") in self._view.now.networks:
@@ -286,14 +285,14 @@ class EventStream:
 
 
 def container_events(instance_id: str) -> Mapping[str, list[str]]:
-    """The filters for events of the containers of one instance id."""
+    """Return the filters for container events of one instance id."""
     return {"type": ["container"], "label": [f"{own.INSTANCE}={instance_id}"]}
 
 
 NETWORK_EVENTS: Mapping[str, list[str]] = {"type": ["network"], "event": ["connect", "disconnect", "destroy"]}
 
 
-def _read_lines(wire: Wire, take: Callable[[bytes], None]) -> None:
+def _read_lines(wire: HttpStream, take: Callable[[bytes], None]) -> None:
     rest = b""
     while piece := wire.read():
         *lines, rest = (rest + piece).split(b"\n")

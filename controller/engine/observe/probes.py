@@ -1,7 +1,7 @@
-"""One probe of one box: a command through the engine, or a connection in the box's own network.
+"""Probes of a sandbox: a command through the engine, or a connection in the sandbox's own network.
 
-Whatever comes from the box is hostile: it is read within bounds of size and of time, and no redirect is followed. Only
-what the box did is a failure; what kept Paddock from asking is `unknown`.
+Answers are hostile: they are read within limits of size and time, and no redirect is followed. Only the sandbox's own
+behaviour is a failure; errors of Paddock are `unknown`.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from controller.engine.exec.command import TIMED_OUT
 from controller.engine.kernel.cgroups import PROC
-from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 from controller.kinds.runtime.probe import ExecAction, HttpGetAction, ProbeResult, Watch
 from controller.ports import StreamError, Streams
 
 _OUTPUT_BYTES = 64 << 10
 _STATUS_LINE_BYTES = 1024
-_WORDS = 200
+_MESSAGE_BYTES = 200
 _PASSED = ProbeResult("success")
 
 
@@ -30,14 +30,14 @@ class DockerProbes:
         self._proc = proc
 
     def probe(self, watch: Watch) -> ProbeResult:
-        wanted = watch.probe
-        if wanted.exec is not None:
-            return self._exec(watch, wanted.exec)
-        deadline = time.monotonic() + wanted.timeout_seconds
+        desired = watch.probe
+        if desired.exec is not None:
+            return self._exec(watch, desired.exec)
+        deadline = time.monotonic() + desired.timeout_seconds
         try:
             with socket_in(watch.pid, watch.run[0], self._proc) as sock:
                 return _network(sock, watch, deadline)
-        except NoWayIn as error:
+        except NetworkUnreachable as error:
             return ProbeResult("unknown", str(error))
 
     def _exec(self, watch: Watch, action: ExecAction) -> ProbeResult:
@@ -51,38 +51,38 @@ class DockerProbes:
                 for chunk in stream:
                     if chunk.stream == "exit":
                         return _exit(int(chunk.data), said, timeout, time.monotonic() - begun)
-                    said, size = said + chunk.data[: _WORDS - len(said)], size + len(chunk.data)
+                    said, size = said + chunk.data[: _MESSAGE_BYTES - len(said)], size + len(chunk.data)
                     if size > _OUTPUT_BYTES:
                         return ProbeResult("failure", f"the command wrote more than {_OUTPUT_BYTES >> 10} KiB")
         except StreamError as error:
             return ProbeResult("unknown", str(error))
-        return ProbeResult("unknown", "the command's exit code is not known")
+        return ProbeResult("unknown", "the command's exit code is unknown")
 
 
 def _exit(code: int, said: bytes, timeout: int, took: float) -> ProbeResult:
     if code == 0:
         return _PASSED
     if code == TIMED_OUT and took >= timeout:
-        return ProbeResult("failure", f"no answer within {timeout} s: the command was killed")
+        return ProbeResult("failure", f"no answer within {timeout} s; the command was killed")
     words = _plain(said)
     return ProbeResult("failure", f"exit code {code}" + (f": {words}" if words else ""))
 
 
 def _network(sock: socket.socket, watch: Watch, deadline: float) -> ProbeResult:
-    wanted = watch.probe
-    port = wanted.http_get.port if wanted.http_get else wanted.tcp_socket.port if wanted.tcp_socket else 0
+    desired = watch.probe
+    port = desired.http_get.port if desired.http_get else desired.tcp_socket.port if desired.tcp_socket else 0
     try:
         _until(sock, deadline)
         sock.connect(("127.0.0.1", port))
-        return _http(sock, wanted.http_get, deadline) if wanted.http_get else _PASSED
+        return _http(sock, desired.http_get, deadline) if desired.http_get else _PASSED
     except TimeoutError:
-        return ProbeResult("failure", f"port {port}: no answer within {wanted.timeout_seconds} s")
+        return ProbeResult("failure", f"port {port}: no answer within {desired.timeout_seconds} s")
     except OSError as error:
         return ProbeResult("failure", f"port {port}: {(error.strerror or str(error)).lower()}")
 
 
 def _http(sock: socket.socket, action: HttpGetAction, deadline: float) -> ProbeResult:
-    """Ask, and read the status line; nothing else that the box says matters. Raises OSError."""
+    """Send a request, and read the status line only. Raises OSError."""
     host = action.host or f"localhost:{action.port}"
     asked = f"GET {action.path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: paddock-probe\r\nAccept: */*\r\n"
     with _tls(sock, deadline) if action.scheme == "HTTPS" else contextlib.nullcontext(sock) as way:
@@ -102,14 +102,14 @@ def _status(line: bytes, action: HttpGetAction) -> ProbeResult:
     version, _, rest = line.strip().partition(b" ")
     code = rest[:3]
     if not version.startswith(b"HTTP/") or len(code) != 3 or not code.isdigit():
-        return ProbeResult("failure", f"port {action.port}: the answer is no HTTP: {_plain(line) or 'nothing'}")
+        return ProbeResult("failure", f"port {action.port}: the answer is not HTTP: {_plain(line) or 'nothing'}")
     if 200 <= int(code) < 400:
         return _PASSED
     return ProbeResult("failure", f"GET {action.path} on port {action.port}: HTTP status {int(code)}")
 
 
 def _tls(sock: socket.socket, deadline: float) -> ssl.SSLSocket:
-    """Encrypted, but to whom is not asked: as the kubelet does, for a box's certificate is its own."""
+    """Return a TLS socket without verification, like the kubelet: a sandbox's certificate is its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _until(sock, deadline)
@@ -117,7 +117,7 @@ def _tls(sock: socket.socket, deadline: float) -> ssl.SSLSocket:
 
 
 def _until(sock: socket.socket, deadline: float) -> None:
-    """Let the next call take until the deadline and no longer. Raises TimeoutError."""
+    """Set the time-out of the next call to the deadline. Raises TimeoutError."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -125,6 +125,6 @@ def _until(sock: socket.socket, deadline: float) -> None:
 
 
 def _plain(data: bytes) -> str:
-    """A box's words on one line, without what would steer a terminal."""
-    text = data[:_WORDS].decode(errors="replace")
+    """Return a sandbox's output on one line, without control characters."""
+    text = data[:_MESSAGE_BYTES].decode(errors="replace")
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())

@@ -1,8 +1,8 @@
-"""What containers use, read from their cgroup files and network namespaces; never from Docker.
+"""Usage of containers, read from their cgroup files and network namespaces; never from Docker.
 
-Folders are held open (O_PATH), keyed by (container id, start time): a file below a held folder can only be that
-container's, whatever happened to its pid since, and opening by a short path halves the time of a reading.
-`/proc/<pid>/net/dev` itself is never kept open: that would pin the network namespace.
+Folders are held open (O_PATH), keyed by (container id, start time). A file below a held folder belongs to that
+container even if its pid was reused, and short paths halve the time of a reading. `/proc/<pid>/net/dev` is never kept
+open: that would pin the network namespace.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at, read_figure_at
 from controller.engine.usage.limits import limit_of, parse_cpu_max
-from controller.engine.usage.log_size import log_bytes
 from controller.engine.usage.pressure_stall import read_stalls
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import NetworkUsage, Usage
@@ -22,15 +21,17 @@ from controller.kinds.observed.usage import NetworkUsage, Usage
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
 _STALLS = "unified"
 _LIVE = (State.RUNNING, State.PAUSED)
-_NOT_THEIRS = (("none",), ("host",), ())
+_NO_OWN_NETWORK = (("none",), ("host",), ())
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-# Held folders may take this share of the process's file handles; beyond it they are opened for each reading.
+# Share of the process's file descriptors for held folders; beyond it they are opened for each reading.
 _SHARE_OF_HANDLES = 0.5
+# More than this many rotated log files are not counted.
+_ROTATED = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Open folders of one run of one container. `versions` says which cgroup version each controller is."""
+    """Open folders of one run of a container. `versions` has the cgroup version of each controller."""
 
     process: int
     folders: Mapping[str, int]
@@ -48,7 +49,7 @@ class Held:
         return int(self.text(controller, name))
 
     def optional(self, controller: str, name: str) -> str | None:
-        """A file that not every kernel has."""
+        """Read a file that not every kernel has; None if missing."""
         try:
             return self.text(controller, name)
         except FileNotFoundError:
@@ -56,7 +57,7 @@ class Held:
 
 
 class CgroupUsage:
-    """ports.UsageReader. Thread-safe: one reading at a time. `stalls`: read the times of waiting, too."""
+    """ports.UsageReader. Thread-safe: one reading at a time. `stalls`: read pressure stall information, too."""
 
     def __init__(self, cgroups: Cgroups | None = None, *, stalls: bool = False) -> None:
         self._cgroups, self._stalls = cgroups or Cgroups(), stalls
@@ -64,7 +65,7 @@ class CgroupUsage:
         self._held: dict[tuple[str, float], Held] = {}
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        """Usage by container id of those that run. A container that can't be read whole is left out."""
+        """Return the usage of running containers by id. A container that can't be read completely is left out."""
         with self._lock:
             live = [each for each in containers if each.state in _LIVE and each.pid]
             self._forget_all_but({_key(each) for each in live})
@@ -75,7 +76,7 @@ class CgroupUsage:
             return found
 
     def close(self) -> None:
-        """Let go of every folder."""
+        """Close every folder."""
         with self._lock:
             self._forget_all_but(set())
 
@@ -86,11 +87,11 @@ class CgroupUsage:
         if held is None:
             held = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
         try:
-            usage = usage_of(held, with_network=container.networks not in _NOT_THEIRS, log_path=container.log_path)
+            usage = usage_of(held, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
         except (OSError, ValueError, KeyError) as error:
             self._held.pop(key, None)
             held.close()
-            raise Unreadable(f"the figures of {container.name} can't be read: {error}") from error
+            raise Unreadable(f"the usage of {container.name} can't be read: {error}") from error
         if opened:
             self._keep(key, held)
         return usage
@@ -113,7 +114,7 @@ def _key(container: Container) -> tuple[str, float]:
 
 
 def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
-    """Memory in use now without the file cache the kernel would give up first. Raises Unreadable."""
+    """Return the memory in use without the inactive file cache. Raises Unreadable."""
     held = open_folders(cgroups, container_id, pid)
     try:
         memory = _memory1(held) if held.versions["memory"] == 1 else _memory2(held)
@@ -125,11 +126,11 @@ def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
 
 
 def open_folders(cgroups: Cgroups, container_id: str, pid: int, *, stalls: bool = False) -> Held:
-    """Open the folders of that process, if it is that container's; with `stalls`, the v2 tree's. Raises Unreadable."""
+    """Open the cgroup folders of a container's process; with `stalls`, the v2 tree's, too. Raises Unreadable."""
     handles: dict[str, int] = {}
     try:
         handles["/"] = _open_folder(str(cgroups.proc / str(pid)))
-        # Below the held /proc folder: if the pid is given to another process meanwhile, this fails.
+        # Below the held /proc folder: fails if the pid was reused.
         folders = cgroups.folders(read_at(handles["/"], "cgroup"), container_id)
         chosen = {each: folder_of(folders, each) for each in _CONTROLLERS}
         if stalls and _STALLS in folders:
@@ -159,7 +160,7 @@ def _open_folder(path: str) -> int:
 
 
 def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
-    """All figures of one container. Raises OSError, ValueError or KeyError when one can't be read."""
+    """Read all values of one container. Raises OSError, ValueError or KeyError if one can't be read."""
     v1 = {name for name, version in held.versions.items() if version == 1}
     figures: dict[str, float | None] = {
         **(_cpu1(held) if "cpuacct" in v1 else _cpu2(held)),
@@ -273,7 +274,7 @@ def _optional_limit(held: Held, name: str) -> int | None:
 
 
 def _disk1(held: Held) -> Figures:
-    """Buffered writes are not counted by cgroup v1."""
+    """Return the disk values; cgroup v1 does not count buffered writes."""
     moved = _by_word(held.optional("blkio", "blkio.throttle.io_service_bytes_recursive"))
     calls = _by_word(held.optional("blkio", "blkio.throttle.io_serviced_recursive"))
     return {
@@ -295,9 +296,9 @@ def _disk2(held: Held) -> Figures:
 
 
 def _by_word(text: str | None) -> Mapping[str, int]:
-    """v1's `8:0 Read 4096` lines, summed over devices; empty if the host has no such file, or tells of no device.
+    """Sum v1's `8:0 Read 4096` lines over devices; empty without the file or any device.
 
-    Kernels from 6.10 on count nothing until somebody has set a limit of a device: `Total 0` of none is no figure.
+    Kernels from 6.10 on count nothing until a device has a limit; `Total 0` is no value then.
     """
     if text is None or ":" not in text:
         return {}
@@ -309,7 +310,7 @@ def _by_word(text: str | None) -> Mapping[str, int]:
 
 
 def _by_key(text: str | None) -> Mapping[str, int]:
-    """v2's `8:0 rbytes=4096 wbytes=0 ...` lines, summed over devices; empty if the host has no such file."""
+    """Sum v2's `8:0 rbytes=4096 wbytes=0 ...` lines over devices; empty without the file."""
     if text is None:
         return {}
     sums = {"rbytes": 0, "wbytes": 0, "rios": 0, "wios": 0}
@@ -335,7 +336,7 @@ def _number(text: str | None) -> int | None:
 
 
 def parse_net_dev(text: str) -> NetworkUsage:
-    """The counters of /proc/<pid>/net/dev, summed over all interfaces but lo."""
+    """Sum the counters of /proc/<pid>/net/dev over all interfaces but lo."""
     sums = [0] * 16
     for line in text.splitlines():
         name, colon, counters = line.partition(":")
@@ -351,3 +352,19 @@ def parse_net_dev(text: str) -> NetworkUsage:
         transmit_errors=sums[10],
         transmit_dropped=sums[11],
     )
+
+
+def log_bytes(path: str) -> int | None:
+    """Return the size of a container's log with its rotated files; None if missing or unreadable."""
+    if not path:
+        return None
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return None
+    for number in range(1, _ROTATED + 1):
+        try:
+            size += os.stat(f"{path}.{number}").st_size
+        except OSError:
+            break
+    return size

@@ -1,4 +1,4 @@
-"""What the engine's machine has left, as the kernel tells: memory, room and inodes for the engine's data, PIDs."""
+"""Free resources of the engine's host: memory, disk space and inodes for the engine's data, pids."""
 
 import os
 from pathlib import Path
@@ -10,13 +10,13 @@ _UNKNOWN = Supply()
 
 
 class HostGauge:
-    """ports.HostGauge for an engine on this machine. `proc` is where the kernel tells."""
+    """ports.HostGauge for an engine on this host. `proc` is the mount point of procfs."""
 
     def __init__(self, clock: Clock, *, proc: Path = Path("/proc")) -> None:
         self._clock, self._proc = clock, proc
 
     def read(self, root_dir: str) -> HostUse:
-        """One reading; what can't be read is left out. `root_dir` is where the engine keeps its data ("": unknown)."""
+        """Read once; unreadable values are left out. `root_dir` is the engine's data folder ("": unknown)."""
         disk, inodes = _file_system(root_dir)
         return HostUse(self._clock.now(), self._memory(), disk, inodes, self._pids())
 
@@ -29,7 +29,7 @@ class HostGauge:
             return _UNKNOWN
 
     def _pids(self) -> Supply:
-        """Threads, too, take a pid each."""
+        """Read the free pids; each thread uses one."""
         try:
             used = int((self._proc / "loadavg").read_text().split()[3].split("/")[1])
             bounds = [int((self._proc / "sys/kernel" / each).read_text()) for each in ("pid_max", "threads-max")]
@@ -47,3 +47,15 @@ def _file_system(path: str) -> tuple[Supply, Supply]:
         return _UNKNOWN, _UNKNOWN
     bytes_ = Supply(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
     return bytes_, Supply(found.f_favail, found.f_files)
+
+
+def disk_share(root_dir: str) -> float | None:
+    """Return the used share of the engine's file system; None if unreadable (another host)."""
+    if not root_dir:
+        return None
+    try:
+        found = os.statvfs(root_dir)
+    except OSError:
+        return None
+    most = found.f_blocks - found.f_bfree + found.f_bavail
+    return 1 - found.f_bavail / most if most else None

@@ -1,4 +1,4 @@
-"""The limits in force, read from the cgroup files: what the kernel enforces, not what the engine remembers."""
+"""Limits in force, read from the cgroup files: the kernel's, not the engine's configuration."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, read_at
 from controller.kinds.runtime.container import Limits
 
-# cgroup v1 says "no limit" with the largest page-aligned number.
+# cgroup v1 writes "no limit" as the largest page-aligned number.
 UNLIMITED_BYTES = 1 << 62
 _DEFAULT_SHARES = 1024
 _PAGE_MASK = ~0xFFF
@@ -14,9 +14,9 @@ _PAGE_MASK = ~0xFFF
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The files' own figures; None: no limit. `cpu_weight` is v1's shares or v2's weight, `version` says which.
+    """Values of the cgroup files; None: no limit. `cpu_weight` is v1's shares or v2's weight, depending on `version`.
 
-    `swap_bytes` is -1 for no limit, None where the kernel keeps no account of swap.
+    `swap_bytes` is -1 for no limit, None if the kernel does not account for swap.
     """
 
     memory_bytes: int | None
@@ -29,7 +29,7 @@ class Reading:
 
 
 def read_limits(cgroups: Cgroups, container_id: str, pid: int) -> Reading:
-    """Read what holds for that container now. Raises Unreadable."""
+    """Read the limits in force of a container. Raises Unreadable."""
     try:
         paths = read_at(None, f"{cgroups.proc}/{pid}/cgroup")
         folders = cgroups.folders(paths, container_id)
@@ -54,7 +54,7 @@ def _reading(cpu: Folder, *, memory: Folder, pids: Folder) -> Reading:
 
 
 def _swap(memory: Folder, memory_bytes: int | None) -> int | None:
-    """What may be swapped out: v2 says so, v1 limits both together."""
+    """Return the swap limit: v2 has one, v1 limits memory and swap together."""
     name = "memory.memsw.limit_in_bytes" if memory.version == 1 else "memory.swap.max"
     try:
         found = limit_of(_read(memory, name))
@@ -73,13 +73,13 @@ def _cpu_quota(cpu: Folder) -> tuple[int | None, int]:
 
 
 def parse_cpu_max(text: str) -> tuple[int | None, int]:
-    """(quota, period) in microseconds of a v2 cpu.max: `max 100000` or `50000 100000`."""
+    """Parse a v2 cpu.max (`max 100000` or `50000 100000`) as (quota, period) in microseconds."""
     quota, period = text.split()
     return (None if quota == "max" else int(quota)), int(period)
 
 
 def limit_of(text: str) -> int | None:
-    """A limit file's number; None for `max` and for v1's huge one."""
+    """Parse a limit file; None for `max` and for v1's huge number."""
     word = text.strip()
     if word == "max" or int(word) >= UNLIMITED_BYTES:
         return None
@@ -91,11 +91,10 @@ def _read(folder: Folder, name: str) -> str:
 
 
 def in_force(configured: Limits, reading: Reading) -> Limits:
-    """The reading as Limits, 0 where nothing limits.
+    """Return the reading as Limits, 0 for no limit.
 
-    The kernel rounds: memory down to whole pages, shares to v2's coarser weights. Where the reading is what the
-    engine's configuration becomes by that rounding, the configured figure is given, so that rounding never looks
-    like drift.
+    The kernel rounds: memory down to whole pages, shares to v2's coarser weights. Where the reading equals the rounded
+    configuration, the configured value is returned, so that rounding never looks like drift.
     """
     return Limits(
         cpu_millicores=_millicores(reading),
@@ -125,10 +124,10 @@ def _shares(configured: int, reading: Reading) -> int:
 
 
 def weights_of_shares(shares: int) -> frozenset[int]:
-    """The v2 weights that runtimes make of v1 shares (2..262144 -> 1..10000).
+    """Return the v2 weights to which runtimes convert v1 shares (2..262144 -> 1..10000).
 
-    Older runc draws a straight line, runc 1.3.2 a curve that sends 1024 to the kernel's own default of 100; a
-    runtime that is told nothing leaves that default.
+    Older runc converts linearly, runc 1.3.2 by a curve that maps 1024 to the kernel's default of 100. Without shares a
+    runtime keeps that default.
     """
     power = math.log2(max(shares, 2))
     straight = 1 + (max(shares, 2) - 2) * 9999 // 262142
@@ -137,5 +136,5 @@ def weights_of_shares(shares: int) -> frozenset[int]:
 
 
 def shares_of_weight(weight: int) -> int:
-    """A v1 figure for a v2 weight (the linear conversion turned round)."""
+    """Convert a v2 weight to v1 shares (inverse of the linear conversion)."""
     return 2 + (weight - 1) * 262142 // 9999

@@ -1,7 +1,7 @@
-"""How much each container has written to its own layer, measured now and then, never by a scrape.
+"""Sizes of writable layers, measured by a background job, never by a scrape.
 
-A box fills its own folders: whatever is in them, nothing outside of them is looked at (each folder is opened by its
-name in the one above, never through a link), and what is too much to walk is not measured rather than half.
+A layer's content is hostile. Each folder is opened by name in its parent, never through a link, so nothing outside is
+read. A tree that is too large is not measured at all, rather than by half.
 """
 
 import os
@@ -18,7 +18,7 @@ from controller.ports import Clock
 _log = structlog.get_logger("paddock.engine")
 LAYERS_SECONDS = 15.0
 MEASURE_SECONDS = 60.0
-# A walk takes at most this share of a processor: one that took long is not repeated soon.
+# Longest share of a CPU for a walk: a slow one is repeated later.
 _SHARE = 0.01
 # About 0.1 s for 20,000 entries.
 _MOST_ENTRIES = 500_000
@@ -28,7 +28,7 @@ _BLOCK_BYTES = 512
 
 
 class TooMuch(Exception):
-    """A tree with too many entries, or too deep."""
+    """The tree has too many entries, or is too deep."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class _Measured:
 
 
 class Layers:
-    """`measure` is for a background job, every LAYERS_SECONDS; `now` gives what it found last, by container id.
+    """Writable layers by container id: `measure` runs every LAYERS_SECONDS, `now` returns its results.
 
-    Thread-safe. `ticks` are seconds that only go forward: they tell how long a walk took.
+    Thread-safe. `ticks` is a monotonic clock in seconds.
     """
 
     def __init__(self, containers: Callable[[], Iterable[Container]], clock: Clock, ticks: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class Layers:
         return {id_: each.layer for id_, each in self._known.items() if each.layer is not None}
 
     def measure(self) -> None:
-        """Measure the containers that run and are due; forget those that do not run."""
+        """Measure running containers that are due; forget stopped ones."""
         with self._lock:
             live = [each for each in self._containers() if each.state in _LIVE and each.layer_path]
             kept = {each.id: self._known[each.id] for each in live if each.id in self._known}
@@ -68,14 +68,14 @@ class Layers:
         try:
             layer = Layer(tree_bytes(container.layer_path), at)
         except TooMuch as error:
-            _log.info("the writable layer is not measured", container=container.name, reason=str(error))
-        except OSError as error:  # it has just gone, or the engine is on another machine
-            _log.debug("the writable layer can't be read", container=container.name, reason=str(error))
+            _log.info("writable layer not measured", container=container.name, reason=str(error))
+        except OSError as error:  # just removed, or the engine is on another host
+            _log.debug("writable layer unreadable", container=container.name, reason=str(error))
         return _Measured(layer, at + max(MEASURE_SECONDS, (self._ticks() - began) / _SHARE))
 
 
 def tree_bytes(path: str) -> int:
-    """Bytes on the disk of all that is below `path`, a file of several names once. Raises OSError; TooMuch."""
+    """Return the disk usage below `path`, hard links counted once. Raises OSError, TooMuch."""
     walk = _Walk()
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -105,7 +105,7 @@ class _Walk:
     def _below(self, handle: int, name: str, depth: int) -> None:
         try:
             below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
-        except OSError:  # removed, or made something else, meanwhile
+        except OSError:  # removed or replaced meanwhile
             return
         try:
             self.folder(below, depth + 1)

@@ -241,6 +241,8 @@ def _elsewhere(facts: DoctorFacts) -> Findings:
     yield _warning(
         "host", f"the engine at {facts.engine.address} is reached over the network", meaning, "run this on its host"
     )
+    meaning = "sandboxes have no metrics of CPU, memory, disk and network use: these are read from this host's cgroups"
+    yield _warning("usage-metrics", "none for an engine on another host", meaning, "run Paddock on the engine's host")
 
 
 def _clock(facts: DoctorFacts) -> Findings:

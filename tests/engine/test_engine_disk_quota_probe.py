@@ -1,8 +1,6 @@
-"""Whether an engine holds a writable layer to a size: found by trying, on this host's engine and on one that does."""
+"""Disk quota probe, on this host's engine and on one with quotas."""
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from controller.engine.docker.client import Client
-from controller.engine.docker.disk_quota_probe import DiskTrial
+from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.kinds.runtime.disk import DiskAbility
 from controller.ports import NullMeter, Streams
 from tests.contract.engine_worlds import DockerHand, docker_world, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
+from tests.lab.hanging import frozen
 
 pytestmark = pytest.mark.docker
 MIB = 1 << 20
@@ -49,52 +48,32 @@ def engine_with_quotas() -> Iterator[PrivateEngine]:
 def tried(base_url: str, timeout_seconds: float = 60) -> DiskAbility:
     client = Client(base_url, meter=NullMeter(), timeout_seconds=timeout_seconds)
     try:
-        found = DiskTrial(client).with_disk(client.probe()).disk
+        found = DiskQuotaProbe(client).with_disk(client.probe()).disk
     finally:
         client.close()
     assert found is not None
     return found
 
 
-def test_the_trial_says_how_it_came_out_and_leaves_nothing_behind() -> None:
+def test_the_probe_reports_and_leaves_nothing() -> None:
     with private_engine(images=()) as private:  # on the host's, others try it at the same time
         assert tried(private.base_url).words
         assert private.docker("images", "-aq") == private.docker("ps", "-aq") == ""
 
 
-@contextmanager
-def hung(private: PrivateEngine, name: str) -> Iterator[None]:
-    """A container that the engine does not answer for: its kill waits for containerd's process, which is frozen."""
-    private.docker("run", "-d", "--name", name, "--network", "none", "paddock/test-tiny:1", "sleep", "1000000")
-    pid = private.docker("inspect", "-f", "{{.State.Pid}}", name)
-    shim = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(shim, signal.SIGSTOP)
-    with subprocess.Popen(["docker", "-H", private.base_url, "kill", name], stdout=subprocess.DEVNULL):
-        try:
-            wait_for("it hangs", lambda: not answers(private, name))
-            yield
-        finally:
-            os.kill(shim, signal.SIGCONT)
-
-
-def answers(private: PrivateEngine, name: str) -> bool:
-    try:
-        return bool(private.docker("inspect", name, seconds=1.0))
-    except subprocess.TimeoutExpired:
-        return False
-
-
-def test_a_hung_container_of_somebody_else_holds_up_no_trial() -> None:
+def test_a_hanging_foreign_container_does_not_block_the_probe() -> None:
     """The engine asks every container before it removes an image, and hangs with that one."""
     with private_engine() as private:
         kept = private.docker("images", "-aq")
-        with hung(private, "somebody-elses"):
-            assert "could not be tried" not in tried(private.base_url, timeout_seconds=10).words
+        command = ["sleep", "1000000"]
+        private.docker("run", "-d", "--name", "other", "--network", "none", "paddock/test-tiny:1", *command)
+        with frozen(private, "other"):
+            assert "the probe failed" not in tried(private.base_url, timeout_seconds=10).words
         wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == kept)
 
 
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
-def test_an_engine_on_btrfs_holds_a_box_to_its_limit() -> None:
+def test_btrfs_enforces_the_disk_limit() -> None:
     with engine_with_quotas() as private:
         found = tried(private.base_url)
         assert found.enforced, found.words
@@ -108,6 +87,6 @@ def test_an_engine_on_btrfs_holds_a_box_to_its_limit() -> None:
 
 
 def write(streams: Streams, box: str, mib: int) -> bytes:
-    """The exit code of writing so much to the box's root file system."""
+    """Write so much to the sandbox's root file system; return the exit code."""
     command = ["sh", "-c", f"dd if=/dev/zero of=/file bs=1048576 count={mib} && sync"]
     return read_all(streams.exec(box, command))[2]

@@ -1,4 +1,4 @@
-"""Connections into real boxes without a network."""
+"""Connections into real sandboxes without a network."""
 
 import os
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_a_port_of_a_box_without_network(world: World) -> None:
     assert found == b"heard " + b"x" * 100_000
     with pytest.raises(StreamError, match="nothing listens on port 8501"):
         ports.connect(box, 8501)
-    with pytest.raises(StreamError, match="is not of container"):
+    with pytest.raises(StreamError, match="no longer belongs to container"):
         ports.connect(replace(box, pid=os.getpid()), 8500)
     world.hand.kill(box.name)
     with pytest.raises(StreamError, match="can't be reached"):

@@ -1,4 +1,4 @@
-"""Which processes are taken for a runtime's that never comes back: out of made-up trees, on a real victim."""
+"""Detection of stuck container runtimes, from artificial /proc trees and a real process."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.exec.kill import process_of, ticks_now
-from controller.engine.exec.stuck_exec import Freer
+from controller.engine.exec.stuck_exec import StuckExecWatch
 from tests.engine.test_engine_cgroups import ALL_V1, ID, PID, Host
 
 GROUP = f"/docker/{ID}"
@@ -57,11 +57,11 @@ def test_only_an_id_is_looked_for(tmp_path: Path, victim: "subprocess.Popen[byte
     made = host(tmp_path, frozen=True)
     add(made, victim.pid, parent=1, group="/", words=("runc", "exec", "--detach", "docker"))
     add(made, PID, parent=victim.pid, group=GROUP, words=("runc", "init"))
-    assert Freer(made.cgroups).free("docker") == 0
+    assert StuckExecWatch(made.cgroups).free("docker") == 0
 
 
 def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
-    count = Freer(made.cgroups).free(ID)
+    count = StuckExecWatch(made.cgroups).free(ID)
     if count:
         victim.wait(10)
     assert (victim.poll() is not None) == bool(count)
@@ -69,7 +69,7 @@ def freed(made: Host, victim: "subprocess.Popen[bytes]") -> bool:
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_one_that_waits_for_a_frozen_half_is_killed(
+def test_a_runtime_with_a_frozen_child_is_killed(
     tmp_path: Path, victim: "subprocess.Popen[bytes]", *, v2: bool
 ) -> None:
     made = host(tmp_path, frozen=True, v2=v2)
@@ -135,7 +135,7 @@ def test_all_others_are_let_be(
 
 
 def test_a_process_may_have_any_name() -> None:
-    """Of a real one, as the kernel tells of it."""
+    """Return a real process, as read from the kernel."""
     script = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff) \\xfe'); print(); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as named:  # type: ignore[call-overload]

@@ -1,10 +1,10 @@
-"""Which network namespaces are never entered, and what is said of them. Those of real boxes: test_engine_probes.py."""
+"""Network namespaces that are never entered, and the errors. For real sandboxes see test_engine_probes.py."""
 
 from pathlib import Path
 
 import pytest
 
-from controller.engine.kernel.network_namespace import NoWayIn, socket_in
+from controller.engine.kernel.network_namespace import NetworkUnreachable, socket_in
 
 ID = "c0ffee" * 10
 
@@ -23,20 +23,20 @@ def proc(folder: Path, *, cgroup: str, host: bool = False) -> Path:
 
 
 def test_the_hosts_network_is_not_entered(tmp_path: Path) -> None:
-    with pytest.raises(NoWayIn, match="no network of its own"):
+    with pytest.raises(NetworkUnreachable, match="no network of its own"):
         socket_in(7, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n", host=True))
 
 
-def test_a_pid_that_another_process_got_is_not_entered(tmp_path: Path) -> None:
-    with pytest.raises(NoWayIn, match="is not of container c0ffeec0ffee any more"):
+def test_a_reused_pid_is_not_entered(tmp_path: Path) -> None:
+    with pytest.raises(NetworkUnreachable, match="no longer belongs to container c0ffeec0ffee"):
         socket_in(7, ID, proc(tmp_path, cgroup="0::/system.slice/cron.service\n"))
 
 
 def test_a_process_that_is_gone_says_so(tmp_path: Path) -> None:
-    with pytest.raises(NoWayIn, match="no such file"):
+    with pytest.raises(NetworkUnreachable, match="no such file"):
         socket_in(8, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n"))
 
 
-def test_what_the_kernel_refuses_is_said_and_leaves_no_socket(tmp_path: Path) -> None:
-    with pytest.raises(NoWayIn, match=r"invalid argument|needs root"):
+def test_kernel_errors_leave_no_socket(tmp_path: Path) -> None:
+    with pytest.raises(NetworkUnreachable, match=r"invalid argument|needs root"):
         socket_in(7, ID, proc(tmp_path, cgroup=f"0::/docker/{ID}\n"))

@@ -1,4 +1,4 @@
-"""What this machine has left, as the kernel tells it; and a kernel that does not."""
+"""Free resources of the host, with and without the kernel's files."""
 
 from pathlib import Path
 

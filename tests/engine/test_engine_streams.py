@@ -1,13 +1,13 @@
-"""The thread behind a stream, at its end: whoever left is told of to the command, however the connection goes."""
+"""Relay thread of a stream: a reader that disconnects is reported to the command, even if the connection breaks."""
 
 import threading
 from typing import cast
 
 import pytest
 
-from controller.engine.docker.raw_http import Wire
+from controller.engine.docker.raw_http import HttpStream
 from controller.engine.exec.byte_queue import ByteQueue
-from controller.engine.exec.streams import _pump
+from controller.engine.exec.streams import _relay
 from controller.ports import StreamError
 
 
@@ -30,11 +30,11 @@ class Breaking:
 
 def pumped() -> tuple[Breaking, ByteQueue, threading.Event]:
     wire, queue, left = Breaking(), ByteQueue(), threading.Event()
-    _pump(cast(Wire, wire), queue, patience_seconds=None, last=tuple, left=left.set)
+    _relay(cast(HttpStream, wire), queue, max_wait_seconds=None, last=tuple, left=left.set)
     return wire, queue, left
 
 
-def test_a_reader_that_has_left_is_told_of_though_the_connection_breaks() -> None:
+def test_a_disconnect_is_reported_despite_a_broken_connection() -> None:
     wire, queue, left = pumped()
     queue.clear()
     wire.cut()
@@ -42,7 +42,7 @@ def test_a_reader_that_has_left_is_told_of_though_the_connection_breaks() -> Non
     assert left.is_set()
 
 
-def test_a_reader_that_is_still_there_hears_that_it_broke() -> None:
+def test_a_connected_reader_gets_the_error() -> None:
     wire, queue, left = pumped()
     wire.cut()
     with pytest.raises(StreamError, match="the stream broke: reset by peer"):

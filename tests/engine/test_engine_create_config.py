@@ -62,7 +62,7 @@ def test_a_command_replaces_the_entry_point_too() -> None:
     assert "Cmd" not in body()
 
 
-def test_swap_is_never_given_and_shares_of_zero_are_not_sent() -> None:
+def test_no_swap_and_no_zero_shares_are_sent() -> None:
     made = limits_body(LIMITS)
     assert made == {"NanoCpus": 1_500_000_000, "Memory": 64 << 20, "MemorySwap": 64 << 20, "PidsLimit": 50}
     assert limits_body(Limits(10, 6 << 20, 1, cpu_shares=2))["CpuShares"] == 2
@@ -91,7 +91,7 @@ def test_tmpfs_is_sized_and_belongs_to_the_user(mount: Tmpfs, user: str, options
     assert tmpfs_options(mount, user) == options
 
 
-def test_a_tmpfs_holds_a_file_a_page_and_as_many_empty_ones() -> None:
+def test_a_tmpfs_limits_inodes_by_its_pages() -> None:
     assert "size=67108864,nr_inodes=32768," in tmpfs_options(Tmpfs("/tmp", 64 << 20), "1:1")
 
 
@@ -147,10 +147,10 @@ def test_what_the_loop_does_about_a_fault(fault: Fault, kind: type, reason: str)
     outcome = outcome_of(fault)
     assert isinstance(outcome, kind)
     assert outcome.reason == reason
-    assert fault.words in outcome.message
+    assert fault.message in outcome.message
 
 
-def test_a_mount_that_the_engine_has_lost_is_told_with_what_to_do() -> None:
+def test_a_stray_mount_error_says_what_to_do() -> None:
     words = (
         'container 1: driver "overlay2" failed to remove root filesystem: unlinkat /x/merged: device or resource busy'
     )
@@ -159,6 +159,6 @@ def test_a_mount_that_the_engine_has_lost_is_told_with_what_to_do() -> None:
     assert outcome.message.endswith(f"{words}; stop the engine, `umount` that folder, and start the engine again")
 
 
-def test_only_a_404_says_that_something_does_not_exist() -> None:
+def test_only_a_404_means_gone() -> None:
     assert of_status(404, "no such container").gone
     assert not any(each.gone for each in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))

@@ -1,4 +1,4 @@
-"""What an engine that is stopped, killed and started again does to its containers, on an engine of the test's own."""
+"""Restarts and kills of an engine, and their effect on containers; on a private engine."""
 
 import signal
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def lab(*options: str) -> Iterator[tuple[PrivateEngine, World]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_ended_with_its_engine_is_known_as_such(number: signal.Signals) -> None:
+def test_exits_due_to_the_engine_are_known(number: signal.Signals) -> None:
     with lab() as (private, world):
         uid = world.new_uid()
         world.running(uid)
@@ -50,7 +50,7 @@ def test_what_outlives_its_engine_is_not_lost(number: signal.Signals) -> None:
         assert world.engine.observe().lost == lost
 
 
-def test_what_went_down_with_the_host_is_known_as_such() -> None:
+def test_exits_due_to_the_host_are_known() -> None:
     with lab() as (private, world):
         uid = world.new_uid()
         world.running(uid)
@@ -61,7 +61,7 @@ def test_what_went_down_with_the_host_is_known_as_such() -> None:
         assert end_of(world.only(uid), Memory(), world.engine.observe().lost).reason == "EngineLost"
 
 
-def test_a_daemon_that_comes_after_the_engine_knows_it_too() -> None:
+def test_a_later_daemon_knows_the_downtime() -> None:
     with lab() as (private, world):
         uid = world.new_uid()
         world.running(uid)
@@ -78,7 +78,7 @@ def test_a_daemon_that_comes_after_the_engine_knows_it_too() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_an_engine_that_answers_nothing_is_unknown_not_empty(number: signal.Signals) -> None:
+def test_a_silent_engine_is_unknown_not_empty(number: signal.Signals) -> None:
     with lab() as (private, world):
         uid = world.new_uid()
         world.running(uid)

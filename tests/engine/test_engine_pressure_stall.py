@@ -1,4 +1,4 @@
-"""Times of waiting (PSI), out of made-up trees: where the kernel tells them, on every sort of host."""
+"""Pressure stall information (PSI) from artificial trees, on every kind of host."""
 
 import errno
 from pathlib import Path
@@ -32,7 +32,7 @@ def told(usage: Usage) -> tuple[float | None, ...]:
 
 
 @pytest.mark.parametrize("v1", [(), ALL_V1, ("cpu", "cpuacct", "blkio")], ids=["v2", "hybrid", "split"])
-def test_the_v2_tree_tells_whatever_else_is_version_1(tmp_path: Path, v1: tuple[str, ...]) -> None:
+def test_psi_is_read_from_the_v2_tree(tmp_path: Path, v1: tuple[str, ...]) -> None:
     host = Host(tmp_path, v1=v1, v2=True)
     host.fill("unified", PRESSURE)
     usage = read(host)
@@ -44,7 +44,7 @@ def test_version_1_alone_tells_nothing(tmp_path: Path) -> None:
     assert told(read(Host(tmp_path, v1=ALL_V1, v2=False))) == (None,) * 6
 
 
-def test_a_hybrid_host_whose_engine_leaves_the_v2_tree_alone_tells_nothing(tmp_path: Path) -> None:
+def test_hybrid_host_without_unified_cgroups_has_no_psi(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=ALL_V1, v2=True)
     host.fill("unified", PRESSURE)
     file = host.proc / str(PID) / "cgroup"
@@ -58,7 +58,7 @@ def test_it_is_read_on_request(tmp_path: Path) -> None:
     assert told(read(host, stalls=False)) == (None,) * 6
 
 
-def test_what_a_kernel_does_not_tell_is_left_out() -> None:
+def test_missing_psi_values_are_left_out() -> None:
     def older(name: str) -> str:
         """Before 5.13: no `full` of CPU; booted with psi=0, reading fails; and built without it there is no file."""
         if name == "cpu.pressure":
@@ -68,7 +68,7 @@ def test_what_a_kernel_does_not_tell_is_left_out() -> None:
     assert read_stalls(older) == {"cpu_waiting_seconds": 3.0, "cpu_stalled_seconds": None}
 
 
-def test_a_container_that_has_gone_is_no_kernel_that_does_not_tell() -> None:
+def test_a_removed_container_is_unreadable() -> None:
     def gone(_name: str) -> str:
         raise OSError(errno.ENODEV, "gone")
 

@@ -1,7 +1,6 @@
-"""The engine's own figures of a container (GET .../stats), for hosts on which the cgroup files can't be read.
+"""Usage from the engine's own stats of a container (GET .../stats): a witness for the values of the cgroup files.
 
-Slower by far (docs: 0.1 s and more a container, all of it the engine's), and with less in it: what it does not tell, or
-counts differently from the files, is left out.
+Values that the engine lacks, or counts differently from the files, are left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +10,11 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import NetworkUsage, Usage
 
 SOURCE = "docker_api"
-_NOT_THEIRS = (("none",), ("host",), ())
+_NO_OWN_NETWORK = (("none",), ("host",), ())
 
 
 def usage_from_stats(stats: Mapping[str, Any], container: Container) -> Usage | None:
-    """The figures of one answer; None for a container that does not run (the engine answers with zeros then)."""
+    """Return the usage in one answer; None for a stopped container (the engine answers with zeros then)."""
     memory, cpu = stats.get("memory_stats") or {}, stats.get("cpu_stats") or {}
     pids, used = stats.get("pids_stats") or {}, (cpu.get("cpu_usage") or {})
     if not memory.get("usage") or not used.get("total_usage"):
@@ -29,14 +28,13 @@ def usage_from_stats(stats: Mapping[str, Any], container: Container) -> Usage | 
         **_memory(memory),
         **_limits(container, cpu.get("throttling_data") or {}),
         **_disk(stats.get("blkio_stats") or {}),
-        "network": None if container.networks in _NOT_THEIRS else _network(stats.get("networks") or {}),
+        "network": None if container.networks in _NO_OWN_NETWORK else _network(stats.get("networks") or {}),
     }
     return Usage(**values)
 
 
 def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
-    """v1 has `total_...` for the whole tree, v2 other names. Hits of the limit are left out: v1's lack those of swap,
-    v2's are something else."""
+    """Return the memory values: v1 has `total_...` for the whole tree, v2 other names. Limit hits differ: left out."""
     stat, usage = memory.get("stats") or {}, int(memory["usage"])
     v1 = "total_rss" in stat
     inactive = stat["total_inactive_file"] if v1 else stat["inactive_file"]
@@ -52,7 +50,7 @@ def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _limits(container: Container, throttled: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits as they were inspected: in these answers a missing one is told as the host's memory, or as 0."""
+    """Return the limits as inspected: the stats report a missing one as the host's memory, or as 0."""
     limits = container.limits
     if limits is None:
         return {}
@@ -84,7 +82,7 @@ def _disk(blkio: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_operation(rows: Iterable[Mapping[str, Any]] | None) -> dict[str, int]:
-    """Summed over devices; empty without any row, as for the files (engine/usage/cgroup.py)."""
+    """Sum over devices; empty without any row, as for the files (engine/usage/cgroup.py)."""
     if not rows:
         return {}
     sums = {"read": 0, "write": 0}

@@ -1,4 +1,4 @@
-"""Package hosts as this host's own files name them: read as pip, npm and apt read them, and nothing made up."""
+"""Package hosts from the host's configuration files, read like pip, npm and apt."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def test_apt_by_both_its_formats(root: Path) -> None:
     assert hosts(root, "apt") == tuple(sorted(f"{each}.example.org" for each in names))
 
 
-def test_what_no_box_could_reach_is_told(root: Path) -> None:
+def test_unreachable_package_hosts_are_reported(root: Path) -> None:
     (root / "etc/pip.conf").write_text(
         "[global]\nindex-url = http://192.0.2.7/simple\nextra-index-url = https://ann:secret@far.example.org:8443/x\n"
         "find-links = http://localhost/ http://[::1\n"
@@ -77,13 +77,13 @@ def test_what_no_box_could_reach_is_told(root: Path) -> None:
     found = read_package_hosts(["pip"], root, {})
     assert found.hosts == ()
     told = " | ".join(found.left_out)
-    assert "192.0.2.7 is an address" in told
-    assert "far.example.org is used at port 8443" in told
-    assert "localhost is no whole name" in told
-    assert "can't be read" in told
+    assert "192.0.2.7 is an IP address" in told
+    assert "far.example.org: port 8443 is not allowed" in told
+    assert "localhost is not a full name" in told
+    assert "the address is malformed" in told
     assert "secret" not in told
 
 
-def test_only_the_tools_that_are_asked_for_are_read(root: Path) -> None:
+def test_only_requested_tools_are_read(root: Path) -> None:
     (root / "etc/npmrc").write_text("registry=https://host.example.org/\n")
     assert hosts(root, "pip", "apt") == ()

@@ -1,4 +1,4 @@
-"""The engine's mount namespace is entered by one thread, which alone sees what is mounted there."""
+"""Engine mount namespace: one thread enters it, and it alone sees the mounts there."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.kernel import mount_calls
-from controller.engine.kernel.engine_namespace import EngineNamespace, NoWay
+from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
 LISTEN = (
@@ -55,8 +55,8 @@ def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path)
     assert EngineNamespace(f"unix://{engine}").run(here) == theirs
 
 
-def test_an_engine_elsewhere_or_one_that_is_gone_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NoWay, match="not on this host"):
+def test_remote_or_missing_engine_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NamespaceUnreachable, match="not on this host"):
         EngineNamespace("tcp://engine.example.org:2375").run(here)
-    with pytest.raises(NoWay, match="does not answer"):
+    with pytest.raises(NamespaceUnreachable, match="does not answer"):
         EngineNamespace(f"unix://{tmp_path / 'gone.sock'}").run(here)

@@ -1,4 +1,4 @@
-"""What boxes have written to their layers and logs, measured in folders of this machine."""
+"""Sizes of writable layers and logs, measured in real folders."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.usage import writable_layers as module
-from controller.engine.usage.log_size import log_bytes
+from controller.engine.usage.cgroup import log_bytes
 from controller.engine.usage.writable_layers import MEASURE_SECONDS, Layers, TooMuch, tree_bytes
 from controller.kinds.observed.observed import Container, State
 from tests.conftest import HandClock
@@ -25,7 +25,7 @@ def write(file: Path, size: int) -> None:
     file.write_bytes(os.urandom(size))
 
 
-def test_all_that_is_below_counts_and_names_of_one_file_once(tmp_path: Path) -> None:
+def test_hard_links_count_once(tmp_path: Path) -> None:
     write(tmp_path / "a", 2 * MIB)
     write(tmp_path / "b" / "c" / "d", MIB)
     os.link(tmp_path / "a", tmp_path / "b" / "same")
@@ -49,7 +49,7 @@ def test_a_link_leads_nowhere(tmp_path: Path) -> None:
         tree_bytes(str(inner / "out"))
 
 
-def test_what_is_too_much_is_not_told_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_tree_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path
     for _ in range(module._MOST_DEPTH):
         deep = deep / "d"
@@ -62,7 +62,7 @@ def test_what_is_too_much_is_not_told_by_half(tmp_path: Path, monkeypatch: pytes
 
 
 class Measuring:
-    """Layers of one box, with a clock by hand. A walk takes as long as `walk_seconds` says."""
+    """Writable layers of one sandbox, with a manual clock. A walk takes `walk_seconds`."""
 
     def __init__(self) -> None:
         self.boxes: list[Container] = []
@@ -80,7 +80,7 @@ class Measuring:
         return found.used_bytes if found else None
 
 
-def test_a_box_is_measured_again_when_it_is_due_and_forgotten_when_it_ends(tmp_path: Path) -> None:
+def test_layers_are_measured_when_due(tmp_path: Path) -> None:
     write(tmp_path / "a", MIB)
     world = Measuring()
     world.boxes = [box(tmp_path)]
@@ -95,7 +95,7 @@ def test_a_box_is_measured_again_when_it_is_due_and_forgotten_when_it_ends(tmp_p
     assert world.after(1) is None
 
 
-def test_a_walk_that_took_long_is_not_repeated_soon(tmp_path: Path) -> None:
+def test_a_slow_walk_is_repeated_later(tmp_path: Path) -> None:
     world = Measuring()
     world.boxes, world.walk_seconds = [box(tmp_path)], 5.0
     first = world.after(0)
@@ -111,7 +111,7 @@ def test_what_can_not_be_seen_has_no_figure(tmp_path: Path, gone: Callable[[Path
     assert world.after(0) is None
 
 
-def test_a_log_counts_with_what_it_was_rotated_into(tmp_path: Path) -> None:
+def test_rotated_logs_count(tmp_path: Path) -> None:
     log = tmp_path / "c1-json.log"
     write(log, 10)
     assert log_bytes(str(log)) == 10

@@ -1,4 +1,4 @@
-"""A box that is paused just as a command begins in it: the engine waits for ever for that command, which stands still.
+"""A sandbox paused during an exec start: the engine would wait for ever for the frozen command.
 
 It answers nothing of that box then: no inspect, no unpause, no `rm -f`. On an engine of the test's own.
 """
@@ -108,14 +108,14 @@ def test_one_that_is_to_go_goes(lab: tuple[PrivateEngine, World]) -> None:
 
 
 def test_it_is_freed_before_any_call_times_out() -> None:
-    """The engine tells of the pause."""
+    """Wait for the engine's event of the pause."""
     with opened(call_timeout_seconds=200) as (private, world):
         box = world.running(world.new_uid())
         stuck(private, box)
         wait_for("it is freed", lambda: not stands(private, box))
 
 
-def test_a_pause_of_our_own_waits_for_what_begins() -> None:
+def test_a_pause_waits_for_exec_starts() -> None:
     with opened(call_timeout_seconds=30) as (_, world):
         paused_again_and_again(world)
 

@@ -1,4 +1,4 @@
-"""An engine that is told to stop: it serves whoever is connected, while its containers end one after another.
+"""Shutdown of an engine: it still serves open connections while its containers stop one after another.
 
 What is begun then is left half done: a box that is started is mounted where the next engine can't ever unmount it.
 """
@@ -22,14 +22,14 @@ STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")  # keeps an e
 
 @contextmanager
 def ending(private: PrivateEngine) -> Iterator[None]:
-    """It was told to stop, listens no more, and is still there."""
+    """Tell whether the engine is stopping: it no longer listens, but still runs."""
     os.kill(private.pid, signal.SIGTERM)
     wait_for("it listens no more", lambda: not private.answers())
     yield
     assert private.up, "the engine was gone too soon for this test to say anything"
 
 
-def test_nothing_is_begun_by_an_engine_that_is_stopping() -> None:
+def test_a_stopping_engine_starts_nothing() -> None:
     with private_engine() as private, docker_world(private.base_url, hand=DockerHand(private.base_url)) as world:
         world.settled()
         stubborn, uid = world.new_uid(), world.new_uid()
