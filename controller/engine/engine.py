@@ -183,7 +183,7 @@ class DockerEngine:
             self._background.stop()
             self._guard.stop()
             self._streams.close()
-            self._looker.close()
+            self._observer.close()
             self._files.close()
             self._mounts.close()
             self._client.close()

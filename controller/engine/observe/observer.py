@@ -81,7 +81,7 @@ class Observer:
 
     def close(self) -> None:
         """Stop watching for runtimes that hang."""
-        self._freer.close()
+        self._stuck_execs.close()
 
     def on_doubt(self, call: Callable[[], None]) -> None:
         """Register a callback for containers that become Unknown between two observations."""
