@@ -5,22 +5,22 @@ from typing import Any
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.plan import StatusWrite
-from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.package_hosts import version_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
-from controller.plan.common.plan_builder import Draft, Memo
-from controller.plan.sandbox.status import dated, limits_to_json
+from controller.plan.common.plan_builder import PlanBuilder, ProfilesKey
+from controller.plan.common.status_json import dated, limits_to_json
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.package_hosts import BUILD
 from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
 
 
-def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:
-    """Note the status of every profile whose stored one says something else."""
-    key = (snapshot.profiles, memo.policy)
+def reconcile_profiles(builder: PlanBuilder) -> None:
+    """Add the status of every profile whose stored status differs."""
+    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    key = ProfilesKey(snapshot.profiles, memo.policy)
     if not snapshot.profiles or memo.profiles == key:
         return
     written = []
@@ -29,8 +29,8 @@ def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:
         made = _status(each, level, policy, snapshot.now) if level is not None else each.obj.status
         if made != each.obj.status:
             written.append(StatusWrite(each.obj.ref, made))
-    draft.statuses += written
-    memo.profiles = () if written else key
+    builder.statuses += written
+    memo.profiles = None if written else key
 
 
 def effective(level: Level, policy: Policy) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, Ceiling
 from controller.kinds.runtime.container import Limits
-from controller.plan.capacity.quota import held
+from controller.plan.capacity.reservations import held
 from controller.ports import Conflict
 from controller.service import errors
 from controller.service.explain.diff import Diff, Difference

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.planning.action import StartContainer
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 
 _ACTOR = "paddock"
 
 
-def starts(case: Case, decision: Decision) -> Iterator[AuditEntry]:
+def starts(context: ReconcileContext, decision: Decision) -> Iterator[AuditEntry]:
     """An entry for each start of the sandbox's own container, where its level asks for one."""
-    if case.rendered is None or not case.rendered.audited:
+    if context.rendered is None or not context.rendered.audited:
         return
-    obj = case.obj
+    obj = context.obj
     for each in decision.actions:
         if isinstance(each, StartContainer) and each.uid == obj.uid:
             yield AuditEntry(
-                at=case.now,
+                at=context.now,
                 actor=_ACTOR,
                 source="",
                 verb="start",

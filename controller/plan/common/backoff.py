@@ -11,6 +11,7 @@ from controller.kinds.planning.instance_record import Failure, Memory
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork
 
 CALL_FIRST_SECONDS = 1.0
 CALL_LONGEST_SECONDS = 300.0
@@ -68,7 +69,10 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
     else:
         count, terminal = count + 1, False
         delay = call_delay_seconds(count)
-    return Failure(count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal)
+    subnet = action.config.subnet if isinstance(action, EnsureNetwork) else ""
+    return Failure(
+        count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal, subnet=subnet
+    )
 
 
 def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
@@ -10,23 +11,40 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.runtime.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.network.surroundings import NOTHING, Surroundings
+from controller.plan.network.network_context import NOTHING, NetworkContext
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
-_ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    D = TypeVar("D", bound=DataclassInstance)
+
+ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
+
+
+def replace_if_changed(known: "D", **fields: Any) -> "D":
+    """Return `dataclasses.replace(known, **fields)`, or `known` itself where no field differs.
+
+    Most passes change nothing, and a copy of a context or a state costs about ten times as much as the comparison.
+    """
+    for name, value in fields.items():
+        held = getattr(known, name)
+        if held is not value and held != value:
+            return replace(known, **fields)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReconcileContext:
     """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
 
     `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
     could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
     observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
-    lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
+    lacks critically. `network` is the state of its networks. `written_bytes` is what its container was last measured to
     have written to disk (0: not measured). `stale_gpus`: the devices that its container was made with are not its own.
-    `volumes` are those that go with it.
+    `volumes` are removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     """
 
     now: float
@@ -44,10 +62,11 @@ class Case:
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
     short_of: tuple[str, ...] = ()
-    around: Surroundings = NOTHING
+    network: NetworkContext = NOTHING
     written_bytes: int = 0
     stale_gpus: bool = False
     volumes: tuple[str, ...] = ()
+    was_unguarded: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -59,13 +78,13 @@ class Case:
 
         A guard that can't be read is neither lost nor back: what was known of it counts.
         """
-        box, lost = self.container, self.around.guard_lost
+        box, lost = self.container, self.network.guard_lost
         if self.memory.unguarded:
-            lost = lost or self.around.unguarded
-        if not lost or box is None or box.state not in _ALIVE:
+            lost = lost or self.network.unguarded
+        if not lost or box is None or box.state not in ALIVE:
             return ""
         is_open = self.rendered is not None and self.rendered.open is not None
-        return lost if is_open or any(each.name in box.networks for each in self.around.bridges) else ""
+        return lost if is_open or any(each.name in box.networks for each in self.network.bridges) else ""
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """An event about this object, now."""

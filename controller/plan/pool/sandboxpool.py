@@ -13,17 +13,18 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.plan.common.backoff import waits
+from controller.plan.common.status_json import dated
 from controller.plan.sandbox import probes
-from controller.plan.sandbox.claim import SHARED
-from controller.plan.sandbox.status import dated
 from controller.policy.sandbox import Rendered
 from controller.policy.sandboxpool import shares_volumes
 
 WARM, RETIRED = "warm", "retired"
+SHARED = "SharedVolume"
 _NO_LIMITS = Limits(0, 0, 0)
 
 
@@ -302,3 +303,29 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
         name, most = snapshot.pools[full].obj.name, snapshot.pools[full].spec
         return full, f"pool `{name}` is at its maxReplicas of {most.max_replicas if most else 0}"
     return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"
+
+
+def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
+    """The members that may be claimed."""
+    for each in members:
+        if each.ready:
+            yield Warm(each.instance.uid, pool.obj.ref, each.instance.created_at)
+
+
+def retirements(
+    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, crowded: bool, now: float
+) -> Iterator[Retirement]:
+    """Why each of these members is retired now."""
+    known = {each.instance.uid: each for each in members}
+    for each in retired:
+        yield Retirement(each.uid, pool.obj.ref, _retirement_reason(pool, known[each.uid], crowded=crowded, now=now))
+
+
+def _retirement_reason(pool: Pool, member: Member, *, crowded: bool, now: float) -> str:
+    if pool.spec is not None and not waits(now, member.instance.created_at + pool.spec.max_age_seconds, float("inf")):
+        return "age"
+    if member.stale:
+        return "outdated"
+    if crowded:
+        return "room"
+    return "unhealthy" if member.trouble else "scale_down"

@@ -8,23 +8,28 @@ from dataclasses import fields, replace
 from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.action import RenameContainer
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, of_pool
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Decision
-from controller.plan.pool.sandboxpool import WARM, is_ready, is_used, member_spec, sharing
+from controller.plan.pool.sandboxpool import SHARED, WARM, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import never_fits, of_pools
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
+CLAIMING = "Claiming"
+EXHAUSTED = "PoolExhausted"
+# Reasons of a sandbox that its pool gives nothing now: it is not started, and decided again in every pass.
+WITHHELD = (EXHAUSTED, SHARED)
 _PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
 
 
 def claimed_memory(memory: Memory) -> Memory:
     """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
-    return replace(memory, launch="Warm", claiming=True, restarts=0, crashes=0, last_end=None)
+    return replace(memory, launch="Warm", launch_reason="", claiming=True, restarts=0, crashes=0, last_end=None)
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
@@ -73,7 +78,7 @@ def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, befo
     if sandbox.obj.kind != "Sandbox":
         return decision
     why = cold(snapshot, sandbox, policy)
-    decision = replace(decision, memory=replace(decision.memory, launch=f"Cold: {why}"))
+    decision = replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why))
     if before.launch or not _could_be_warm(snapshot, sandbox):
         return decision
     return decision.telling(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
@@ -144,3 +149,17 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(str(each[0]) if isinstance(each, tuple) else str(each) for each in value) + "]"
     return str(value) or "none"
+
+
+def settle(decision: Decision) -> Decision:
+    """The decision, held at Claiming while anything but the name is to be done in the container taken over."""
+    if not decision.memory.claiming:
+        return decision
+    first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
+    if first and not decision.reason:
+        drift = tuple(each for each in decision.drift if each != "name")
+        words = "taking a warm box over: " + ", ".join(drift)
+        return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=words)
+    if decision.reason == "EngineUnreachable":
+        return decision
+    return replace(decision, memory=replace(decision.memory, claiming=False))

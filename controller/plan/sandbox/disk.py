@@ -10,8 +10,7 @@ from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.reconcile_context import Case
-from controller.plan.sandbox.stopping import ALIVE
+from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.disk import in_memory
 from controller.policy.sandbox import disk_limit
 
@@ -39,40 +38,42 @@ def limit_of(snapshot: Snapshot, uid: str) -> int:
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
-def notice(case: Case) -> Memory:
+def notice(context: ReconcileContext) -> Memory:
     """The memory with what it has written too much in it. A new generation of its spec starts afresh."""
-    memory = case.memory
-    if memory.overfull[1] and not exceeded(case):
+    memory = context.memory
+    if memory.overfull[1] and not exceeded(context):
         memory = replace(memory, overfull=(0, 0))
-    limit = _soft_limit(case)
-    running = case.container is not None and case.container.state in ALIVE
-    if limit and running and case.written_bytes > limit and not exceeded(case):
-        memory = replace(memory, overfull=(case.obj.generation, case.written_bytes))
+    limit = _soft_limit(context)
+    running = context.container is not None and context.container.state in ALIVE
+    if limit and running and context.written_bytes > limit and not exceeded(context):
+        memory = replace(memory, overfull=(context.obj.generation, context.written_bytes))
     return memory
 
 
-def exceeded(case: Case) -> bool:
+def exceeded(context: ReconcileContext) -> bool:
     """Whether it wrote more than its limit in this generation of its spec."""
-    generation, written = case.memory.overfull
-    return bool(written) and generation == case.obj.generation
+    generation, written = context.memory.overfull
+    return bool(written) and generation == context.obj.generation
 
 
-def told(case: Case) -> str:
+def told(context: ReconcileContext) -> str:
     """What it wrote, in words."""
-    limits = case.rendered.config.limits if case.rendered else None
+    limits = context.rendered.config.limits if context.rendered else None
     allowed = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
-    return f"it wrote {format_bytes(case.memory.overfull[1])} to disk{allowed}; it starts again when its spec changes"
+    return (
+        f"it wrote {format_bytes(context.memory.overfull[1])} to disk{allowed}; it starts again when its spec changes"
+    )
 
 
-def condition(case: Case) -> Condition:
+def condition(context: ReconcileContext) -> Condition:
     """The DiskQuotaEnforced condition."""
-    if case.rendered is None or not case.rendered.config.limits.disk_bytes:
+    if context.rendered is None or not context.rendered.config.limits.disk_bytes:
         return Condition(TYPE, "Unknown", "NotAsked", "its limits say nothing of disk")
-    config, container = case.rendered.config, case.container
+    config, container = context.rendered.config, context.container
     if in_memory(config):
         return Condition(TYPE, "True", "InMemory", "of its own it has memory alone to write to, which is sized")
     if not config.storage_bytes:
-        return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(case)})")
+        return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(context)})")
     if container is None:
         return Condition(TYPE, "Unknown", "NoContainer", "its container will get a size")
     if container.storage_bytes < config.storage_bytes:
@@ -80,15 +81,15 @@ def condition(case: Case) -> Condition:
     return Condition(TYPE, "True", "StorageOption", "the engine holds its writable layer to the limit")
 
 
-def _soft_limit(case: Case) -> int:
+def _soft_limit(context: ReconcileContext) -> int:
     """What it may write where nothing but this holds it; 0: without a limit, or held otherwise."""
-    if case.rendered is None or case.obj.kind != "Sandbox":
+    if context.rendered is None or context.obj.kind != "Sandbox":
         return 0
-    config = case.rendered.config
+    config = context.rendered.config
     held = in_memory(config) or config.storage_bytes
     return 0 if held else config.limits.disk_bytes
 
 
-def _why(case: Case) -> str:
-    found = case.rendered.disk if case.rendered else None
+def _why(context: ReconcileContext) -> str:
+    found = context.rendered.disk if context.rendered else None
     return found.words if found else "not tried yet on this engine"

@@ -11,8 +11,8 @@ from dataclasses import replace
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.plan_builder import Draft
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
 
 REASON = "GpusInUse"
@@ -27,26 +27,27 @@ def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memor
     return not memory.gpus or not set(memory.gpus) <= set(listed) - _others(snapshot.instances, uid)
 
 
-def assign(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision) -> Decision:
+def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """The decision with devices for the container that it makes; or to wait, while there are too few."""
-    listed, uid = snapshot.observed.facts.gpus, case.obj.uid
+    snapshot = builder.snapshot
+    listed, uid = snapshot.observed.facts.gpus, context.obj.uid
     made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
     if made is not None and not made.config.gpus and decision.memory.gpus:
         return replace(decision, memory=replace(decision.memory, gpus=()))
-    if not listed or case.rendered is None or not case.rendered.config.gpus:
+    if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
-    taken = _others(snapshot.instances, uid) | draft.gpus
+    taken = _others(snapshot.instances, uid) | builder.gpus
     if made is None:
         starts = any(isinstance(each, StartContainer) and each.uid == uid for each in decision.actions)
         clash = starts and not taken.isdisjoint(decision.memory.gpus)
-        return _wait(case, "its GPUs were just given to another sandbox", case.now) if clash else decision
+        return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
     free = [each for each in listed if each not in taken]
-    own = [each for each in free if each in case.memory.gpus]
+    own = [each for each in free if each in context.memory.gpus]
     chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
     if len(chosen) < made.config.gpus:
         words = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
-        return _wait(case, words, case.now + _AGAIN_SECONDS)
-    draft.gpus |= set(chosen)
+        return _wait(context, words, context.now + _AGAIN_SECONDS)
+    builder.gpus |= set(chosen)
     actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
     return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
 
@@ -56,8 +57,8 @@ def _with(action: Action, chosen: tuple[str, ...]) -> Action:
     return replace(action, config=replace(action.config, gpu_ids=tuple(sorted(chosen))))
 
 
-def _wait(case: Case, words: str, until: float) -> Decision:
-    return Decision(case.memory, REASON, words, until=until)
+def _wait(context: ReconcileContext, words: str, until: float) -> Decision:
+    return Decision(context.memory, REASON, words, until=until)
 
 
 def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:

@@ -1,66 +1,212 @@
-"""A sandbox's lifecycle timers, laid around the decision for it. Called by plan/sandbox/sandbox.py."""
+"""Lifecycle of one sandbox: rest, graceful stop, deadline, time-to-live, and the reaping of idle ones."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controller.kinds.observed.activity import Run
-from controller.plan.capacity import eviction
-from controller.plan.common.altered import altered
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.sandbox import deadline, disk, idle
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import Action, SignalContainer, StartContainer, UnpauseContainer
+from controller.kinds.planning.instance_record import Memory
+from controller.plan.capacity import pressure
+from controller.plan.common.backoff import waits
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.sandbox import disk, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
-from controller.plan.sandbox.stopping import ALIVE
 
+DEADLINE = "DeadlineExceeded"
 _DELETED = "deleted when idle (lifecycle.onIdle)"
 _EXPIRED = "stopped for good: its lifecycle.activeDeadlineSeconds have passed"
 
 
-def timed(case: Case, decide: Callable[[Case], Decision]) -> Decision:
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """`reason` and `message` are its conditions' once it has stopped, `stopping` the reason until then.
+
+    `end` is how the end that this makes is recorded; `finished`: it stays so until its spec changes; `half`: it is to
+    run again as soon as it has stopped.
+    """
+
+    reason: str
+    message: str
+    stopping: str = "Suspending"
+    end: str = "Stopped"
+    finished: bool = False
+    half: bool = False
+
+
+def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
     """Decide with what the timers say, and say when they are due next."""
-    was_expired = deadline.expired(case)
-    case = altered(case, memory=deadline.notice(case))
-    if deadline.expired(case):
-        made = deadline.timed(case, decide(case))
-        return made if was_expired else made.telling(case.event(deadline.REASON, _EXPIRED, warning=True))
-    was_overfull = disk.exceeded(case)
-    case = replace(case, memory=disk.notice(case))
-    if disk.exceeded(case):
-        made = deadline.timed(case, decide(case))
-        return made if was_overfull else made.telling(case.event(disk.REASON, disk.told(case), warning=True))
-    found = idle.look(case)
-    case = altered(case, memory=found.memory)
+    was_expired = expired(context)
+    context = replace_if_changed(context, memory=_notice_deadline(context))
+    if expired(context):
+        made = _with_deadline(context, decide(context))
+        return made if was_expired else made.telling(context.event(DEADLINE, _EXPIRED, warning=True))
+    was_overfull = disk.exceeded(context)
+    context = replace(context, memory=disk.notice(context))
+    if disk.exceeded(context):
+        made = _with_deadline(context, decide(context))
+        return made if was_overfull else made.telling(context.event(disk.REASON, disk.told(context), warning=True))
+    found = idle.look(context)
+    context = replace_if_changed(context, memory=found.memory)
     if found.due:
-        return _reaped(case, decide)
-    made = deadline.timed(case, decide(case))
-    made = altered(made, sample=found.sample, hold=_hold(case, made))
+        return _reaped(context, decide)
+    made = _with_deadline(context, decide(context))
+    made = replace_if_changed(made, sample=found.sample, hold=_hold(context, made))
     if found.woken:
-        made = made.telling(case.event("Woken", "suspended when idle, and asked for again"))
+        made = made.telling(context.event("Woken", "suspended when idle, and asked for again"))
     return made if found.timer is None else made.wake_at(found.timer)
 
 
-def _reaped(case: Case, decide: Callable[[Case], Decision]) -> Decision:
+def _reaped(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
     """Stop it, or have it deleted, because nobody uses it."""
-    assert case.spec is not None
-    assert case.container is not None
-    if case.spec.lifecycle.on_idle == "Delete":
-        words = f"not used for {case.spec.lifecycle.idle_timeout_seconds} s"
-        run = (case.container.id, case.container.started_at)
-        event = case.event(idle.REASON, f"{words}: {_DELETED}")
-        return Decision(case.memory, idle.REASON, words, events=(event,), delete=True, reaped="idle", hold=run)
+    assert context.spec is not None
+    assert context.container is not None
+    if context.spec.lifecycle.on_idle == "Delete":
+        words = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
+        run = (context.container.id, context.container.started_at)
+        event = context.event(idle.REASON, f"{words}: {_DELETED}")
+        return Decision(context.memory, idle.REASON, words, events=(event,), delete=True, reaped="idle", hold=run)
     memory = replace(
-        case.memory, idled_generation=case.obj.generation, idled_at=case.now, evicted=eviction.short_of(case)
+        context.memory,
+        idled_generation=context.obj.generation,
+        idled_at=context.now,
+        evicted=pressure.short_of(context),
     )
-    case = replace(case, memory=memory)
-    reason, words = idle.told(case)
-    made = deadline.timed(case, decide(case))
-    evicted = reason == eviction.REASON
-    event = case.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
-    return replace(made.telling(event), reaped="pressure" if evicted else "idle", hold=_hold(case, made))
+    context = replace(context, memory=memory)
+    reason, words = idle.told(context)
+    made = _with_deadline(context, decide(context))
+    evicted = reason == idle.EVICTED
+    event = context.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
+    return replace(made.telling(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
 
 
-def _hold(case: Case, made: Decision) -> Run | None:
+def _hold(context: ReconcileContext, made: Decision) -> Run | None:
     """The run that nobody may begin to use any more, because idleness ends it."""
-    container = case.container
+    container = context.container
     if container is None or container.state not in ALIVE or made.memory.stop_reason not in idle.REASONS:
         return None
     return (container.id, container.started_at) if was_asked_to_stop(container, made.memory) else None
+
+
+def rest(context: ReconcileContext) -> Rest | None:
+    """Why it is not to run, None when it is to."""
+    spec = context.spec
+    if spec is None or spec.run_state == "Suspended":
+        return Rest("Suspended", "runState is Suspended")
+    if expired(context):
+        words = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
+        return Rest(DEADLINE, words, "Stopping", DEADLINE, finished=True)
+    if disk.exceeded(context):
+        return Rest(disk.REASON, disk.told(context), "Stopping", "Evicted", finished=True)
+    if idle.asleep(context):
+        reason, words = idle.told(context)
+        return Rest(reason, f"{words}; the next `paddock exec` starts it", end=reason)
+    return _half_stopped(context)
+
+
+def _half_stopped(context: ReconcileContext) -> Rest | None:
+    """A stop that was begun is finished, though it is wanted again: it must not end under somebody's hands later."""
+    container, reason = context.container, context.memory.stop_reason
+    if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.memory):
+        return None
+    if reason not in (*idle.REASONS, DEADLINE):
+        return None
+    return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
+
+
+def stop(
+    context: ReconcileContext, container: Container, why: str, reason: str, end: str = "Stopped"
+) -> Decision | None:
+    """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force.
+
+    One whose network nothing confines gets none. `reason` is how the object stands meanwhile, `end` what its death
+    record will say.
+    """
+    grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
+    if context.unconfined and context.network.on_guard_lost != "report":
+        return None
+    asked = was_asked_to_stop(container, context.memory)
+    until = context.memory.asked_to_stop_at + grace
+    if asked and waits(context.now, until, grace):
+        return Decision(context.memory, reason, f"asked to stop ({why}); killed if still there by then", until=until)
+    if asked or grace == 0:
+        return None
+    actions: list[Action] = []
+    if container.state is State.PAUSED:  # a frozen process cannot act on a signal
+        actions.append(UnpauseContainer(context.obj.uid, container.name, container.id, why))
+    actions.append(SignalContainer(context.obj.uid, container.name, container.id, "TERM", why))
+    memory = asked_to_stop(context.memory, container, context.now, end)
+    return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
+
+
+def asked_to_stop(memory: Memory, container: Container, now: float, end: str = "Stopped") -> Memory:
+    """The memory that this container's end will be our own doing, for the reason `end`."""
+    run = (container.id, container.started_at)
+    return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
+
+
+def expired(context: ReconcileContext) -> bool:
+    """Whether its time was over in this generation of its spec."""
+    return context.memory.expired_generation == context.obj.generation
+
+
+def _notice_deadline(context: ReconcileContext) -> Memory:
+    """The memory with its deadline in it, if that has passed. A new generation, or a suspension, starts afresh."""
+    memory, spec = context.memory, context.spec
+    if memory.expired_generation and not expired(context):
+        memory = replace(memory, expired_generation=0, first_start=0.0)
+    if spec is not None and spec.run_state == "Suspended" and memory.first_start:
+        memory = replace(memory, first_start=0.0)
+    due = _deadline(replace_if_changed(context, memory=memory))
+    if due is None or context.now < due or expired(context):
+        return memory
+    return replace(memory, expired_generation=context.obj.generation, expired_at=context.now)
+
+
+def _deadline(context: ReconcileContext) -> float | None:
+    """When its time is over. A start that lies ahead tells that the clock was set back: then it counts from now."""
+    allowed = context.spec.lifecycle.active_deadline_seconds if context.spec else None
+    if allowed is None or not context.memory.first_start:
+        return None
+    return min(context.memory.first_start, context.now) + allowed
+
+
+def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
+    """The decision with the start of its time in it, and its end as a timer; and what becomes of a finished one."""
+    lifecycle = context.spec.lifecycle if context.spec else None
+    if lifecycle is None:
+        return made
+    if made.finished:
+        made = replace_if_changed(
+            made, memory=replace_if_changed(made.memory, first_start=0.0)
+        )  # should it run again, it counts anew
+        return made if lifecycle.ttl_seconds_after_finished is None else _outlived(context, made)
+    if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
+        return made
+    made = replace_if_changed(made, memory=_started(context, made))
+    due = _deadline(replace_if_changed(context, memory=made.memory))
+    return made if due is None or expired(context) else made.wake_at(due)
+
+
+def _started(context: ReconcileContext, made: Decision) -> Memory:
+    """The memory of its first start, which is the one that is asked for now, or that of a run that goes on."""
+    container = context.container
+    if made.memory.first_start:
+        return made.memory
+    if any(isinstance(each, StartContainer) for each in made.actions):
+        return replace(made.memory, first_start=context.now)
+    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, made.memory):
+        return replace(made.memory, first_start=container.started_at)
+    return made.memory
+
+
+def _outlived(context: ReconcileContext, made: Decision) -> Decision:
+    """Delete a finished sandbox when its time to be looked at is over, or say when that will be."""
+    assert context.spec is not None
+    end, ttl = made.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    finished_at = max(end.finished_at if end else 0.0, made.memory.expired_at if expired(context) else 0.0)
+    due = min(finished_at, context.now) + ttl
+    if context.now < due:
+        return made.wake_at(due)
+    event = context.event("TTLExpired", f"deleted {ttl} s after it finished (ttlSecondsAfterFinished)")
+    return replace(made, delete=True, reaped="ttl", events=(*made.events, event))

@@ -7,19 +7,19 @@ from controller.kinds.planning.action import ReadTail, RemoveContainer
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.snapshot import Result
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.deaths import ENDED
 
 
-def read_first(case: Case, decision: Decision) -> Decision:
+def read_first(context: ReconcileContext, decision: Decision) -> Decision:
     """The decision with the reading of the log in front of it, where an end's last words are not known yet."""
-    container, end = case.container, decision.memory.last_end
+    container, end = context.container, decision.memory.last_end
     if container is None or container.state not in ENDED or end is None or end.tail is not None:
         return decision
     if (end.container_id, end.finished_at) != (container.id, container.finished_at):
         return decision
     why = f"{end.reason}: its last words, for the record"
-    read = ReadTail(case.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
+    read = ReadTail(context.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
     return replace(decision, actions=(read, *decision.actions))
 
 

@@ -14,7 +14,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, Bound, Mount, RemoveVolumes
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.common.reconcile_context import Case
+from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.attest.mounted import missing, resized
 from controller.policy.mounts import volumes
 from controller.policy.sandbox import Rendered
@@ -22,46 +22,46 @@ from controller.policy.sandbox import Rendered
 REASON = "MountsMissing"
 
 
-def wanted(case: Case, rendered: Rendered) -> tuple[Mount, ...]:
+def wanted(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
     """What is to be bound. A pool's member is nobody's yet: its places stay empty."""
-    return rendered.config.mounts if case.obj.kind == "Sandbox" else ()
+    return rendered.config.mounts if context.obj.kind == "Sandbox" else ()
 
 
-def before_start(case: Case, rendered: Rendered, image: str, why: str) -> Iterator[Action]:
+def before_start(context: ReconcileContext, rendered: Rendered, image: str, why: str) -> Iterator[Action]:
     """Places and mounts made anew: they are gone with the host's last boot, and folders may have been replaced."""
     if rendered.config.slots:
-        yield _bind(case, rendered, wanted(case, rendered), image, why)
+        yield _bind(context, rendered, wanted(context, rendered), image, why)
 
 
-def repair(case: Case, container: Container, rendered: Rendered) -> Iterator[Action]:
+def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
     """What is missing in a box that runs."""
-    found = absent(case, container, rendered)
+    found = absent(context, container, rendered)
     if found:
         why = "not bound: " + ", ".join(each.path for each in found)
-        yield _bind(case, rendered, found, container.image_id, why, container.id)
+        yield _bind(context, rendered, found, container.image_id, why, container.id)
 
 
-def absent(case: Case, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
+def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
     """What of a running box's mounts is not there. One that is made otherwise has no places for them."""
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return ()
-    found = missing(wanted(case, rendered), container.inside, container.bound)
-    later = waiting(case, container, rendered) if found else ()
+    found = missing(wanted(context, rendered), container.inside, container.bound)
+    later = waiting(context, container, rendered) if found else ()
     return tuple(each for each in found if each not in later)
 
 
-def waiting(case: Case, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
+def waiting(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
     """What the named template has instead of something that is bound: bound at the next start."""
-    if case.spec is None or case.spec.template_ref is None or container.config_hash != rendered.config_hash:
+    if context.spec is None or context.spec.template_ref is None or container.config_hash != rendered.config_hash:
         return ()
     bound = {each.path: each for each in container.bound if each.origin}
     return tuple(
         each
-        for each in wanted(case, rendered)
+        for each in wanted(context, rendered)
         if each.path in bound
         and bound[each.path].mount != str(each)
         and not resized(bound[each.path], each)
-        and not _is_own(case.spec, each, bound[each.path])
+        and not _is_own(context.spec, each, bound[each.path])
     )
 
 
@@ -73,11 +73,11 @@ def _is_own(spec: SandboxSpec, mount: Mount, bound: Bound) -> bool:
     return mount.kind == "host" or (mount.kind == "memory" and not bound.in_memory)
 
 
-def changed(case: Case, container: Container, rendered: Rendered) -> str:
+def changed(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
     """Why a container has to be replaced, because something else is bound there than its spec asks for now."""
-    if case.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
+    if context.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
         return ""
-    later = waiting(case, container, rendered)
+    later = waiting(context, container, rendered)
     asked = {each.path: each for each in rendered.config.mounts if each not in later}
     other = [
         each
@@ -87,9 +87,9 @@ def changed(case: Case, container: Container, rendered: Rendered) -> str:
     return f"bound {other[0].mount}, wanted {asked[other[0].path]}" if other else ""
 
 
-def as_bound(case: Case, config: ContainerConfig) -> ContainerConfig:
+def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerConfig:
     """The config with its volumes as large as they are bound: what has no room to grow stays as it is."""
-    bound = {each.path: each for each in case.container.bound} if case.container is not None else {}
+    bound = {each.path: each for each in context.container.bound} if context.container is not None else {}
     kept = [
         replace(each, size_bytes=bound[each.path].size_bytes)
         if each.path in bound and resized(bound[each.path], each)
@@ -120,32 +120,37 @@ def _kept_by(other: Sandbox) -> set[str]:
     return {each.source for each in found if not (gone and each.passing)}
 
 
-def with_it(case: Case) -> Iterator[Action]:
+def with_it(context: ReconcileContext) -> Iterator[Action]:
     """What takes the volumes away that go with a sandbox of which all else is gone."""
-    if case.volumes and not case.memory.reclaimed:
-        obj, why = case.obj, "their reclaimPolicy is Delete"
+    if context.volumes and not context.memory.reclaimed:
+        obj, why = context.obj, "their reclaimPolicy is Delete"
         yield RemoveVolumes(
-            obj.uid, container_name(obj.name, obj.uid), obj.namespace, case.volumes, why, claimed_by=obj.name
+            obj.uid, container_name(obj.name, obj.uid), obj.namespace, context.volumes, why, claimed_by=obj.name
         )
 
 
-def unready(case: Case) -> tuple[str, str]:
+def unready(context: ReconcileContext) -> tuple[str, str]:
     """The reason and the words why a box is not ready before all that it asks for is bound."""
-    container, rendered = case.container, case.rendered
-    found = absent(case, container, rendered) if container is not None and rendered is not None else ()
+    container, rendered = context.container, context.rendered
+    found = absent(context, container, rendered) if container is not None and rendered is not None else ()
     smaller = {each.path: each for each in container.bound} if container is not None else {}
     found = tuple(each for each in found if each.path not in smaller or not resized(smaller[each.path], each))
     return (REASON, "not bound yet: " + ", ".join(map(str, found))) if found else ("", "")
 
 
 def _bind(
-    case: Case, rendered: Rendered, mounts: tuple[Mount, ...], image: str, why: str, container_id: str = ""
+    context: ReconcileContext,
+    rendered: Rendered,
+    mounts: tuple[Mount, ...],
+    image: str,
+    why: str,
+    container_id: str = "",
 ) -> BindMounts:
     config = rendered.config
     return BindMounts(
-        uid=case.obj.uid,
+        uid=context.obj.uid,
         name=config.name,
-        namespace=case.obj.namespace,
+        namespace=context.obj.namespace,
         image=image,
         user=config.user,
         slots=config.slots,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.sandbox.carried import CONDITIONS, FIELDS, carried
+from controller.plan.sandbox.status import CONDITIONS, FIELDS, carried
 from tests.plan.case_file import decide, read
 from tests.plan.test_cases import CASES
 
@@ -17,7 +17,7 @@ LATER = {"type": "OfALaterVersion", "status": "True"}
 def test_all_that_is_written_is_known_to_be_ours(path: object) -> None:
     found, _ = read(path)  # type: ignore[arg-type]
     for each in (one for one in decide(found).writes.statuses if one.ref.kind == "Sandbox"):
-        assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/carried.py"
+        assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/status.py"
         assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
 
 

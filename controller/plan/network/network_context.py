@@ -1,4 +1,4 @@
-"""What is around one object's container: its sealed network and its egress container, as recorded and as seen."""
+"""Network state of one object's container: its sealed network and its egress container, as recorded and as seen."""
 
 import hashlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Subnets = Callable[[Snapshot], set[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NetworkContext:
     """`subnet` is what its network is or will be on ("": none is left, or none is needed).
 
     `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
@@ -32,7 +32,7 @@ class Surroundings:
 
     record: Instance | None = None
     containers: tuple[Container, ...] = ()
-    network: Network | None = None
+    sealed: Network | None = None
     uplink: bool = False
     subnet: str = ""
     unguarded: str = ""
@@ -45,12 +45,12 @@ class Surroundings:
     on_guard_lost: GuardLost = "pause"
 
 
-NOTHING = Surroundings()
+NOTHING = NetworkContext()
 
 
-def around(
+def network_context(
     snapshot: Snapshot, obj: StoredObject, rendered: Rendered | None, memory: Memory, policy: Policy, subnets: Subnets
-) -> Surroundings:
+) -> NetworkContext:
     """The surroundings of one object. `subnets` gives those that are given away; one found for it is added to them."""
     uid, observed = egress_uid(obj.uid), snapshot.observed
     record, containers = snapshot.instances.get(uid), observed.containers.get(uid, ())
@@ -76,10 +76,10 @@ def around(
         taken.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
-    return Surroundings(
+    return NetworkContext(
         record=record,
         containers=containers,
-        network=network,
+        sealed=network,
         uplink=egress.UPLINK in observed.networks,
         subnet=subnet,
         unguarded=observed.unguarded or snapshot.guarded.broken,
@@ -132,7 +132,6 @@ def taken_subnets(snapshot: Snapshot) -> set[str]:
 
 
 def _is_lost(subnet: str, memory: Memory) -> bool:
-    """Whether somebody else on this host has that subnet: the engine said so when the network was to be made."""
+    """Return True if the engine refused a network on this subnet because the host uses it otherwise."""
     failure = memory.failure
-    told = failure is not None and failure.reason == SUBNET_TAKEN and failure.message.startswith(f"{subnet} ")
-    return bool(subnet) and told
+    return bool(subnet) and failure is not None and failure.reason == SUBNET_TAKEN and failure.subnet == subnet
