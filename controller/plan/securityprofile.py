@@ -1,4 +1,4 @@
-"""How the security profiles stand: whether each is accepted now, and what a sandbox of it is made with."""
+"""Statuses of security profiles: acceptance, and the effective settings of a sandbox."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def reconcile_profiles(builder: PlanBuilder) -> None:
 
 
 def effective(level: Level, policy: Policy) -> dict[str, Any]:
-    """What a sandbox of that level is made with, read off the container that the level is rendered to."""
+    """Return the effective settings of a level, read from the container that it is rendered to."""
     config = bare(level)
     return {
         **settings_of(level),
@@ -48,7 +48,7 @@ def effective(level: Level, policy: Policy) -> dict[str, Any]:
 
 
 def settings_of(level: Level) -> dict[str, Any]:
-    """The same, as far as a profile of one's own can set it."""
+    """Return the settings of a level that a profile can set."""
     config = bare(level)
     return {
         "capabilities": list(config.capabilities),
@@ -71,7 +71,7 @@ def settings_of(level: Level) -> dict[str, Any]:
 
 
 def bare(level: Level) -> ContainerConfig:
-    """The container of a spec that asks for nothing else."""
+    """Return the container of a spec that asks for nothing else."""
     template = Template(image="any", security_level=level.name)
     policy = Policy(levels={level.name: level})
     return render(SandboxSpec(template=template), template, name="any", uid="any", policy=policy).config
@@ -83,7 +83,7 @@ def _reach(level: Level) -> dict[str, Any]:
 
 
 def _network(level: Level, policy: Policy) -> dict[str, Any]:
-    """What it can reach, and what its operator says of that."""
+    """Return the network access of a level, with the operator's policy applied."""
     made = _reach(level)
     if "peers" in made:
         made["peers"] = level.peers and policy.peers

@@ -85,7 +85,7 @@ class Memory:
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
-    a member ("": the object's own). `launch` is how its container was launched: `Warm`, `Cold` or "", `launch_reason` why.
+    a member ("": the object's own). `launch` is how it was launched (`Warm`, `Cold`, ""), `launch_reason` why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
     `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record. `peers` is
     what the bridge is on that it shares with others of its namespace ("": it shares none).

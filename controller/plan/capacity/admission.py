@@ -18,7 +18,7 @@ from controller.policy.quota_ledger import HOST, Bound, bounds, judge, of_pools
 
 
 class CapacityLedger:
-    """What is held in every namespace and on the host, what may be, and whom it is given to."""
+    """Capacity held, and its bounds, for every namespace, pool and the host."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class CapacityLedger:
         self.shortages: list[Shortage] = []
 
     def used(self, namespace: str) -> Amount:
-        """What is held in the namespace; "" is the host."""
+        """Return the amount held in the namespace; "" is the host."""
         return self._used.get(namespace, Amount())
 
     def admit(self, context: ReconcileContext, asked: Claim, pool: str = "") -> str:
-        """Give all that is asked for, or say in words why there is no room for it. `pool` is whose it is (its uid)."""
+        """Reserve all that is asked for and return "", or return the shortage as text. `pool` is its pool's uid."""
         namespace, of = context.obj.namespace, of_pool(pool)
         whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
         base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
@@ -79,18 +79,18 @@ class CapacityLedger:
             self.shortages.append(Shortage(context.obj.uid, own if bound.namespace else "host", resource, holds_up))
 
     def ceilings(self) -> tuple[Ceiling, ...]:
-        """What was reckoned with where room was given: the store must not come to hold more."""
+        """Return the amounts assumed where capacity was given: the store must not come to hold more."""
         return tuple(Ceiling(each, self.used(each)) for each in sorted(self._given))
 
 
 def _weight(context: ReconcileContext) -> float:
-    """How much it counts for against warm members: any sandbox more than any pool's priority."""
+    """Return the weight against warm members: any sandbox outweighs every pool's priority."""
     priority = context.spec.priority if context.spec else 0
     return math.inf if context.obj.kind == "Sandbox" else priority
 
 
 def admission_order(context: ReconcileContext) -> tuple[bool, int, float, str, str, str]:
-    """What the order of asking goes by: sandboxes before warm members, the highest priority, then the oldest."""
+    """Return the sort key: sandboxes before warm members, the highest priority first, then the oldest."""
     obj = context.obj
     priority = context.spec.priority if context.spec else 0
     return obj.kind != "Sandbox", -priority, obj.created_at, obj.namespace, obj.name, obj.uid

@@ -1,7 +1,7 @@
-"""Warm members give way to those that wait for room: to any sandbox, and to members of pools of higher priority.
+"""Preemption: warm members give way to pending sandboxes, and to members of pools of higher priority.
 
-One at a time, of the pool of the lowest priority, the youngest member first; and none while the room of one that goes
-is not free yet: it may be all that is needed.
+One at a time, from the pool of the lowest priority, the youngest member first. None is preempted while one that is
+leaving still holds its capacity: that may be all that is needed.
 """
 
 import math
@@ -14,14 +14,14 @@ from controller.plan.pool.sandboxpool import RETIRED, Member, Turnover
 
 
 def in_order(pools: Iterable[Pool]) -> list[Pool]:
-    """Those that give way first, first."""
+    """Return the pools in the order in which they give way."""
     return sorted(pools, key=lambda each: (each.spec.priority if each.spec else 0, each.obj.namespace, each.obj.name))
 
 
 def give_way(
     builder: PlanBuilder, snapshot: Snapshot, pool: Pool, made: Turnover, members: Sequence[Member]
 ) -> Turnover:
-    """What the pool does, in view of those that wait: no new members, and perhaps one fewer."""
+    """Return the pool's turnover in view of pending objects: no new members, and perhaps one member less."""
     crowded = _crowded(builder, pool)
     if not crowded:
         return made
@@ -37,7 +37,7 @@ def give_way(
 
 
 def _crowded(builder: PlanBuilder, pool: Pool) -> set[str]:
-    """Where somebody waits that this pool gives way to: its namespace, the host ("")."""
+    """Return the scopes of pending objects that this pool gives way to: its namespace, the host ("")."""
     waiting = builder.ledger.crowded if builder.ledger is not None else {}
     mine = pool.spec.priority if pool.spec else -math.inf
     return {each for each in (pool.obj.namespace, "") if waiting.get(each, -math.inf) > mine}

@@ -1,6 +1,6 @@
-"""An image that is not on this host is fetched once, however many wait for it: the others wait for the first.
+"""Image pulls: one pull per image, however many objects wait for it.
 
-A pool has its image here before anybody asks for a box: its members see to that, and where it keeps none, the pool.
+A pool has its image on the host before anybody claims from it: its members pull it, or the pool if it keeps none warm.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 1.0
 
 
 def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    """The decision; or to wait, where it would fetch what is being fetched for another object already."""
+    """Return the decision, or a wait if its image is being pulled for another object already."""
     snapshot = builder.snapshot
     pulls = [each for each in decision.actions if isinstance(each, PullImage)]
     if not pulls or context.rendered is None:
@@ -39,12 +39,12 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
 
 
 def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
-    """The images that pools are fetching (hashes of their names)."""
+    """Return the images that pools are pulling (hashes of their names)."""
     return {each.image for uid, each in memo.fetches.items() if uid in snapshot.in_flight}
 
 
 def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
-    """Have the image of a pool that keeps nothing warm on this host. Gives why it is not there, in words."""
+    """Pull the image of a pool that keeps no member warm. Return the message of why it is missing, or ""."""
     uid, spec = pool.obj.uid, pool.spec
     if spec is None or spec.warm_replicas or pool.template is None or pool.obj.deleted_at is not None:
         memo.fetches.pop(uid, None)
@@ -59,7 +59,7 @@ def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy
 
 
 def _told(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
-    """What is known after an attempt that has just ended."""
+    """Return the state of the pull after an attempt that just ended."""
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
@@ -93,7 +93,7 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
 
 
 def _is_run(snapshot: Snapshot, image: str) -> bool:
-    """Whether somebody has a container of it."""
+    """Return True if a container of this image exists."""
     return any(each.memory.image_id for each in snapshot.instances.values() if _of(each, image))
 
 

@@ -32,7 +32,7 @@ def retirement_events(pool: ObjectRef, retired: Iterable[Instance], pressure: Pr
 
 
 def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int | None:
-    """After how many seconds without use it is stopped, while the host lacks this critically; None: never."""
+    """Return the seconds without use until it is stopped, given the host's critical shortage; None: never."""
     timeout = idle_timeout_seconds(spec)
     if timeout is None or spec is None or not short_of or spec.lifecycle.on_idle != "Suspend":
         return timeout
@@ -40,6 +40,6 @@ def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int 
 
 
 def short_of(context: ReconcileContext) -> tuple[str, ...]:
-    """What the host lacks for which it is stopped now, earlier than its own spec says; empty when it is not."""
+    """Return the resources whose shortage stops it earlier than its own spec; empty if none does."""
     sooner = timeout_seconds(context.spec, context.short_of) != idle_timeout_seconds(context.spec)
     return context.short_of if sooner else ()

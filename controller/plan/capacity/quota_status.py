@@ -16,7 +16,7 @@ from controller.policy.quota_ledger import Bound, bounds
 def quota_statuses(
     ledger: CapacityLedger, quotas: Mapping[str, StoredQuota], now: float
 ) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
-    """The status of every quota whose stored one says something else."""
+    """Yield the status of every quota whose stored status differs."""
     in_force = {bound.uid: bound for each in ledger.bounds.values() for bound in each}
     for uid, quota in quotas.items():
         bound = in_force.get(uid)
@@ -44,13 +44,13 @@ def _status(quota: StoredQuota, bound: Bound, used: Amount, now: float) -> dict[
 
 
 def shown(bound: Bound) -> dict[str, str]:
-    """The limits of a quota in force as texts, without those that it does not have."""
+    """Return the limits of a quota in force as texts, without those that it does not set."""
     hard = {each: getattr(bound.hard, each.name, None) for each in RESOURCES}
     return {each.name: each.text(most) for each, most in hard.items() if most is not None}
 
 
 def exceeded(bound: Bound, used: Amount) -> str:
-    """Of what more is held than the quota allows, in words."""
+    """Return the resources held beyond the quota, as text."""
     found = ((each, getattr(used, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES)
     return ", ".join(
         f"{each.name} {each.text(now)} of {each.text(most)}"
@@ -61,7 +61,7 @@ def exceeded(bound: Bound, used: Amount) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """What comes of a quota: for each thing that it bounds (name, used before, used after, most), as texts."""
+    """Change of a quota: for each resource it bounds (name, used before, used after, limit), as texts."""
 
     quota: str
     namespace: str
@@ -69,7 +69,7 @@ class Movement:
 
 
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
-    """The quotas of which more or less is held afterwards, with the limits that hold then."""
+    """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = held(before.instances.values()), held(after.instances.values())
     for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())

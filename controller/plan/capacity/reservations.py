@@ -32,9 +32,9 @@ _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an object holds whatever the quotas say (`base`, and a seat), and what it needs for all that it wants.
+    """Resources of one object: held whatever the quotas say (`base`, `seated`), and needed in full (`whole`).
 
-    `beside` is the same of its egress container. `holds_up`: those after it wait for it, where it lacks room.
+    `beside` is the same for its egress container. `holds_up`: later objects wait for it while it lacks capacity.
     """
 
     base: Limits
@@ -46,17 +46,17 @@ class Claim:
 
     @property
     def asks(self) -> bool:
-        """Whether it needs room that it does not have."""
+        """True if it needs capacity that it does not hold."""
         lacks = self.whole != self.base or self.beside.whole != self.beside.base
         return lacks or (self.wants_seat and not self.seated)
 
     def refused(self) -> "Claim":
-        """What is left of it where there is no room: what is held."""
+        """Return the claim of an object that was not admitted: what it holds already."""
         return replace(self, whole=self.base, beside=replace(self.beside, whole=self.beside.base))
 
 
 def claim(context: ReconcileContext, decision: Decision, instance: Instance | None) -> Claim:
-    """What this object reserves and asks for, were it given all. A look that tells nothing moves nothing."""
+    """Return what this object holds and what it asks for in full. A blind pass changes nothing."""
     held = instance.reserves if instance else NO_LIMITS
     containers = ((context.container,) if context.container else ()) + context.extra
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
@@ -82,13 +82,13 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
 
 
 def _made_as_asked(context: ReconcileContext) -> bool:
-    """Whether its container was made with the devices that its spec asks for."""
+    """Return True if its container was created with the devices that its spec asks for."""
     container, rendered = context.container, context.rendered
     return container is not None and rendered is not None and container.template_hash == rendered.template_hash
 
 
 def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
-    """The limits it is to run with; None when it is not to run."""
+    """Return the limits it is to run with; None if it is not to run."""
     if context.rendered is None or context.spec is None or context.deleting or decision.finished:
         return None
     resting = rest(replace_if_changed(context, memory=decision.memory))
@@ -100,7 +100,7 @@ def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
 def _with_disk(
     context: ReconcileContext, whole: Limits, base: Limits, held: Limits, seated: bool
 ) -> tuple[Limits, Limits]:
-    """Disk goes with the seat, not with running: what is stopped keeps its files, and its volumes are allocated."""
+    """Return both limits with disk. Disk goes with the seat: a stopped container keeps its files and volumes."""
     wanted = held.disk_bytes
     if context.rendered is not None and not context.deleting:
         wanted = context.rendered.config.limits.disk_bytes + volume_bytes(mounts.wanted(context, context.rendered))
@@ -109,7 +109,7 @@ def _with_disk(
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
-    """What may be in use now. A limit that can't be read, or is lifted by hand, counts as the one it should have."""
+    """Return what may be in use now. An unreadable limit, or one lifted out-of-band, counts as the desired one."""
     total = NO_LIMITS
     for each in containers:
         if each.state not in _STOPPED:
@@ -134,7 +134,7 @@ def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
 
 
 def held(instances: Iterable[Instance]) -> dict[str, Amount]:
-    """What instances hold, by namespace, and all of them on the host ("")."""
+    """Return what instances hold, by namespace, and all of them on the host ("")."""
     sums: dict[str, list[int]] = {HOST: [0] * len(RESOURCES)}
     for each in instances:
         limits = each.reserves
@@ -149,7 +149,7 @@ def held(instances: Iterable[Instance]) -> dict[str, Amount]:
 
 
 def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[str, Amount]:
-    """What pools' members and the sandboxes that came of them hold, by `of_pool`."""
+    """Return what pools' members and the sandboxes claimed from them hold, by `of_pool`."""
     found: dict[str, Amount] = {}
     for each in instances if keys else ():
         key = of_pool(each.memory.pool)
@@ -159,7 +159,7 @@ def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[
 
 
 def larger(one: Limits, other: Limits) -> Limits:
-    """The more of both, of each; the CPU shares are the second one's."""
+    """Return the larger value of each limit; the CPU shares are the second one's."""
     return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
 
 

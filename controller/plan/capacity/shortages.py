@@ -1,4 +1,4 @@
-"""Quota checks before a warm member is claimed: does it fit, and does an older shortage come first."""
+"""Quota checks before a warm member is claimed: capacity for the claim, and older shortages that come first."""
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
@@ -11,7 +11,7 @@ from controller.policy.quota_ledger import HOST, bounds, judge, of_pools
 
 
 def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
-    """Whether a member may become a sandbox's that reserves so much, by all quotas, as the snapshot has them."""
+    """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     whole, part = amount_of(reserves, 1), amount_of(member.reserves)
     found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **of_pools([pool])}
     rows = list(snapshot.instances.values())
@@ -25,7 +25,7 @@ def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits
 
 
 def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
-    """Whether a new sandbox comes after one that waits for room: by its priority, for all of them are older."""
+    """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
     for each in snapshot.shortages:
         other = snapshot.sandboxes.get(each.uid)
         if other is None or other.spec is None or other.spec.priority < spec.priority or not each.holds_up:

@@ -18,7 +18,10 @@ def without_room(
     decide: Callable[[ReconcileContext], Decision],
     reason: str = WAITS,
 ) -> Decision:
-    """The decision for one that did not get its room: it goes on with what it holds, or waits where that is nothing."""
+    """Return the decision for an object that was not admitted.
+
+    It goes on with what it holds, or waits if that is nothing.
+    """
     assert context.rendered is not None
     assert context.spec is not None
     config = context.rendered.config
@@ -45,13 +48,13 @@ def without_room(
 
 
 def _waits(obj: StoredObject, reason: str = WAITS) -> bool:
-    """Whether its status says already that it waits for room."""
+    """Return True if its stored status says already that it waits for capacity."""
     found = obj.status.get("conditions", ())
     return any(each["type"] == "Scheduled" and each["reason"] == reason for each in found)
 
 
 def scheduled(context: ReconcileContext, decision: Decision, asked: Claim) -> Condition:
-    """The Scheduled condition of one that has the room it wants, or of which that is not known."""
+    """Return the Scheduled condition of an object that has its capacity, or of which that is not known."""
     if not asked.seated and context.blind:
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
     if not asked.seated and not asked.wants_seat:

@@ -1,6 +1,6 @@
-"""Starts that have to be in the audit log before they happen: they are written with the plan, in one transaction.
+"""Audited starts: their audit entries are written with the plan, in one transaction, before they happen.
 
-A store that can't be written refuses the whole of it, and nothing is started.
+If the store cannot be written, the whole plan is refused and nothing is started.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _ACTOR = "paddock"
 
 
 def starts(context: ReconcileContext, decision: Decision) -> Iterator[AuditEntry]:
-    """An entry for each start of the sandbox's own container, where its level asks for one."""
+    """Yield an audit entry for each start of the sandbox's own container, if its level asks for one."""
     if context.rendered is None or not context.rendered.audited:
         return
     obj = context.obj

@@ -1,4 +1,4 @@
-"""From a snapshot to one object's context: its containers, its rendered spec, what is remembered of it."""
+"""Contexts of objects, made from a snapshot: containers, rendered spec and recorded state of one object."""
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
@@ -19,13 +19,13 @@ _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, 
 
 
 def context_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> ReconcileContext:
-    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+    """Return one object's context from a snapshot whose results are stored, for explanations."""
     instance = snapshot.instances.get(sandbox.obj.uid)
     return context_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
 
 
 def context_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> ReconcileContext:
-    """The case of one object, with `memory` in the place of the stored one; `memo` keeps what was rendered."""
+    """Return one object's context, with `memory` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
     rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
@@ -61,19 +61,19 @@ def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
 
 
 def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
-    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
+    """Return True if a container with the object's labels is its own: by its derived name, or because we created it."""
     return container.name == wanted_name or container.id in (memory.container, memory.run[0])
 
 
 def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
-    """Which of several containers of one object counts: what runs, then what bears the right name."""
+    """Return the sort key of an object's containers: the running one counts first, then the one with the right name."""
     return _RANK.get(container.state, 9), container.name != wanted_name, container.id
 
 
 def rendered_with(
     sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
-    """The sandbox's whole configuration, or why it gets none."""
+    """Return the sandbox's whole configuration, or None and the refusals."""
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template

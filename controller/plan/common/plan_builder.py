@@ -30,9 +30,9 @@ from controller.policy.sandbox import Rendered
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What is known of the image of a pool that keeps nothing warm. `image`: a hash of its name, as of `template`.
+    """State of the image pull of a pool that keeps no member warm. `image` is a hash of its name, as of `template`.
 
-    `here` is that it was found or fetched; else `words` say why not, and `retry_at` when to try again (Unix seconds).
+    `here`: it was found or pulled; else `words` is the message and `retry_at` the time of the next try (Unix seconds).
     """
 
     template: Template | None
@@ -124,10 +124,10 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class Memo:
-    """What need not be worked out again, and since when orphans are seen.
+    """Results kept from one pass to the next, and since when orphans are seen.
 
-    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew, and the images of
-    pools are looked for again.
+    Dropping it at any time changes no plan, only its cost; but every orphan's grace starts again, and the images of
+    pools are looked up again.
     """
 
     policy: str = ""
@@ -143,7 +143,7 @@ class Memo:
     taken: Taken = field(default_factory=lambda: Taken(None, set()))
 
     def fit(self, policy: str) -> None:
-        """Forget what was worked out under another policy."""
+        """Forget all results of another policy."""
         if policy != self.policy:
             self.policy = policy
             self.rendered.clear()
@@ -151,7 +151,7 @@ class Memo:
             self.timers.clear()
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
-        """The subnets that are given away; what this pass gives away is to be added."""
+        """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
         if self.taken.snapshot is not snapshot:
             self.taken = Taken(snapshot, taken_subnets(snapshot))
         return self.taken.subnets
@@ -165,7 +165,7 @@ class Memo:
             self.members.pop(gone, None)
 
     def member(self, pool: Pool, instance: Instance) -> Sandbox:
-        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
+        """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""
         known = self.members.get(instance.uid)
         if known is None or not _same_members(known.pool, pool) or known.role != instance.role:
             known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
@@ -174,7 +174,7 @@ class Memo:
 
 
 def _same_members(one: Pool, other: Pool) -> bool:
-    """Whether the members of both look the same to the planner; a pool's status moves with each of them."""
+    """Return True if the members of both are the same to the planner; a pool's status changes with each of them."""
     return one is other or (one.spec is other.spec and one.template is other.template and one.broken == other.broken)
 
 

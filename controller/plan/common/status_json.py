@@ -10,7 +10,7 @@ from controller.kinds.runtime.container import Limits
 
 
 def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
-    """A condition as JSON. Its time of transition moves only when its status does; `prior` is what was stored."""
+    """Return a condition as JSON. Its transition time changes only with its status; `prior` is the stored one."""
     kept = prior is not None and prior.get("status") == made.status
     return {
         "type": made.type,
@@ -34,5 +34,5 @@ def limits_to_json(limits: Limits) -> dict[str, Any]:
 
 
 def rfc3339(seconds: float) -> str:
-    """Unix seconds in the notation of the Kubernetes API."""
+    """Return Unix seconds in the notation of the Kubernetes API."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,6 @@
-"""Why an object is as it is: the decision that the planner comes to now, with all that it was decided by, in words.
+"""Explanation of one object: the planner's current decision for it, with all inputs, as text.
 
-Nothing is kept for it: it is worked out anew from the loop's last snapshot, for one object, when somebody asks.
+Nothing is kept for it: it is computed from the loop's last snapshot, for one object, on request.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ VERDICTS = ("AsAsked", "Acting", "Waiting", "Refused", "Unknown", "NotSeenYet")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What was wanted, seen and remembered (names and words), and what follows from it.
+    """Desired, observed and recorded facts of one object (names and texts), and the decision that follows.
 
-    `verdict` is one of VERDICTS. `actions` are the engine calls that are due, `under_way` whether workers carry out
-    calls for it just now. `until` is when it is looked at again at the latest if nothing happens (Unix seconds).
+    `verdict` is one of VERDICTS. `actions` are the engine calls that are due; `under_way`: workers carry out calls for
+    it now. `until` is the latest time of the next decision if nothing happens (Unix seconds).
     """
 
     verdict: str
@@ -45,7 +45,7 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
-    """The explanation for one object. One that the loop has not seen yet has none but that."""
+    """Return the explanation for one object. One that the loop has not seen yet gets NotSeenYet."""
     sandbox = snapshot.sandboxes.get(uid)
     if sandbox is None or snapshot.observed.revision == 0:
         return Explanation("NotSeenYet", "NotSeenYet", "the loop has not looked at it yet; ask again in a moment")
@@ -66,7 +66,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
 
 
 def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decision, policy: Policy) -> Decision:
-    """What the whole host's plan makes of the decision for this one alone: quotas and pools may let it wait."""
+    """Return the decision within the host's whole plan: quotas and pools may make it wait."""
     uid = context.obj.uid
     world = replace(snapshot, in_flight=snapshot.in_flight - {uid}, results=MappingProxyType({}))
     decided = plan(world, policy, policy.version())
@@ -78,7 +78,7 @@ def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decis
 
 
 def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:
-    """What the store holds for it."""
+    """Yield what the store holds for it."""
     if instance is None:
         return
     if instance.memory.launch:

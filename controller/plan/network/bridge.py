@@ -1,7 +1,7 @@
-"""The guarded bridge of a sandbox with the Internet: made before its container, kept with it, taken away after it.
+"""The guarded bridge of a sandbox with Internet access: created before its container, removed after it.
 
-Called by peers.py with what was decided for the sandbox itself. Without the guard nothing is started on it: the
-guard is the wall here, and the only one.
+Called by networks.py with the decision for the sandbox itself. Without the guard nothing is started on it: nothing else
+confines this network.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0
 
 
 def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
-    """The decision, with what has to be done about the bridge."""
+    """Return the decision with the actions on the bridge."""
     wanted, found = _wanted(context), context.network.bridges
     if wanted is None and not found:
         return _forgotten(context, decision)
@@ -44,13 +44,13 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
 
 
 def unplugged(context: ReconcileContext) -> bool:
-    """Whether a stopped container can't be started because its network is not the one that it was made on."""
+    """Return True if a stopped container cannot start because its network is not the one that it was created on."""
     wanted = _wanted(context)
     return egress.unplugged(context) if wanted is None else _differs(context, wanted)
 
 
 def ready(context: ReconcileContext) -> Condition | None:
-    """Whether its network is as it has to be; None: it has no bridge of this kind."""
+    """Return the NetworkReady condition; None: it has no bridge of this kind."""
     wanted = _wanted(context)
     if wanted is None:
         return None
@@ -78,7 +78,7 @@ def _wanted(context: ReconcileContext) -> Open | None:
 
 
 def _joins(action: Action, wanted: Open) -> bool:
-    """Whether something is put on the bridge by it."""
+    """Return True if the action attaches something to the bridge."""
     if isinstance(action, ConnectNetwork):
         return action.network == wanted.network
     return isinstance(action, CreateContainer | StartContainer)
@@ -107,14 +107,14 @@ def _ensure(context: ReconcileContext, wanted: Open) -> EnsureNetwork:
 
 
 def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
-    """A subnet that is remembered for a bridge that there is not, and that nothing wants any more, is given back."""
+    """Return the decision without the recorded subnet of a bridge that does not exist and is no longer desired."""
     if not decision.memory.subnet or context.rendered is None or context.blind:
         return decision
     return replace(decision, memory=replace(decision.memory, subnet=""))
 
 
 def _cleared(context: ReconcileContext, decision: Decision, gone: tuple[Network, ...]) -> Decision:
-    """Take these away, once the sandbox's own container is off them."""
+    """Remove these networks, once the sandbox's own container is off them."""
     box = context.container
     free = [each for each in gone if box is None or (each.name not in box.networks and not context.deleting)]
     if not free or any(isinstance(each, CreateContainer | ConnectNetwork) for each in decision.actions):

@@ -1,9 +1,9 @@
-"""The way out of a sealed network: made before the sandbox starts, kept while it runs, taken away after it.
+"""The egress proxy of a sealed network: created before the sandbox starts, kept while it runs, removed after it.
 
-Called by peers.py with what was decided for the sandbox itself; what is missing beside it goes in front. All of it
-follows from what is seen: the network, and one egress container just as its config says. Whatever is wrong with that
-one, it is replaced; so another list of hosts cuts the tunnels of the list before. Nothing here opens anything: a sealed
-network without its egress container leads nowhere.
+Called by networks.py with the decision for the sandbox itself; missing parts are created before its own actions. All of
+it follows from observation: the network, and one egress container that matches its config. An egress container that
+differs in anything is replaced; so a new list of hosts cuts the connections of the old one. Nothing here opens
+anything: a sealed network without its egress container reaches nothing.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ _ENDED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the egress container holds (`base`) and what it needs (`whole`), beside its sandbox."""
+    """Resources of the egress container: held (`base`) and needed (`whole`), beside its sandbox's own."""
 
     base: Limits = _NO_LIMITS
     whole: Limits = _NO_LIMITS
@@ -49,7 +49,7 @@ NONE = Share()
 
 
 def share(context: ReconcileContext, wanted: bool) -> Share:
-    """`wanted`: the sandbox is to run. A look that tells nothing moves nothing."""
+    """Return the egress container's resources. `wanted`: the sandbox is to run. A blind pass changes nothing."""
     held = context.network.record.reserves if context.network.record else _NO_LIMITS
     if context.blind:
         return Share(held, held)
@@ -62,7 +62,7 @@ def share(context: ReconcileContext, wanted: bool) -> Share:
 
 
 def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
-    """The decision, with what has to be done beside the sandbox."""
+    """Return the decision with the actions on the sealed network and the egress container."""
     wanted, network = _wanted(context), context.network
     if wanted is None and network.record is None and not network.containers and network.sealed is None:
         return decision
@@ -86,7 +86,7 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
 
 
 def unplugged(context: ReconcileContext) -> bool:
-    """Whether a stopped container can't be started because its network is not the one that it was made on."""
+    """Return True if a stopped container cannot start because its network is not the one that it was created on."""
     wanted = _wanted(context)
     return wanted is not None and _network_differs(context, wanted)
 
@@ -94,9 +94,9 @@ def unplugged(context: ReconcileContext) -> bool:
 def record(
     context: ReconcileContext, decision: Decision, instance: Instance | None, reserves: Limits
 ) -> tuple[Instance | None, bool]:
-    """The egress container's record as it has to be (None: there is none), and whether the stored one is to go.
+    """Return the egress container's desired record (None: there is none), and True if the stored one is to be removed.
 
-    The record of an object that goes, goes with it.
+    The record of an object that is removed goes with it.
     """
     network, known = context.network, context.network.record
     if not network.subnet and known is None:
@@ -128,7 +128,7 @@ def record(
 
 
 def ready(context: ReconcileContext) -> Condition:
-    """Whether its network is as it has to be."""
+    """Return the NetworkReady condition."""
     wanted = _wanted(context)
     if context.rendered is None:
         return Condition("NetworkReady", "Unknown", "Refused", "what network it is to have is not known")
@@ -151,13 +151,13 @@ def _wanted(context: ReconcileContext) -> Sealed | None:
 
 
 def is_held_up(decision: Decision) -> bool:
-    """Whether a call of this object failed, and its time has not come again."""
+    """Return True if a call of this object failed and its back-off is not over."""
     failure = decision.memory.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
 def lacking(context: ReconcileContext) -> tuple[str, str] | None:
-    """Why nothing may be started on its network: reason and words."""
+    """Return the reason and message why nothing may be started on its network; None: it may."""
     if context.network.unguarded or context.network.untried:
         return UNGUARDED, f"not started: {context.network.unguarded or context.network.untried}"
     if not context.network.subnet:
@@ -171,7 +171,7 @@ def _network_differs(context: ReconcileContext, wanted: Sealed) -> bool:
 
 
 def _differs(context: ReconcileContext, wanted: Sealed) -> str:
-    """What is wrong with the egress container, "" when nothing is."""
+    """Return what is wrong with the egress container, "" if nothing is."""
     found = context.network.containers
     if len(found) != 1:
         return "no egress container yet" if not found else "more than one egress container"
@@ -188,7 +188,7 @@ def _differs(context: ReconcileContext, wanted: Sealed) -> str:
 
 
 def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Decision:
-    """The way out in front of what the sandbox needs itself."""
+    """Return the decision with missing parts of the egress path before the sandbox's own actions."""
     until, why, network = _pause(context), _differs(context, wanted), context.network
     actions = [_plugged(each, context) for each in decision.actions]
     # What goes comes first: a network is made anew only with nothing left on it.
@@ -219,7 +219,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _on_network(context: ReconcileContext, wanted: Sealed) -> bool:
-    """Whether its container is on the network that is there: that one is left as it is until the next start."""
+    """Return True if its container is on the existing network: that one is kept until the next start."""
     box = context.container
     return (
         context.network.sealed is not None and box is not None and box.state in ALIVE and wanted.network in box.networks
@@ -227,7 +227,7 @@ def _on_network(context: ReconcileContext, wanted: Sealed) -> bool:
 
 
 def _pause(context: ReconcileContext) -> float | None:
-    """Until when an egress container that ended at once, or is just going, is left alone."""
+    """Return the time until which an egress container that ended at once, or is being removed, is left alone."""
     for each in context.network.containers:
         if each.state is State.REMOVING:
             return context.now + _LOOK_SECONDS
@@ -239,7 +239,7 @@ def _pause(context: ReconcileContext) -> float | None:
 
 
 def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Action]:
-    """A new egress container, on its uplink first: that is where its route leads."""
+    """Return the actions that start an egress container, on its uplink first: that is its default route."""
     uid, config, network = egress_uid(context.obj.uid), wanted.egress, context.network
     actions: list[Action] = []
     if not network.uplink:
@@ -279,13 +279,13 @@ def _plugged(action: Action, context: ReconcileContext) -> Action:
 
 
 def _rested(context: ReconcileContext, decision: Decision) -> Decision:
-    """A sandbox that is at rest needs no way out; its network stays for its next start."""
+    """Return the decision with the egress container removed: a stopped sandbox needs none. Its network stays."""
     why = "its sandbox does not run"
     return replace(decision, actions=(*decision.actions, *_removals(context.network.containers, why)))
 
 
 def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
-    """Killed first, so that its log is whole when it is read for the audit, just before it goes with its container."""
+    """Return the removal actions. KILL comes first, so that the log is complete when it is read for the audit."""
     actions: list[Action] = []
     for each in containers:
         if each.state is State.RUNNING:
@@ -296,7 +296,7 @@ def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
 
 
 def _clear(context: ReconcileContext, decision: Decision) -> Decision:
-    """Take all of it away, once the sandbox's own container is off its network."""
+    """Remove all of it, once the sandbox's own container is off its network."""
     network, box = context.network, context.container
     name = sealed_name(context.obj.uid)
     on_it = box is not None and (name in box.networks or context.deleting)

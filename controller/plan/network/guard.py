@@ -1,8 +1,8 @@
-"""The guard lost while a sandbox runs: what only the guard confines is frozen, stopped, or reported (`guard_lost`).
+"""Loss of the network guard: a sandbox that only the guard confines is frozen, stopped, or reported (`guard_lost`).
 
 That is a sandbox on a bridge that leads to the Internet. One on a sealed network is confined by the network itself: it
-is internal, and this host has no address on it; the egress container, its one way out, refuses local addresses by
-itself. So those run on, and only nothing new is started on them. Called by plan/sandbox/sandbox.py.
+is internal, and this host has no address on it; the egress container, its only route out, refuses local addresses by
+itself. So those run on, and only new starts on them wait. Called by plan/sandbox/sandbox.py.
 """
 
 from controller.kinds.meta import Condition, Event
@@ -22,12 +22,12 @@ _DONE = {
 
 
 def notice(context: ReconcileContext) -> Memory:
-    """The memory of the context, with whether it is without its guard now."""
+    """Return the state, with the presence of its guard updated."""
     return replace_if_changed(context.memory, unguarded=bool(context.unconfined))
 
 
 def told(context: ReconcileContext) -> Event | None:
-    """The event of a guard that was lost, or is back, since `context.memory` was kept."""
+    """Return the event of a guard that was lost, or is back, since `context.memory` was stored."""
     if context.unconfined and not context.memory.unguarded:
         return context.event(LOST, words(context), warning=True)
     alive = context.container is not None and context.container.state in ALIVE
@@ -37,7 +37,7 @@ def told(context: ReconcileContext) -> Event | None:
 
 
 def decide(context: ReconcileContext) -> Decision | None:
-    """What has to be done because its guard was lost, or is back; None: nothing."""
+    """Return the actions because its guard was lost, or is back; None: nothing."""
     container = context.container
     if container is None:
         return None
@@ -55,17 +55,17 @@ def decide(context: ReconcileContext) -> Decision | None:
 
 
 def unready(context: ReconcileContext) -> Condition | None:
-    """The Ready condition of a sandbox without its guard; None: it has it, or needs none."""
+    """Return the Ready condition of a sandbox without its guard; None: it has it, or needs none."""
     return Condition("Ready", "False", egress.UNGUARDED, words(context)) if context.unconfined else None
 
 
 def words(context: ReconcileContext) -> str:
-    """What has happened, and what becomes of it."""
+    """Return the message: the loss, and its consequence."""
     return f"{_DONE[context.network.on_guard_lost]}: {context.unconfined}"
 
 
 def _back(context: ReconcileContext, container: Container) -> Decision | None:
-    """Let it go on, if it was frozen and is meant to run."""
+    """Unpause it, if it was frozen and is to run."""
     if container.state is not State.PAUSED or (context.spec is not None and context.spec.run_state != "Running"):
         return None
     why = "the guard of its network is in force again"
@@ -74,7 +74,7 @@ def _back(context: ReconcileContext, container: Container) -> Decision | None:
 
 
 def _killed(context: ReconcileContext, container: Container) -> Decision:
-    """Kill it: a grace period would be time without a guard."""
+    """Kill it: during a grace period nothing would confine it."""
     uid, why = context.obj.uid, "the guard of its network is lost"
     actions: list[Action] = []
     if container.state is State.PAUSED:

@@ -1,7 +1,7 @@
-"""The bridge that a namespace's sandboxes share: joined before the start, or while it runs; left when not asked for.
+"""The bridge shared by a namespace's sandboxes: attached before the start or while running, detached when not desired.
 
-Called by plan/host.py with what was decided for the sandbox itself; its own network is seen to first. The bridge is
-nobody's own: it is made by whoever needs it first, and taken away once nobody asks for it (stray_networks.py).
+Called by networks.py after the sandbox's own network. The bridge belongs to no single sandbox: the first one that needs
+it creates it, and it is removed once no sandbox asks for it (stray_networks.py).
 """
 
 from collections.abc import Iterator
@@ -20,25 +20,25 @@ from controller.policy.sandbox import Rendered
 
 
 def asked(context: ReconcileContext) -> bool:
-    """Whether it is to be joined with its peers."""
+    """Return True if it is to be attached to the bridge of its peers."""
     return context.rendered is not None and context.rendered.config.joins_peers
 
 
 def networks(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
-    """The networks that its container is to be on, its own first."""
+    """Return the networks that its container is to be attached to, its own first."""
     shared = (peers_name(context.obj.namespace),) if rendered.config.joins_peers else ()
     return (rendered.config.network_mode, *shared)
 
 
 def joining(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
-    """What puts its container on the shared bridge."""
+    """Yield the actions that attach its container to the shared bridge."""
     for each in networks(context, rendered)[1:]:
         known_as = policy.names(context.obj.name)
         yield ConnectNetwork(context.obj.uid, rendered.config.name, container_id, each, why, aliases=known_as)
 
 
 def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
-    """The decision, with all that has to be done about its networks; the shared one is made where it is needed."""
+    """Return the decision with the actions on the shared bridge, which is created where it is needed."""
     if context.blind or context.rendered is None or decision.reason == "Unreadable":
         return decision
     decision = replace_if_changed(decision, memory=_remembered(context, decision))
@@ -58,7 +58,7 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
 
 
 def unplugged(context: ReconcileContext) -> bool:
-    """Whether a stopped container can't be started because the shared bridge is not the one that it was put on."""
+    """Return True if a stopped container cannot start because the shared bridge was replaced since."""
     box = context.container
     return (
         asked(context) and box is not None and peers_name(context.obj.namespace) in box.networks and _differs(context)
@@ -66,7 +66,7 @@ def unplugged(context: ReconcileContext) -> bool:
 
 
 def ready(context: ReconcileContext, found: Condition) -> Condition:
-    """The condition of its own network, with what there is to say of its peers."""
+    """Return the condition of its own network, with the state of the shared bridge."""
     if found.status != "True" or not asked(context):
         return found
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
@@ -77,7 +77,7 @@ def ready(context: ReconcileContext, found: Condition) -> Condition:
 
 
 def deserted(snapshot: Snapshot) -> list[Network]:
-    """The shared bridges that no sandbox asks for, and nothing is on."""
+    """Return the shared bridges that no sandbox asks for, and nothing is attached to."""
     found = [each for each in snapshot.observed.networks.values() if each.role == policy.ROLE and not each.uid]
     if not found:
         return []
@@ -88,7 +88,7 @@ def deserted(snapshot: Snapshot) -> list[Network]:
 
 
 def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
-    """Why nothing may be put on the shared bridge: reason and words."""
+    """Return the reason and message why nothing may be attached to the shared bridge; None: it may."""
     lacks = egress.lacking(context)
     if lacks is None and not context.network.peers_subnet:
         words = (

@@ -1,6 +1,6 @@
-"""Sealed networks of ours that nothing stored speaks of: removed as late, and as carefully, as containers are.
+"""Sealed networks of ours without a stored object: removed as late, and as carefully, as orphaned containers.
 
-A network bears our instance id, so Paddock made it; it leads nowhere, and none that anything runs on can be removed.
+A network bears our instance id, so Paddock created it; it leads nowhere, and one in use cannot be removed.
 """
 
 from controller.kinds.meta import Event, ObjectRef
@@ -12,7 +12,7 @@ from controller.plan.network import peers
 
 
 def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
-    """Note the removal of those that are strays for the grace of orphans. A blind view ends every grace."""
+    """Remove networks that are strays for the grace of orphans. A blind pass resets every grace."""
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return

@@ -21,7 +21,7 @@ BURST_SECONDS = 0.2
 
 
 def hold_back(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
-    """Note how many members may be started in this pass, and when to look again."""
+    """Set how many members may be started in this pass, and wake when the burst is over."""
     builder.claiming = {uid for uid, each in snapshot.instances.items() if each.memory.claiming}
     until = _until(snapshot) if members else None
     if until is None:
@@ -32,7 +32,7 @@ def hold_back(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sa
 
 
 def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
-    """Whether a container may be made for it now; that of a member takes one of the pass's starts."""
+    """Return True if a container may be created for it now; a member's takes one of the pass's starts."""
     if builder.starts is None or instance is None or instance.role != WARM:
         return True
     if not builder.starts:
@@ -78,7 +78,7 @@ def _is_to_start(instance: Instance) -> bool:
 
 
 def _until(snapshot: Snapshot) -> float | None:
-    """Until when claims are thought to be coming in (Unix seconds); None: they are not."""
+    """Return the end of the present burst of claims (Unix seconds); None: there is none."""
     latest = 0.0
     for uid, each in snapshot.instances.items():
         sandbox = snapshot.sandboxes.get(uid)

@@ -1,6 +1,6 @@
-"""Which warm boxes a new sandbox may claim, who goes first, and why it got none.
+"""Claims of warm members: which fit a new sandbox, in what order, and the reason if none was claimed.
 
-A box fits when its container is just what the sandbox would get, but for what is changed in place (limits, the name).
+A member fits if its container is what the sandbox would get, except for what is changed in place (limits, name).
 """
 
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ _PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was star
 
 
 def claimed_memory(memory: Memory) -> Memory:
-    """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
+    """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
     return replace(memory, launch="Warm", launch_reason="", claiming=True, restarts=0, crashes=0, last_end=None)
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
-    """The pools of the sandbox's template, those of the highest priority first, then by name."""
+    """Return the pools of the sandbox's template, those of the highest priority first, then by name."""
     if spec.template_ref is None or spec.pool_policy == "Never":
         return []
     found = [
@@ -45,7 +45,7 @@ def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[
 
 
 def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
-    """The members that it may take over if they fit, oldest first, each with its pool."""
+    """Return the members that it may take over if they fit, oldest first, each with its pool."""
     if spec.run_state != "Running" or snapshot.observed.blind:
         return []
     found = [each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None]
@@ -60,7 +60,7 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
 
 
 def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
-    """Whether the sandbox may have this member: it is ready, and what the sandbox asks for."""
+    """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
     seen = snapshot.observed.containers.get(member.uid, ())
     own = [each for each in seen if each.id == member.memory.container]
     if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
@@ -71,7 +71,9 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
 
 
 def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy) -> Decision:
-    """The decision to make a container, with why it is no warm one; told in an event where it could have been one.
+    """Return the decision to create a container.
+
+    With the reason of the cold start, and an event if a pool could have served.
 
     A pool's own members are not launched for anybody.
     """
@@ -85,7 +87,7 @@ def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, befo
 
 
 def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
-    """Whether a pool could have served it when it was created: only then are members claimed."""
+    """Return True if a pool could have served it when it was created: only then are members claimed."""
     if sandbox.spec is None or sandbox.obj.generation != 1:
         return False
     pools = pools_for(snapshot, sandbox.obj, sandbox.spec)
@@ -93,7 +95,7 @@ def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
 
 
 def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
-    """Why a sandbox was started without a pool, for its status."""
+    """Return the reason why a sandbox was started without a pool, for its status."""
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
         return "its template is its own; pools have boxes of a SandboxTemplate"
@@ -124,7 +126,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
 
 
 def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
-    """Field by field, what of the sandbox's container is not as in the pool's boxes, and not changed in place."""
+    """Yield the fields in which the sandbox's container differs from the pool's, other than those changed in place."""
     spec, template, member = sandbox.spec, pool.template, member_spec(pool)
     if spec is None or template is None or member is None:
         return
@@ -145,14 +147,17 @@ def _camel(name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value in a few words; an environment by its names alone: what is in it may be private."""
+    """Return a short form of a value; an environment by its names alone: its values may be private."""
     if isinstance(value, tuple):
         return "[" + ", ".join(str(each[0]) if isinstance(each, tuple) else str(each) for each in value) + "]"
     return str(value) or "none"
 
 
 def settle(decision: Decision) -> Decision:
-    """The decision, held at Claiming while anything but the name is to be done in the container taken over."""
+    """Return the decision, held at Claiming while anything but the name differs in the container taken over.
+
+    The name does not delay Ready: everything goes by ids, and a rename is one more engine call.
+    """
     if not decision.memory.claiming:
         return decision
     first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))

@@ -1,4 +1,7 @@
-"""Attestation: is a box inside as it was rendered? What is not is stopped at once, and not started as it is again."""
+"""Attestation: comparison of a running sandbox's inside with its rendered configuration.
+
+One that differs is stopped at once, and is not started again with the same configuration.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +20,10 @@ REASON = "NotSecured"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`status`, `reason` and `message` are the condition's; `compared` is what it was found by."""
+    """Result of an attestation.
+
+    `status`, `reason` and `message` are the condition's; `compared` are the facts compared.
+    """
 
     status: ConditionStatus
     reason: str
@@ -26,7 +32,7 @@ class Verdict:
 
 
 def decide(context: ReconcileContext) -> Decision | None:
-    """What has to be done because a box is not as it should be inside; None: nothing."""
+    """Return the actions because a sandbox is not as rendered inside; None: nothing."""
     container, rendered = context.container, context.rendered
     if rendered is None:
         return None
@@ -40,13 +46,13 @@ def decide(context: ReconcileContext) -> Decision | None:
 
 
 def condition(context: ReconcileContext) -> Condition:
-    """The Secured condition."""
+    """Return the Secured condition."""
     found = verdict(context)
     return Condition("Secured", found.status, found.reason, found.message)
 
 
 def verdict(context: ReconcileContext) -> Verdict:
-    """How the newest reading of the inside compares with what was rendered."""
+    """Return the comparison of the newest reading of the inside with the rendered configuration."""
     container, rendered = context.container, context.rendered
     if context.blind:
         return Verdict("Unknown", "EngineUnreachable", context.blind)
@@ -80,13 +86,13 @@ def _stops(found: Verdict, rendered: Rendered) -> bool:
 
 
 def _held(context: ReconcileContext, rendered: Rendered) -> str:
-    """Why it is not started again as it is rendered now; "" when it may be."""
+    """Return why it is not started again with its present configuration; "" if it may be."""
     generation, config_hash, words = context.memory.insecure
     return words if (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
 
 
 def _stop(context: ReconcileContext, container: Container, rendered: Rendered, words: str) -> Decision:
-    """Kill it: whoever is in there is not asked to be so kind as to end."""
+    """Kill it: an insecure sandbox gets no grace period."""
     uid, why = context.obj.uid, f"not secured: {words}"
     actions: list[Action] = []
     if container.state is State.PAUSED:

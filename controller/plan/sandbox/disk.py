@@ -1,7 +1,7 @@
-"""Whether a sandbox is held to its disk limit, and by whom; and the end of one that wrote past a limit that is soft.
+"""Disk limits: the DiskQuotaEnforced condition, and the stop of a sandbox that exceeded a soft limit.
 
-Where nothing holds it, what it has written is measured about every minute: told at 80 %, and beyond
-the limit it is stopped until its spec changes, as a Kubernetes node evicts a pod for its ephemeral storage.
+A soft limit is measured about every minute and reported at 80 %. Beyond it the sandbox is stopped until its spec
+changes, as a Kubernetes node evicts a pod for its ephemeral storage.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ _SOFT = "the limit is soft: what is written is measured about every minute, and 
 
 
 def to_look_at(snapshot: Snapshot) -> frozenset[str]:
-    """The objects that wrote more than their limit, by uid; most of the time there are none."""
+    """Return the uids of objects that wrote more than their limit; usually none."""
     if not snapshot.layers:
         return frozenset()
     return frozenset(
@@ -33,13 +33,13 @@ def to_look_at(snapshot: Snapshot) -> frozenset[str]:
 
 
 def limit_of(snapshot: Snapshot, uid: str) -> int:
-    """What a sandbox may write in its container, bytes; 0: as much as it likes, or it is none."""
+    """Return the bytes a sandbox may write in its container; 0: unlimited, or not a sandbox."""
     sandbox = snapshot.sandboxes.get(uid)
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
 def notice(context: ReconcileContext) -> Memory:
-    """The memory with what it has written too much in it. A new generation of its spec starts afresh."""
+    """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
     memory = context.memory
     if memory.overfull[1] and not exceeded(context):
         memory = replace(memory, overfull=(0, 0))
@@ -51,13 +51,13 @@ def notice(context: ReconcileContext) -> Memory:
 
 
 def exceeded(context: ReconcileContext) -> bool:
-    """Whether it wrote more than its limit in this generation of its spec."""
+    """Return True if it wrote more than its limit in this generation of its spec."""
     generation, written = context.memory.overfull
     return bool(written) and generation == context.obj.generation
 
 
 def told(context: ReconcileContext) -> str:
-    """What it wrote, in words."""
+    """Return the message of a sandbox beyond its limit."""
     limits = context.rendered.config.limits if context.rendered else None
     allowed = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
     return (
@@ -66,7 +66,7 @@ def told(context: ReconcileContext) -> str:
 
 
 def condition(context: ReconcileContext) -> Condition:
-    """The DiskQuotaEnforced condition."""
+    """Return the DiskQuotaEnforced condition."""
     if context.rendered is None or not context.rendered.config.limits.disk_bytes:
         return Condition(TYPE, "Unknown", "NotAsked", "its limits say nothing of disk")
     config, container = context.rendered.config, context.container
@@ -82,7 +82,7 @@ def condition(context: ReconcileContext) -> Condition:
 
 
 def _soft_limit(context: ReconcileContext) -> int:
-    """What it may write where nothing but this holds it; 0: without a limit, or held otherwise."""
+    """Return the limit that only this module enforces, bytes; 0: unlimited, or enforced by the engine."""
     if context.rendered is None or context.obj.kind != "Sandbox":
         return 0
     config = context.rendered.config

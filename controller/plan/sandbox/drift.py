@@ -1,4 +1,8 @@
-"""What differs between a container and what is wanted of it: one function a question, in words for events."""
+"""Drift: differences between a container and its desired configuration, and out-of-band changes (`docker update`).
+
+Swap, the engine's own restart policy and CPU shares are reset in place, in a stopped container before its next start.
+The engine cannot reset a CPU or memory-node set: the container is Degraded, and is created again at its next start.
+"""
 
 from collections.abc import Iterator
 
@@ -18,7 +22,7 @@ DEFAULT_SHARES = 1024
 
 
 def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str, str]]:
-    """(field, found, wanted) for each limit that is not in force."""
+    """Yield (field, found, wanted) for each limit that is not in force."""
     if wanted.cpu_millicores != found.cpu_millicores:
         yield "cpu", format_cpu(found.cpu_millicores), format_cpu(wanted.cpu_millicores)
     if not 0 <= wanted.memory_bytes - found.memory_bytes < _PAGE_BYTES:
@@ -30,19 +34,19 @@ def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str,
 
 
 def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
-    """(field, found, wanted) for all that an update in place brings back."""
+    """Yield (field, found, wanted) for all that an update in place resets."""
     if container.limits is not None:
         yield from limit_differences(wanted, container.limits)
     yield from _out_of_band_differences(container)
 
 
 def network_differences(wanted: tuple[str, ...], found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The networks to be taken off, and those to be put back on. A container in two worlds is taken off first."""
+    """Return the networks to detach, and those to attach. Detaching comes first."""
     return tuple(each for each in found if each not in wanted), tuple(each for each in wanted if each not in found)
 
 
 def needs_new_container(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
-    """Why this container has to be replaced now, "" when it has not. Only a new spec generation does that."""
+    """Return why this container has to be replaced now, "" if it need not. Only a new spec generation does that."""
     if container.template_hash == rendered.template_hash or container.generation == context.obj.generation:
         return ""
     before, after = context.memory.made_from, rendered.template_fields
@@ -56,19 +60,19 @@ def needs_new_container(context: ReconcileContext, container: Container, rendere
 
 
 def _field(name: str, own: bool) -> str:
-    """Where a part of what makes a container stands in the spec; `own`: the level is the sandbox's own word."""
+    """Return the path of a field in the spec; `own`: the level is set by the sandbox itself."""
     if own and name == "security_level":
         return "spec.securityLevel"
     return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:
-    """Whether a container still runs as an older Paddock, policy or default had it rendered."""
+    """Return True if a container still runs as an older Paddock, policy or default rendered it."""
     return container.config_hash != rendered.config_hash
 
 
 def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, str]]:
-    """(field, found, wanted) for each setting that an update takes back."""
+    """Yield (field, found, wanted) for each setting that an update resets."""
     found = container.by_hand
     if found.swap_bytes:
         yield "swap", "unlimited" if found.swap_bytes < 0 else format_bytes(found.swap_bytes), "0"
@@ -77,12 +81,12 @@ def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, s
 
 
 def shares_differ(wanted: Limits, found: Limits) -> bool:
-    """Whether the CPU shares are not those asked for; nothing asked for is the engine's default."""
+    """Return True if the CPU shares are not the desired ones; unset is the engine's default."""
     return (found.cpu_shares or DEFAULT_SHARES) != (wanted.cpu_shares or DEFAULT_SHARES)
 
 
 def lasting(container: Container | None) -> str:
-    """In words, what only a new container takes back; "" for nothing."""
+    """Return the out-of-band settings that only a new container resets, as text; "" for none."""
     if container is None:
         return ""
     held = (("CPUs", container.by_hand.cpus), ("memory nodes", container.by_hand.memory_nodes))
@@ -90,7 +94,7 @@ def lasting(container: Container | None) -> str:
 
 
 def degraded(container: Container | None) -> Condition | None:
-    """The condition of a container that is held to CPUs or memory nodes; None: it is not."""
+    """Return the condition of a container that is bound to CPUs or memory nodes; None: it is not."""
     held = lasting(container)
     if not held:
         return None

@@ -1,8 +1,8 @@
-"""Which of the host's GPUs a sandbox gets, where the operator has listed them: no device is two sandboxes'.
+"""Assignment of the host's GPUs, if the operator lists them: no two sandboxes share a device.
 
-How many there are is a matter of the quotas (the list bounds what all may hold); here the particular ones are chosen
-and written down before the container is made. What is stopped gives its room back, and with it its devices: if they
-are somebody else's when it is started again, it is made anew with others. Without a list the engine chooses.
+Quotas bound the number of devices. Here the particular ones are chosen and recorded before the container is created. A
+stopped sandbox releases its devices; if they are taken when it starts again, it is created again with others. Without a
+list the engine chooses.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _AGAIN_SECONDS = 30.0
 
 
 def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memory) -> bool:
-    """Whether a container of that object that is stopped has devices that it may not be started with."""
+    """Return True if a stopped container of that object has devices that it may not be started with."""
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:
         return False
@@ -28,7 +28,7 @@ def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memor
 
 
 def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    """The decision with devices for the container that it makes; or to wait, while there are too few."""
+    """Return the decision with devices for the container that it creates; or a wait, while there are too few."""
     snapshot = builder.snapshot
     listed, uid = snapshot.observed.facts.gpus, context.obj.uid
     made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
@@ -62,7 +62,7 @@ def _wait(context: ReconcileContext, words: str, until: float) -> Decision:
 
 
 def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:
-    """The devices of all others that hold any now."""
+    """Return the devices that all other objects hold now."""
     return {
         device
         for other, each in instances.items()

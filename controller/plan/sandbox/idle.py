@@ -1,8 +1,8 @@
-"""Idleness: when a box was last used, and whether it is time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
+"""Idleness: the last use of a sandbox, and the time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
 
-Used is a box while a stream is open (exec, followed log), at each change of its spec, at its start, and when its
-processor time since then averages above a floor. That is sampled twice a timeout, when the clock starts and when it
-runs out, and never polled; what can not be read counts as use.
+In use is a sandbox with an open stream (exec, followed log), at each change of its spec, at its start, and when its CPU
+time since then averages above a floor. CPU is sampled twice per timeout, when the clock starts and when it runs out,
+and never polled; an unreadable sample counts as use.
 """
 
 from dataclasses import dataclass, replace
@@ -27,9 +27,9 @@ _UNSEEN = Activity()
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """`timer` is when to look again, `sample`: its CPU is to be sampled now, for the time since then.
+    """Idleness of one sandbox. `timer` is the time of the next look; `sample`: sample its CPU for the time since then.
 
-    `due`: it is time to stop it; `woken`: it was asleep, and is asked for now.
+    `due`: it is time to stop it. `woken`: it was stopped for idleness, and is asked for now.
     """
 
     memory: Memory
@@ -40,12 +40,12 @@ class Idleness:
 
 
 def asleep(context: ReconcileContext) -> bool:
-    """Whether it was stopped for idleness, and nobody has asked for it since."""
+    """Return True if it was stopped for idleness, and nobody has asked for it since."""
     return context.memory.idled_generation == context.obj.generation
 
 
 def told(context: ReconcileContext) -> tuple[str, str]:
-    """(reason, words) for which it is, or was, stopped."""
+    """Return the reason and message of its stop."""
     timeout = context.spec.lifecycle.idle_timeout_seconds if context.spec else 0
     if not context.memory.evicted:
         return REASON, f"not used for {timeout} s"
@@ -53,7 +53,7 @@ def told(context: ReconcileContext) -> tuple[str, str]:
 
 
 def look(context: ReconcileContext) -> Idleness:
-    """How idle it is, with the memory brought up to date."""
+    """Return its idleness, with the state updated."""
     memory, seen = context.memory, context.activity or _UNSEEN
     if memory.idled_generation:
         if asleep(context) and not seen.asking:
@@ -93,7 +93,7 @@ def _judged(
 
 
 def _noted(context: ReconcileContext) -> tuple[Use, float | None]:
-    """The use that the store is to keep, and when it is to be told the rest."""
+    """Return the use that the store is to keep, and the time of the next write."""
     kept, seen, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
     is_open = seen is not None and seen.open > 0
     if kept is None or kept.generation != generation:
@@ -110,14 +110,14 @@ def _noted(context: ReconcileContext) -> tuple[Use, float | None]:
 
 
 def _samples(seen: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
-    """The first and the newest sample of this run since then."""
+    """Return the first and the newest sample of this run since then."""
     run = (container.id, container.started_at)
     found = [each for each in (seen.mark, seen.cpu) if each is not None and each.run == run and each.at >= since]
     return (found[0], found[-1]) if found else (None, None)
 
 
 def _busy(mark: CpuSample, newest: CpuSample) -> bool:
-    """Whether it has used more of a processor than the floor; what is not known counts as use."""
+    """Return True if it used more CPU than the floor; unknown counts as use."""
     if mark.seconds is None or newest.seconds is None:
         return True
     return newest.seconds - mark.seconds > CPU_FLOOR_CORES * (newest.at - mark.at)

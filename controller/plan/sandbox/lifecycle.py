@@ -20,10 +20,12 @@ _EXPIRED = "stopped for good: its lifecycle.activeDeadlineSeconds have passed"
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """`reason` and `message` are its conditions' once it has stopped, `stopping` the reason until then.
+    """Reason why a sandbox does not run.
 
-    `end` is how the end that this makes is recorded; `finished`: it stays so until its spec changes; `half`: it is to
-    run again as soon as it has stopped.
+    `reason` and `message` are its conditions' once stopped, `stopping` until then.
+
+    `end` is the reason of the end in its death record. `finished`: it stays so until its spec changes. `half`: it is
+    started again as soon as it has stopped.
     """
 
     reason: str
@@ -35,7 +37,7 @@ class Rest:
 
 
 def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
-    """Decide with what the timers say, and say when they are due next."""
+    """Return the decision of `decide` under the lifecycle timers, with the next timer."""
     was_expired = expired(context)
     context = replace_if_changed(context, memory=_notice_deadline(context))
     if expired(context):
@@ -58,7 +60,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
 
 
 def _reaped(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
-    """Stop it, or have it deleted, because nobody uses it."""
+    """Stop or delete it, because nobody uses it."""
     assert context.spec is not None
     assert context.container is not None
     if context.spec.lifecycle.on_idle == "Delete":
@@ -81,7 +83,7 @@ def _reaped(context: ReconcileContext, decide: Callable[[ReconcileContext], Deci
 
 
 def _hold(context: ReconcileContext, made: Decision) -> Run | None:
-    """The run that nobody may begin to use any more, because idleness ends it."""
+    """Return the run that nobody may begin to use any more, because idleness ends it."""
     container = context.container
     if container is None or container.state not in ALIVE or made.memory.stop_reason not in idle.REASONS:
         return None
@@ -89,7 +91,7 @@ def _hold(context: ReconcileContext, made: Decision) -> Run | None:
 
 
 def rest(context: ReconcileContext) -> Rest | None:
-    """Why it is not to run, None when it is to."""
+    """Return why it is not to run, None if it is to."""
     spec = context.spec
     if spec is None or spec.run_state == "Suspended":
         return Rest("Suspended", "runState is Suspended")
@@ -105,7 +107,7 @@ def rest(context: ReconcileContext) -> Rest | None:
 
 
 def _half_stopped(context: ReconcileContext) -> Rest | None:
-    """A stop that was begun is finished, though it is wanted again: it must not end under somebody's hands later."""
+    """Finish a stop that was begun, though it is to run again: it must not end later while in use."""
     container, reason = context.container, context.memory.stop_reason
     if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.memory):
         return None
@@ -117,10 +119,10 @@ def _half_stopped(context: ReconcileContext) -> Rest | None:
 def stop(
     context: ReconcileContext, container: Container, why: str, reason: str, end: str = "Stopped"
 ) -> Decision | None:
-    """The next rung of the ladder; None once its grace is over (or there is none): the caller may use force.
+    """Send TERM, or wait for the grace period; None once that is over (or there is none): the caller may use force.
 
-    One whose network nothing confines gets none. `reason` is how the object stands meanwhile, `end` what its death
-    record will say.
+    A sandbox whose network nothing confines gets no grace. `reason` is its condition's meanwhile, `end` the reason in
+    its death record.
     """
     grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
     if context.unconfined and context.network.on_guard_lost != "report":
@@ -140,18 +142,18 @@ def stop(
 
 
 def asked_to_stop(memory: Memory, container: Container, now: float, end: str = "Stopped") -> Memory:
-    """The memory that this container's end will be our own doing, for the reason `end`."""
+    """Return the state in which this container's end is Paddock's own doing, for the reason `end`."""
     run = (container.id, container.started_at)
     return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
 
 
 def expired(context: ReconcileContext) -> bool:
-    """Whether its time was over in this generation of its spec."""
+    """Return True if its deadline passed in this generation of its spec."""
     return context.memory.expired_generation == context.obj.generation
 
 
 def _notice_deadline(context: ReconcileContext) -> Memory:
-    """The memory with its deadline in it, if that has passed. A new generation, or a suspension, starts afresh."""
+    """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
     memory, spec = context.memory, context.spec
     if memory.expired_generation and not expired(context):
         memory = replace(memory, expired_generation=0, first_start=0.0)
@@ -164,7 +166,7 @@ def _notice_deadline(context: ReconcileContext) -> Memory:
 
 
 def _deadline(context: ReconcileContext) -> float | None:
-    """When its time is over. A start that lies ahead tells that the clock was set back: then it counts from now."""
+    """Return the time of its deadline. A start in the future means that the clock was set back: it counts from now."""
     allowed = context.spec.lifecycle.active_deadline_seconds if context.spec else None
     if allowed is None or not context.memory.first_start:
         return None
@@ -172,7 +174,7 @@ def _deadline(context: ReconcileContext) -> float | None:
 
 
 def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
-    """The decision with the start of its time in it, and its end as a timer; and what becomes of a finished one."""
+    """Return the decision with its first start and its deadline as a timer, or with the TTL of a finished one."""
     lifecycle = context.spec.lifecycle if context.spec else None
     if lifecycle is None:
         return made
@@ -189,7 +191,7 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
 
 
 def _started(context: ReconcileContext, made: Decision) -> Memory:
-    """The memory of its first start, which is the one that is asked for now, or that of a run that goes on."""
+    """Return the state with its first start: the one decided now, or that of a run that goes on."""
     container = context.container
     if made.memory.first_start:
         return made.memory
@@ -201,7 +203,7 @@ def _started(context: ReconcileContext, made: Decision) -> Memory:
 
 
 def _outlived(context: ReconcileContext, made: Decision) -> Decision:
-    """Delete a finished sandbox when its time to be looked at is over, or say when that will be."""
+    """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
     end, ttl = made.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
     finished_at = max(end.finished_at if end else 0.0, made.memory.expired_at if expired(context) else 0.0)

@@ -1,7 +1,7 @@
-"""What is bound into a box: all of it before each start; what is missing while it runs, as in one just claimed, then.
+"""Mounts of a sandbox: all bound before each start; missing ones bound while it runs, as in one just claimed.
 
-Another folder than the one that is bound needs a new container: whoever has files open in the old one would keep them.
-Only the sandbox's own spec asks for that at once. What a template names otherwise is bound at the next start.
+Another folder than the bound one needs a new container: processes with open files would keep the old one. Only the
+sandbox's own spec causes that at once. A change of its template is bound at the next start.
 """
 
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ REASON = "MountsMissing"
 
 
 def wanted(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
-    """What is to be bound. A pool's member is nobody's yet: its places stay empty."""
+    """Return the mounts to be bound. A pool's member has no owner yet: its mount points stay empty."""
     return rendered.config.mounts if context.obj.kind == "Sandbox" else ()
 
 
 def before_start(context: ReconcileContext, rendered: Rendered, image: str, why: str) -> Iterator[Action]:
-    """Places and mounts made anew: they are gone with the host's last boot, and folders may have been replaced."""
+    """Bind all mounts again: they are gone after a host reboot, and folders may have been replaced."""
     if rendered.config.slots:
         yield _bind(context, rendered, wanted(context, rendered), image, why)
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
-    """What is missing in a box that runs."""
+    """Bind the mounts that are missing in a running sandbox."""
     found = absent(context, container, rendered)
     if found:
         why = "not bound: " + ", ".join(each.path for each in found)
@@ -42,7 +42,10 @@ def repair(context: ReconcileContext, container: Container, rendered: Rendered) 
 
 
 def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
-    """What of a running box's mounts is not there. One that is made otherwise has no places for them."""
+    """Return the mounts missing in a running sandbox.
+
+    A container of another configuration has no mount points for them.
+    """
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return ()
     found = missing(wanted(context, rendered), container.inside, container.bound)
@@ -51,7 +54,7 @@ def absent(context: ReconcileContext, container: Container, rendered: Rendered) 
 
 
 def waiting(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
-    """What the named template has instead of something that is bound: bound at the next start."""
+    """Return the template's mounts that replace a bound one at the next start."""
     if context.spec is None or context.spec.template_ref is None or container.config_hash != rendered.config_hash:
         return ()
     bound = {each.path: each for each in container.bound if each.origin}
@@ -66,7 +69,7 @@ def waiting(context: ReconcileContext, container: Container, rendered: Rendered)
 
 
 def _is_own(spec: SandboxSpec, mount: Mount, bound: Bound) -> bool:
-    """Whether it is the workspace that the sandbox itself names, or names no more."""
+    """Return True if it is the workspace that the sandbox itself names, or no longer names."""
     if mount.kind == "volume":
         named = spec.workspace.volume if spec.workspace else None
         return named is not None and named.name == mount.source and not mount.claimed_by
@@ -74,7 +77,7 @@ def _is_own(spec: SandboxSpec, mount: Mount, bound: Bound) -> bool:
 
 
 def changed(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
-    """Why a container has to be replaced, because something else is bound there than its spec asks for now."""
+    """Return why a container has to be replaced because its own spec now binds something else; "" if it need not."""
     if context.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
         return ""
     later = waiting(context, container, rendered)
@@ -88,7 +91,7 @@ def changed(context: ReconcileContext, container: Container, rendered: Rendered)
 
 
 def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerConfig:
-    """The config with its volumes as large as they are bound: what has no room to grow stays as it is."""
+    """Return the config with volumes of their bound size: without capacity to grow they stay as they are."""
     bound = {each.path: each for each in context.container.bound} if context.container is not None else {}
     kept = [
         replace(each, size_bytes=bound[each.path].size_bytes)
@@ -100,7 +103,7 @@ def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerCon
 
 
 def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
-    """The volumes that are to go with a sandbox: those that it says so of, and that no other one of them all names."""
+    """Return the volumes to be removed with a sandbox: marked so by it, and named by no other sandbox."""
     spec, template = sandbox.spec, sandbox.template
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
@@ -112,7 +115,7 @@ def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def _kept_by(other: Sandbox) -> set[str]:
-    """The volumes that another one keeps; of two that go at a time neither keeps what both let go."""
+    """Return the volumes that another sandbox keeps; two that are deleted together keep none that both release."""
     if other.spec is None or other.template is None:
         return set()
     gone = other.obj.deleted_at is not None
@@ -121,7 +124,7 @@ def _kept_by(other: Sandbox) -> set[str]:
 
 
 def with_it(context: ReconcileContext) -> Iterator[Action]:
-    """What takes the volumes away that go with a sandbox of which all else is gone."""
+    """Yield the removal of the volumes that go with a sandbox of which all else is gone."""
     if context.volumes and not context.memory.reclaimed:
         obj, why = context.obj, "their reclaimPolicy is Delete"
         yield RemoveVolumes(
@@ -130,7 +133,7 @@ def with_it(context: ReconcileContext) -> Iterator[Action]:
 
 
 def unready(context: ReconcileContext) -> tuple[str, str]:
-    """The reason and the words why a box is not ready before all that it asks for is bound."""
+    """Return the reason and message while a mount is missing; empty ones if none is."""
     container, rendered = context.container, context.rendered
     found = absent(context, container, rendered) if container is not None and rendered is not None else ()
     smaller = {each.path: each for each in container.bound} if container is not None else {}

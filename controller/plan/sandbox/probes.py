@@ -1,7 +1,7 @@
-"""What probes mean: which are asked of a box now, whether it is Ready by them, and when it is stopped for them.
+"""Probes: which run now, readiness by them, and the stop of a sandbox that fails them.
 
 The startup probe holds up the other two; readiness ends once it has passed; liveness goes on. A result counts for the
-run (container and time of start) it came from, and a probe that could not be run counts for nothing.
+run (container and start time) it came from, and a probe that could not run counts for nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from controller.plan.sandbox.lifecycle import asked_to_stop, stop
 
 
 def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
-    """The tally with one more result. The same object when that changes nothing."""
+    """Return the tally with one more result; the same object if nothing changes."""
     known = before or Tally(result)
     if result.outcome == "success":
         after = Tally(result, successes=min(known.successes + 1, probe.success_threshold))
@@ -29,12 +29,12 @@ def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
 
 
 def asked(context: ReconcileContext) -> ProbeSet:
-    """The probes that the sandbox's template asks for."""
+    """Return the probes of the sandbox's template."""
     return context.rendered.probes if context.rendered else NO_PROBES
 
 
 def notice(context: ReconcileContext, container: Container, memory: Memory) -> Memory:
-    """The memory with what this run's probes have shown; as it was when none is asked."""
+    """Return the state with this run's probe results; unchanged if there are no probes."""
     wanted = asked(context)
     if not wanted or container.state not in (State.RUNNING, State.PAUSED):
         return memory
@@ -51,7 +51,7 @@ def notice(context: ReconcileContext, container: Container, memory: Memory) -> M
 
 
 def watches(context: ReconcileContext, memory: Memory) -> tuple[Watch, ...]:
-    """The probes to be asked from now on: none of a box that is not meant to run, or is on its way out."""
+    """Return the probes to run from now on: none of a sandbox that is not to run, or is being removed."""
     container, checked = context.container, memory.checked
     if container is None or checked is None or not _is_up(context, container) or context.deleting or checked.ended:
         return ()
@@ -62,7 +62,7 @@ def watches(context: ReconcileContext, memory: Memory) -> tuple[Watch, ...]:
 
 
 def unready(context: ReconcileContext, memory: Memory) -> tuple[str, str]:
-    """(reason, message) of a running box that its probes do not call ready yet; empty ones when they do."""
+    """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
     wanted, checked, container = asked(context), memory.checked, context.container
     ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
     if ended:
@@ -77,7 +77,7 @@ def unready(context: ReconcileContext, memory: Memory) -> tuple[str, str]:
 
 
 def passed(wanted: ProbeSet, memory: Memory) -> bool:
-    """Whether all that has to pass before a box is ready has passed in the run that was seen last."""
+    """Return True if all probes needed for readiness passed in the last observed run."""
     checked = memory.checked
     if not wanted:
         return True
@@ -85,7 +85,7 @@ def passed(wanted: ProbeSet, memory: Memory) -> bool:
 
 
 def decide(context: ReconcileContext, container: Container) -> Decision:
-    """What a container that runs as asked needs by its probes: nothing, a wait, or to be stopped."""
+    """Return the decision for a running container by its probes: nothing, a wait, or a stop."""
     memory, checked = context.memory, context.memory.checked
     # Once begun a stop is gone through with, though the probe may be another one by now, or none.
     if ended := memory.ended_by_probes((container.id, container.started_at)):
@@ -104,13 +104,13 @@ def decide(context: ReconcileContext, container: Container) -> Decision:
 
 
 def _is_up(context: ReconcileContext, container: Container) -> bool:
-    """Whether it runs and is meant to. A paused box is not probed: it could not answer."""
+    """Return True if it runs and is meant to. A paused sandbox is not probed: it could not answer."""
     asked_to_run = context.spec is not None and context.spec.run_state == "Running"
     return asked_to_run and container.state is State.RUNNING and not context.blind
 
 
 def _tallies(context: ReconcileContext, run: Run) -> Mapping[str, Tally]:
-    """What the probes came to that are asked now: another run, or a probe that was changed since, does not count."""
+    """Return the results of the current probes; those of another run, or of a changed probe, do not count."""
     probed = context.probed
     if probed is None or probed.run != run:
         return {}
@@ -128,7 +128,7 @@ def _failed(tally: Tally | None, probe: Probe | None) -> bool:
 
 
 def _pending(wanted: ProbeSet, checked: Checked) -> str:
-    """The probe that has to pass next for the box to be ready, "" when it is."""
+    """Return the probe that has to pass next for readiness, "" if none."""
     if wanted.startup is not None and not checked.started:
         return "startup"
     return "readiness" if wanted.readiness is not None and not checked.ready else ""
@@ -142,7 +142,7 @@ def _due(wanted: ProbeSet, checked: Checked) -> Iterator[tuple[str, Probe]]:
 
 
 def _broken(context: ReconcileContext, checked: Checked, deadline: int | None) -> tuple[str, str]:
-    """(reason, words) for which the run has to be stopped; empty ones when it has not."""
+    """Return the reason and message for which the run has to be stopped; empty ones if it need not."""
     wanted, tallies = asked(context), _tallies(context, checked.run)
     pending = _pending(wanted, checked)
     held_up = pending == "startup"
@@ -158,7 +158,7 @@ def _broken(context: ReconcileContext, checked: Checked, deadline: int | None) -
 
 
 def _end(context: ReconcileContext, container: Container, reason: str, words: str) -> Decision:
-    """Stop it in its own time, then by force; that it ended is seen at the next look, and is no stop of ours."""
+    """Stop it gracefully, then by force. Its end is observed in a later pass, and is not recorded as our own stop."""
     shown = _shown(reason)
     waiting = stop(context, container, words, shown)
     if waiting is not None:
@@ -168,7 +168,7 @@ def _end(context: ReconcileContext, container: Container, reason: str, words: st
 
 
 def _shown(reason: str) -> str:
-    """The reason of a death as the reason of a condition, while it is not dead yet."""
+    """Return the reason of a death as the reason of a condition, while it is not dead yet."""
     return "Unhealthy" if reason == "Killed" else reason
 
 

@@ -1,7 +1,7 @@
-"""What one Sandbox needs now: nothing, a wait, or a few engine calls. Called by plan/host.py for each object.
+"""Decisions for one Sandbox: nothing, a wait, or a few engine calls. plan/host.py has their order.
 
-Order of the questions: deletion, a blind look, what can't be run at all, failed calls that wait, a missing
-container, one that has to be replaced, small repairs in place, and last the asked run state.
+The lifecycle decider goes on to: a missing container, one that has to be replaced, repairs in place, and last the
+desired run state.
 """
 
 from dataclasses import replace
@@ -117,7 +117,7 @@ def _is_unreadable(context: ReconcileContext) -> bool:
 
 
 def _kept(context: ReconcileContext) -> Decision:
-    """What keeps the one container as it is to be."""
+    """Keep the one container in its desired state."""
     assert context.rendered is not None
     insecure = attest.decide(context)
     if context.container is None:
@@ -130,7 +130,7 @@ def _all(context: ReconcileContext) -> tuple[Container, ...]:
 
 
 def _noticed(context: ReconcileContext) -> Memory:
-    """The memory with what this look shows in it: a new run, a new end, the image that the tag stood for."""
+    """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
     memory, container = context.memory, context.container
     memory = deaths.notice_removed(context.ends, deaths.notice_change(context.obj, memory, context.now))
     if container is None:
@@ -243,7 +243,7 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
 
 
 def _replace(context: ReconcileContext, container: Container, rendered: Rendered, why: str) -> Decision:
-    """Stop it in its own time, then remove, create and start in one go."""
+    """Stop it gracefully, then remove, create and start in one group."""
     if container.state in ALIVE:
         waiting = stop(context, container, why, "Recreating", "Superseded")
         if waiting is not None:
@@ -255,7 +255,7 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
 
 
 def _repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
-    """What is changed in a container as it stands, running or not: its networks first, its name, its limits."""
+    """Repair a container in place, running or not: its networks first, then its name, mounts and limits."""
     uid, wanted, fields = context.obj.uid, rendered.config, []
     actions = _networks(context, container, rendered)
     if actions:
@@ -274,7 +274,7 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
 
 
 def _networks(context: ReconcileContext, container: Container, rendered: Rendered) -> list[Action]:
-    """What brings a container back to its network. One attached by hand opens at once what the level closes."""
+    """Return the actions that restore a container's networks. One attached out-of-band opens what the level closes."""
     own, *shared = wanted = networks.names(context, rendered)
     off, on = drift.network_differences(wanted, container.networks)
     why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {', '.join(wanted)}"
@@ -290,7 +290,7 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
 def _resize(
     context: ReconcileContext, container: Container, rendered: Rendered
 ) -> tuple[tuple[Action, ...], float | None, tuple[str, ...]]:
-    """The update that brings the limits into force, or until when it waits; and the limits that differ."""
+    """Return the update that brings the limits into force, or the end of its wait; and the limits that differ."""
     if container.limits is None:
         return (), None, ()
     wanted = rendered.config.limits
@@ -311,7 +311,7 @@ def _resize(
 
 
 def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
-    """The actions that bring a container into the asked run state."""
+    """Return the actions that bring a container into the desired run state."""
     uid, name, memory = context.obj.uid, container.name, context.memory
     resting = rest(context)
     if resting is not None:
@@ -378,7 +378,7 @@ def _ended(memory: Memory) -> str:
 
 
 def _joined(repaired: Decision, asked: Decision) -> Decision:
-    """One decision of a repair in place and of the run state: repairs first, the earlier of two wakes."""
+    """Return one decision of an in-place repair and the run state: repairs first, the earlier of two wakes."""
     wakes = [each for each in (repaired.until, asked.until) if each is not None]
     return replace_if_changed(
         asked,

@@ -1,4 +1,4 @@
-"""The status of a Sandbox, computed from what was decided and seen. Every condition is written on every pass."""
+"""The status of a Sandbox, computed from the decision and the observation. Every pass writes every condition."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ CONDITIONS = frozenset(
 
 
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
-    """The whole status as JSON. Times in it are RFC 3339."""
+    """Return the whole status as JSON. Times in it are RFC 3339."""
     memory, container = decision.memory, context.container
     prior = {each["type"]: each for each in context.obj.status.get("conditions", ())}
     made: dict[str, Any] = {
@@ -74,7 +74,7 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
 
 
 def _termination(end: Termination) -> dict[str, Any]:
-    """The death record. A time that nobody knows is left out; `signal` is the one that the exit code tells of."""
+    """Return the death record. An unknown time is left out; `signal` follows from the exit code."""
     signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
     tail = end.tail or Tail(note="not read yet")
     made = {
@@ -94,7 +94,7 @@ def _termination(end: Termination) -> dict[str, Any]:
 
 
 def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condition]:
-    """All conditions, in the order of api.md."""
+    """Yield all conditions, in the order of api.md."""
     yield _ready(context, decision)
     yield _accepted(context)
     yield _scheduled(decision)
@@ -137,13 +137,13 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
 
 
 def _pending(context: ReconcileContext, decision: Decision) -> tuple[str, str]:
-    """The reason and the words why a box that runs is not ready yet."""
+    """Return the reason and message why a running sandbox is not ready yet; empty ones if it is."""
     unbound = mounts.unready(context)
     return unbound if unbound[0] else probes.unready(context, decision.memory)
 
 
 def _interrupts(decision: Decision) -> bool:
-    """Whether a running container is on its way out, or not the sandbox's own yet."""
+    """Return True if a running container is being stopped or replaced, or is not the sandbox's own yet."""
     return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", CLAIMING, attest.REASON)
 
 
@@ -201,7 +201,7 @@ def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
 
 
 def _degraded(decision: Decision, container: Container | None) -> Condition:
-    """Something keeps failing, and this is what."""
+    """Return the Degraded condition: the failure that keeps recurring."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
         return Condition("Degraded", "True", "CrashLoopBackOff", decision.message)
@@ -213,7 +213,10 @@ def _degraded(decision: Decision, container: Container | None) -> Condition:
 
 
 def carried(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
-    """The status that was made, with what the stored one has beside that."""
+    """Return the status with the fields and conditions of the stored one that another version wrote.
+
+    A field of this version that is not computed now is dropped.
+    """
     kept = {name: value for name, value in before.items() if name not in FIELDS and name not in made}
     mine = {each["type"] for each in made["conditions"]} | CONDITIONS
     foreign = [each for each in before.get("conditions", ()) if each["type"] not in mine]
