@@ -51,7 +51,7 @@ class CapacityLedger:
         short: list[tuple[Bound, str]] = []
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
             found = judge(bound, self.used(bound.namespace), whole, base)
-            ahead = f"{self._first[bound]} is before it" if bound in self._first else ""
+            ahead = f"{self._first[bound]} is ahead of it" if bound in self._first else ""
             if said := "; ".join(each for each in (*found.reasons, ahead) if each):
                 words.append(f"{bound}: {said}")
             if not found.admitted:

@@ -23,7 +23,7 @@ from controller.plan.common.backoff import waits
 
 _UNREADABLE = (State.UNKNOWN, State.REMOVING)
 _NO_OBJECT = "no object is stored for it"
-_EMPTY = "the store holds no sandbox at all: if that is right, remove it by hand (`docker rm -f`)"
+_EMPTY = "the store holds no sandbox at all: if that is right, remove it manually (`docker rm -f`)"
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     if _is_run(snapshot, image):
         return decision  # it is here by now, and fetching it again is a look
     if _is_being_fetched(builder, snapshot, image):
-        words = f"{pulls[0].image} is being fetched for another one"
+        words = f"{pulls[0].image} is being pulled for another object"
         return replace(decision, actions=(), reason=REASON, message=words, until=snapshot.now + _LOOK_SECONDS)
     builder.pulling.add(image)
     return decision
@@ -87,7 +87,7 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
         builder.wakes.append(snapshot.now + _LOOK_SECONDS)
         return known
     builder.pulling.add(known.image)
-    pull = PullImage(rendered.config.image, f"to be here when pool {pool.obj.name} is asked for a box")
+    pull = PullImage(rendered.config.image, f"for claims from pool {pool.obj.name}")
     builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (pull,)))
     return known
 

@@ -61,7 +61,7 @@ def _why(action: Action, replaced: Collection[str]) -> str:
     `replaced` are the uids of the containers that the same group removed.
     """
     if isinstance(action, CreateContainer) and action.uid not in replaced:
-        return "found no container, wanted one"
+        return "found no container, desired one"
     if isinstance(action, StartContainer | ConnectNetwork) and not action.container_id:
         return "just created"
     if isinstance(action, BindMounts) and not action.container_id:

@@ -48,7 +48,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
     """Return the explanation for one object. One that the loop has not seen yet gets NotSeenYet."""
     sandbox = snapshot.sandboxes.get(uid)
     if sandbox is None or snapshot.observed.revision == 0:
-        return Explanation("NotSeenYet", "NotSeenYet", "the loop has not looked at it yet; ask again in a moment")
+        return Explanation("NotSeenYet", "NotSeenYet", "the loop has not observed it yet; retry in a moment")
     context = context_of(snapshot, sandbox, policy)
     decision = _within_the_host(snapshot, context, decide(context), policy)
     instance = snapshot.instances.get(uid)
@@ -85,7 +85,7 @@ def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:
         reason = instance.memory.launch_reason
         yield "launch", f"{instance.memory.launch}: {reason}" if reason else instance.memory.launch
     if instance.memory.pool:
-        yield "pool", "counts among the boxes of a pool"
+        yield "pool", "counts among the sandboxes of a pool"
     if instance.reserves.memory_bytes:
         yield "reserved", _limits(instance.reserves)
 
@@ -123,7 +123,7 @@ def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
 
 def _seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     if context.blind:
-        yield "engine", f"cannot be looked at: {context.blind}; what follows was seen last"
+        yield "engine", f"not observable: {context.blind}; what follows was observed last"
     if context.container is None:
         yield "container", "none"
     else:
@@ -142,7 +142,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
     yield "network", ", ".join(container.networks) or "none at all"
     if context.rendered is not None:
         for field, found, want in drift.differences(context.rendered.config.limits, container):
-            yield "differs", f"{field} found {found}, wanted {want}"
+            yield "differs", f"{field} found {found}, desired {want}"
         why = drift.needs_new_container(context, container, context.rendered)
         if why:
             yield "differs", why
@@ -150,7 +150,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
             yield "differs", "rendered differently now; takes effect at its next start"
     held = drift.lasting(container)
     if held:
-        yield "differs", f"held to the {held} by hand; made anew at its next start"
+        yield "differs", f"bound to the {held} out-of-band; created again at its next start"
 
 
 def _remembered(memory: Memory, now: float) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,7 @@ def ready(context: ReconcileContext) -> Condition | None:
     if up and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
     if up and context.network.unguarded:
-        words = f"it runs on, though it is not known that the guard is in force: {context.network.unguarded}"
+        words = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
         return Condition("NetworkReady", "Unknown", egress.UNGUARDED, words)
     if up:
         words = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
@@ -102,7 +102,7 @@ def _ensure(context: ReconcileContext, wanted: Open) -> EnsureNetwork:
         template_hash="",
     )
     there = any(each.name == wanted.network for each in context.network.bridges)
-    why = "its bridge was to be another one" if there else "found no bridge of its own"
+    why = "its bridge differs from the desired one" if there else "found no bridge of its own"
     return EnsureNetwork(context.obj.uid, config, labels, why)
 
 

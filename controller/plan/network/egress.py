@@ -196,7 +196,7 @@ def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Deci
     going, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
     first: list[Action] = []
     if _network_differs(context, wanted) and not _on_network(context, wanted):
-        why = why or "its network is made anew"
+        why = why or "its network is recreated"
         first.append(_ensure(context, wanted.bridge(network.subnet), context.obj.uid, "sealed"))
     if why and until is None:
         first = [*_removals(network.containers, why), *first, *_new_egress(context, wanted, why)]
@@ -255,7 +255,7 @@ def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Act
 def _ensure(context: ReconcileContext, config: NetworkConfig, uid: str, role: str) -> EnsureNetwork:
     why = "found no sealed network" if uid else "found no uplink for egress containers"
     if uid and context.network.sealed is not None:
-        why = "its sealed network was to be another one"
+        why = "its sealed network differs from the desired one"
     return EnsureNetwork(uid, config, _labels(context, uid, role, config.hash()), why)
 
 

@@ -70,7 +70,7 @@ def ready(context: ReconcileContext, found: Condition) -> Condition:
     if found.status != "True" or not asked(context):
         return found
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
-        lacks = _lacking(context) or ("NotJoined", "it is not joined with its peers yet")
+        lacks = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
         return Condition(found.type, "False", *lacks)
     words = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
     return replace(found, message=words)
@@ -120,5 +120,5 @@ def _ensure(context: ReconcileContext) -> EnsureNetwork:
         template_hash="",
     )
     bridge_ = f"bridge for the peers of namespace {context.obj.namespace}"
-    why = f"the {bridge_} was to be another one" if context.network.peers is not None else f"found no {bridge_}"
+    why = f"the {bridge_} differs from the desired one" if context.network.peers is not None else f"found no {bridge_}"
     return EnsureNetwork("", config, labels, why)

@@ -98,7 +98,7 @@ def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
     """Return the reason why a sandbox was started without a pool, for its status."""
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
-        return "its template is its own; pools have boxes of a SandboxTemplate"
+        return "its template is its own; pools have members of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
     found = pools_for(snapshot, sandbox.obj, spec)
@@ -115,7 +115,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return "was created after it"
     differing = list(differences(pool, sandbox, policy))
     if differing:
-        return f"has other boxes: {', '.join(differing)}"
+        return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
         for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
@@ -138,7 +138,7 @@ def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
             continue
         wanted, found = getattr(ours, each.name), getattr(theirs, each.name)
         if wanted != found:
-            yield f"{_camel(each.name)} {_short(found)}, wanted {_short(wanted)}"
+            yield f"{_camel(each.name)} {_short(found)}, desired {_short(wanted)}"
 
 
 def _camel(name: str) -> str:
@@ -163,7 +163,7 @@ def settle(decision: Decision) -> Decision:
     first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
     if first and not decision.reason:
         drift = tuple(each for each in decision.drift if each != "name")
-        words = "taking a warm box over: " + ", ".join(drift)
+        words = "taking over a warm member: " + ", ".join(drift)
         return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=words)
     if decision.reason == "EngineUnreachable":
         return decision

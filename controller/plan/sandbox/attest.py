@@ -65,7 +65,7 @@ def verdict(context: ReconcileContext) -> Verdict:
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")
     if hides(rendered.config.runtime):
-        words = f"the runtime {rendered.config.runtime} hides the box's inside from the host"
+        words = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
         return Verdict("Unknown", "NotAttested", words)
     # A network attached by hand is taken off in this same turn.
     attached = set(container.networks) == set(networks.names(context, rendered))

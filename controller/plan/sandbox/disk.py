@@ -68,10 +68,10 @@ def told(context: ReconcileContext) -> str:
 def condition(context: ReconcileContext) -> Condition:
     """Return the DiskQuotaEnforced condition."""
     if context.rendered is None or not context.rendered.config.limits.disk_bytes:
-        return Condition(TYPE, "Unknown", "NotAsked", "its limits say nothing of disk")
+        return Condition(TYPE, "Unknown", "NotAsked", "its limits do not include disk")
     config, container = context.rendered.config, context.container
     if in_memory(config):
-        return Condition(TYPE, "True", "InMemory", "of its own it has memory alone to write to, which is sized")
+        return Condition(TYPE, "True", "InMemory", "it can write to memory only, which is limited")
     if not config.storage_bytes:
         return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(context)})")
     if container is None:

@@ -99,7 +99,7 @@ def degraded(container: Container | None) -> Condition | None:
     if not held:
         return None
     words = (
-        f"somebody held it to the {held} (`docker update`), which the engine cannot take back; "
-        "suspend and resume it (`paddock set run-state`) to have it made anew"
+        f"somebody bound it to the {held} (`docker update`), which the engine cannot reset; "
+        "suspend and resume it (`paddock set run-state`) to have it created again"
     )
     return Condition("Degraded", "True", "CpusetByHand", words)

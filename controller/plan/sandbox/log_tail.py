@@ -18,7 +18,7 @@ def read_first(context: ReconcileContext, decision: Decision) -> Decision:
         return decision
     if (end.container_id, end.finished_at) != (container.id, container.finished_at):
         return decision
-    why = f"{end.reason}: its last words, for the record"
+    why = f"{end.reason}: log tail, for the record"
     read = ReadTail(context.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
     return replace(decision, actions=(read, *decision.actions))
 

@@ -87,7 +87,7 @@ def changed(context: ReconcileContext, container: Container, rendered: Rendered)
         for each in container.bound
         if each.path in asked and str(asked[each.path]) != each.mount and not resized(each, asked[each.path])
     ]
-    return f"bound {other[0].mount}, wanted {asked[other[0].path]}" if other else ""
+    return f"bound {other[0].mount}, desired {asked[other[0].path]}" if other else ""
 
 
 def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerConfig:

@@ -189,7 +189,7 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
         return Decision(context.memory, end.reason, _ended(context.memory), finished=True)
     missing = bool(context.memory.run[0]) and context.memory.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
-    events = (context.event("ContainerMissing", "found no container, wanted one", warning=True),) if missing else ()
+    events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
     made = _make(context, rendered, (), why)
     return replace(made, events=events, drift=("missing",) if missing else ())
 
@@ -261,7 +261,7 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     if actions:
         fields.append("network")
     if container.name != wanted.name:
-        why = f"name found {container.name}, wanted {wanted.name}"
+        why = f"name found {container.name}, desired {wanted.name}"
         actions.append(RenameContainer(uid, wanted.name, container.id, container.name, why))
         fields.append("name")
     binds = tuple(mounts.repair(context, container, rendered))
@@ -277,7 +277,7 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
     """Return the actions that restore a container's networks. One attached out-of-band opens what the level closes."""
     own, *shared = wanted = networks.names(context, rendered)
     off, on = drift.network_differences(wanted, container.networks)
-    why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {', '.join(wanted)}"
+    why = f"networks found {', '.join(container.networks) or 'none at all'}, desired {', '.join(wanted)}"
     uid, name, id_ = context.obj.uid, container.name, container.id
     actions: list[Action] = [DisconnectNetwork(uid, name, id_, each, why) for each in off]
     if own in on:
@@ -304,7 +304,7 @@ def _resize(
             return (), failure.retry_at if differences else None, fields
     if not differences:
         return (), None, ()
-    why = ", ".join(f"{field} found {found}, wanted {want}" for field, found, want in differences)
+    why = ", ".join(f"{field} found {found}, desired {want}" for field, found, want in differences)
     if "cpuShares" in fields and not wanted.cpu_shares:
         wanted = replace(wanted, cpu_shares=drift.DEFAULT_SHARES)
     return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
@@ -324,7 +324,7 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     if asked == "Paused":
         return Decision(memory, "Paused", "runState is Paused")
     if container.state is State.PAUSED:
-        found = UnpauseContainer(uid, name, container.id, "state found paused, wanted running")
+        found = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
     return probes.decide(context, container) if container.state is State.RUNNING else Decision(memory)
 
@@ -346,7 +346,7 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
 def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
     memory, end = context.memory, context.memory.last_end
-    why, events, fields = "state found created, wanted running", [], []
+    why, events, fields = "state found created, desired running", [], []
     ended = container.state is State.EXITED and bool(container.started_at)
     if ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
@@ -362,7 +362,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     lasting = drift.lasting(container) or context.stale_gpus
     if drift.outdated(container, rendered) or lasting or networks.unplugged(context):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
-        made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered anew")
+        made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
         actions: list[Action] = [*mounts.before_start(context, rendered, container.image_id, why)]
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
