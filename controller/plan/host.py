@@ -23,7 +23,7 @@ from controller.plan.capacity.waiting import WAITS, scheduled, without_room
 from controller.plan.common.backoff import fold
 from controller.plan.common.conclude import conclude, events_about, record_of
 from controller.plan.common.contexts import context_with
-from controller.plan.common.events import of_result
+from controller.plan.common.events import result_events
 from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Settled
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import stray_networks
@@ -130,7 +130,7 @@ def _reconcile_sandboxes(builder: PlanBuilder) -> None:
     planned = {**snapshot.sandboxes, **members} if members else snapshot.sandboxes
     if len(memo.rendered) > len(planned):
         memo.keep_only(planned)
-    launch.hold_back(builder, snapshot, members)
+    launch.limit_starts(builder, snapshot, members)
     for each, key in _unsettled(snapshot, planned, memo, builder.wakes):
         _reconcile_sandbox(builder, each, key)
 
@@ -165,7 +165,7 @@ def _unsettled(
         snapshot.guarded.broken,
         observed.networks,
     )
-    moved = snapshot.results.keys() | disk.to_look_at(snapshot)
+    moved = snapshot.results.keys() | disk.over_limit(snapshot)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     for uid, each in planned.items():
         if uid in in_flight:
@@ -200,7 +200,7 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
     state = instance.memory if instance else Memory()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
-        builder.events += events_about(snapshot, instance, of_result(box.obj, result, snapshot.now))
+        builder.events += events_about(snapshot, instance, result_events(box.obj, result, snapshot.now))
     context = context_with(snapshot, box, builder.policy, builder.memo, state)
     decision = _amended(builder, context, decide(context))
     if decision is None:

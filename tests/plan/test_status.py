@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from controller.kinds.planning.instance_record import memory_from_json, memory_to_json
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.sandbox.status import CONDITIONS, FIELDS, carried
-from tests.plan.case_file import decide, read
+from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
 
 READY = {"type": "Ready", "status": "True"}
@@ -40,3 +41,21 @@ def test_a_status_with_foreign_parts_comes_to_rest() -> None:
     assert (status["later"], status["conditions"][-1]) == (1, LATER)  # type: ignore[index]
     again = replace(box, obj=replace(box.obj, status=status))
     assert decide(replace(found, sandboxes={uid: again})).writes.statuses == ()
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ({"launch": "Cold: pool `warm` had no member: none"}, ("Cold", "pool `warm` had no member: none")),
+        ({"launch": "Cold", "launch_reason": "a: b"}, ("Cold", "a: b")),
+        ({"launch": "Warm"}, ("Warm", "")),
+    ],
+)
+def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[str, str]) -> None:
+    state = memory_from_json(dict(stored))
+    assert (state.launch, state.launch_reason) == shown
+    assert memory_from_json(memory_to_json(state)) == state
+    box = sandbox("a", {"template": {"image": "a:1"}})
+    seen = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
+    [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
+    assert (write.status["launchType"], write.status["launchReason"]) == shown

@@ -11,7 +11,7 @@ from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, waits
-from controller.plan.common.events import of_result
+from controller.plan.common.events import result_events
 from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool.sandboxpool import member_spec
@@ -19,7 +19,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render
 
 REASON = "ImagePulling"
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
 def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
@@ -29,11 +29,11 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     if not pulls or context.rendered is None:
         return decision
     image = context.rendered.template_fields.get("image", "")
-    if _is_run(snapshot, image):
+    if _has_container(snapshot, image):
         return decision  # it is here by now, and fetching it again is a look
     if _is_being_fetched(builder, snapshot, image):
         words = f"{pulls[0].image} is being pulled for another object"
-        return replace(decision, actions=(), reason=REASON, message=words, until=snapshot.now + _LOOK_SECONDS)
+        return replace(decision, actions=(), reason=REASON, message=words, until=snapshot.now + _RETRY_SECONDS)
     builder.pulling.add(image)
     return decision
 
@@ -53,19 +53,19 @@ def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy
     if known is None or known.template is not pool.template:
         known = Fetch(pool.template, "")
     if uid not in snapshot.in_flight:
-        known = _fetch(builder, snapshot, pool, policy, _told(builder, snapshot, pool, known))
+        known = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, known))
     memo.fetches[uid] = known
     return known.words
 
 
-def _told(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
+def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
     """Return the state of the pull after an attempt that just ended."""
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
             return replace(known, here=True, failures=0, words="")
         assert result is not None
-        builder.events += of_result(pool.obj, result, snapshot.now)
+        builder.events += result_events(pool.obj, result, snapshot.now)
         failures = known.failures + 1
         retry_at = snapshot.now + call_delay_seconds(failures)
         return replace(known, failures=failures, retry_at=retry_at, words=outcome.message)
@@ -81,10 +81,10 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
         return known
     rendered = render(spec, pool.template, name=pool.obj.name, uid=pool.obj.uid, policy=policy)
     known = replace(known, image=rendered.template_fields.get("image", ""))
-    if _is_run(snapshot, known.image):
+    if _has_container(snapshot, known.image):
         return replace(known, here=True, words="")
     if _is_being_fetched(builder, snapshot, known.image):
-        builder.wakes.append(snapshot.now + _LOOK_SECONDS)
+        builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return known
     builder.pulling.add(known.image)
     pull = PullImage(rendered.config.image, f"for claims from pool {pool.obj.name}")
@@ -92,7 +92,7 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
     return known
 
 
-def _is_run(snapshot: Snapshot, image: str) -> bool:
+def _has_container(snapshot: Snapshot, image: str) -> bool:
     """Return True if a container of this image exists."""
     return any(each.memory.image_id for each in snapshot.instances.values() if _of(each, image))
 

@@ -42,7 +42,7 @@ REASONS: dict[type[Action], str] = {
 }
 
 
-def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
+def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
     """Yield the events of one group of actions that was reported back."""
     replaced = {action.uid for action, _ in result.done if isinstance(action, RemoveContainer)}
     for action, outcome in result.done:

@@ -15,7 +15,7 @@ from controller.plan.network import egress
 from controller.policy.network.bridge import Open
 
 ROLE = "public"
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
 def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
@@ -122,7 +122,7 @@ def _cleared(context: ReconcileContext, decision: Decision, gone: tuple[Network,
     why = "deleted" if context.deleting else "its level has no such network"
     actions = [RemoveNetwork(context.obj.uid, each.name, why) for each in free]
     memory = decision.memory if _wanted(context) and not context.deleting else replace(decision.memory, subnet="")
-    look = context.now + _LOOK_SECONDS
+    look = context.now + _RETRY_SECONDS
     until = look if decision.until is None else min(decision.until, look)
     told = replace(decision, memory=memory, actions=(*decision.actions, *actions), until=until, finalize=False)
     return replace(told, reason="Terminating", message="removing its network") if context.deleting else told

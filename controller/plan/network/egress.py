@@ -32,7 +32,7 @@ from controller.policy.network.egress import Sealed
 ROLE = "egress"
 UNGUARDED, NO_SUBNET = "NetworkUnguarded", "NoSubnetLeft"
 _CRASHED_SECONDS = 10.0  # one that ended sooner is started again only after such a pause
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _NO_LIMITS = Limits(0, 0, 0)
 _ENDED = (State.CREATED, State.EXITED, State.DEAD)
 
@@ -230,7 +230,7 @@ def _pause(context: ReconcileContext) -> float | None:
     """Return the time until which an egress container that ended at once, or is being removed, is left alone."""
     for each in context.network.containers:
         if each.state is State.REMOVING:
-            return context.now + _LOOK_SECONDS
+            return context.now + _RETRY_SECONDS
         soon = each.finished_at - each.started_at < _CRASHED_SECONDS
         due = each.finished_at + _CRASHED_SECONDS
         if each.state is State.EXITED and soon and waits(context.now, due, _CRASHED_SECONDS):
@@ -308,7 +308,7 @@ def _clear(context: ReconcileContext, decision: Decision) -> Decision:
     actions: list[Action] = _removals(network.containers, why)
     if network.sealed is not None:
         actions.append(RemoveNetwork(context.obj.uid, name, why))
-    wait = _earlier(decision.until, context.now + _LOOK_SECONDS)
+    wait = _earlier(decision.until, context.now + _RETRY_SECONDS)
     reason, message = (
         ("Terminating", "removing its network") if context.deleting else (decision.reason, decision.message)
     )

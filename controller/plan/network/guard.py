@@ -21,15 +21,15 @@ _DONE = {
 }
 
 
-def notice(context: ReconcileContext) -> Memory:
+def observe(context: ReconcileContext) -> Memory:
     """Return the state, with the presence of its guard updated."""
     return replace_if_changed(context.memory, unguarded=bool(context.unconfined))
 
 
-def told(context: ReconcileContext) -> Event | None:
+def change_event(context: ReconcileContext) -> Event | None:
     """Return the event of a guard that was lost, or is back, since `context.memory` was stored."""
     if context.unconfined and not context.memory.unguarded:
-        return context.event(LOST, words(context), warning=True)
+        return context.event(LOST, message(context), warning=True)
     alive = context.container is not None and context.container.state in ALIVE
     if context.memory.unguarded and not context.unconfined and alive:
         return context.event(BACK, "the guard of its network is in force again")
@@ -49,17 +49,17 @@ def decide(context: ReconcileContext) -> Decision | None:
     if context.network.on_guard_lost == "stop" or (context.was_unguarded and failed):  # what can't be frozen is stopped
         return _killed(context, container)
     if container.state is not State.RUNNING:
-        return Decision(context.memory, egress.UNGUARDED, words(context))
+        return Decision(context.memory, egress.UNGUARDED, message(context))
     pause = PauseContainer(context.obj.uid, container.name, container.id, "the guard of its network is lost")
-    return Decision(context.memory, egress.UNGUARDED, words(context), (pause,))
+    return Decision(context.memory, egress.UNGUARDED, message(context), (pause,))
 
 
 def unready(context: ReconcileContext) -> Condition | None:
     """Return the Ready condition of a sandbox without its guard; None: it has it, or needs none."""
-    return Condition("Ready", "False", egress.UNGUARDED, words(context)) if context.unconfined else None
+    return Condition("Ready", "False", egress.UNGUARDED, message(context)) if context.unconfined else None
 
 
-def words(context: ReconcileContext) -> str:
+def message(context: ReconcileContext) -> str:
     """Return the message: the loss, and its consequence."""
     return f"{_DONE[context.network.on_guard_lost]}: {context.unconfined}"
 

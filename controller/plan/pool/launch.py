@@ -20,7 +20,7 @@ from controller.plan.pool.sandboxpool import SHARED, WARM, sharing
 BURST_SECONDS = 0.2
 
 
-def hold_back(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
+def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
     """Set how many members may be started in this pass, and wake when the burst is over."""
     builder.claiming = {uid for uid, each in snapshot.instances.items() if each.memory.claiming}
     until = _until(snapshot) if members else None

@@ -8,7 +8,7 @@ from controller.kinds.sandbox import FINALIZER
 from controller.plan.capacity import preemption, preload, pressure
 from controller.plan.common.contexts import context_with, rendered_with
 from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.pool.sandboxpool import RETIRED, WARM, member_of, ready_ones, retirements, turn_over
+from controller.plan.pool.sandboxpool import RETIRED, WARM, member_of, plan_turnover, ready_ones, retirements
 
 
 def reconcile_pools(builder: PlanBuilder) -> None:
@@ -40,7 +40,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     lacks = snapshot.pressure.words()
     image = "" if own or lacks else preload.of_pool(builder, snapshot, pool, policy, memo)
-    made = turn_over(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
+    made = plan_turnover(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
     builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
     made = preemption.give_way(builder, snapshot, pool, made, members)
     builder.warm += ready_ones(pool, members)

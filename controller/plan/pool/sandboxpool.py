@@ -122,7 +122,7 @@ def member_of(
     return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
 
 
-def turn_over(
+def plan_turnover(
     pool: Pool,
     members: Sequence[Member],
     going: int,

@@ -77,7 +77,7 @@ def is_ours(end: Termination) -> bool:
     return end.reason in _OURS
 
 
-def notice_change(obj: StoredObject, memory: Memory, now: float) -> Memory:
+def observe_generation(obj: StoredObject, memory: Memory, now: float) -> Memory:
     """Return the state with the spec's generation, and when it was first seen (0: before any record)."""
     if memory.changed[0] == obj.generation:
         return memory
@@ -86,7 +86,7 @@ def notice_change(obj: StoredObject, memory: Memory, now: float) -> Memory:
     return replace(memory, changed=(obj.generation, now if memory.changed[0] else 0.0))
 
 
-def notice_run(container: Container, memory: Memory) -> Memory:
+def observe_run(container: Container, memory: Memory) -> Memory:
     """Return the state with this run; one after an unrequested end, or an out-of-band removal, is a restart."""
     run = (container.id, container.started_at)
     if not container.started_at or run == memory.run:
@@ -96,7 +96,7 @@ def notice_run(container: Container, memory: Memory) -> Memory:
     return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
 
 
-def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
+def observe_end(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
     """Return the state with this end in it, counted once however often it is observed."""
     known = memory.last_end
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
@@ -118,7 +118,7 @@ def _seen_again(container: Container, known: Termination, memory: Memory, lost: 
     return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 
 
-def notice_removed(ends: Mapping[str, End], memory: Memory) -> Memory:
+def observe_removal(ends: Mapping[str, End], memory: Memory) -> Memory:
     """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
     container_id, started_at = memory.run
     found, known = ends.get(container_id), memory.last_end

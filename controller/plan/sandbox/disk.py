@@ -19,7 +19,7 @@ REASON = "DiskLimitExceeded"
 _SOFT = "the limit is soft: what is written is measured about every minute, and the sandbox stopped when it is more"
 
 
-def to_look_at(snapshot: Snapshot) -> frozenset[str]:
+def over_limit(snapshot: Snapshot) -> frozenset[str]:
     """Return the uids of objects that wrote more than their limit; usually none."""
     if not snapshot.layers:
         return frozenset()
@@ -38,7 +38,7 @@ def limit_of(snapshot: Snapshot, uid: str) -> int:
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
-def notice(context: ReconcileContext) -> Memory:
+def observe(context: ReconcileContext) -> Memory:
     """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
     memory = context.memory
     if memory.overfull[1] and not exceeded(context):
@@ -56,7 +56,7 @@ def exceeded(context: ReconcileContext) -> bool:
     return bool(written) and generation == context.obj.generation
 
 
-def told(context: ReconcileContext) -> str:
+def limit_message(context: ReconcileContext) -> str:
     """Return the message of a sandbox beyond its limit."""
     limits = context.rendered.config.limits if context.rendered else None
     allowed = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""

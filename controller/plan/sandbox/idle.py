@@ -44,7 +44,7 @@ def asleep(context: ReconcileContext) -> bool:
     return context.memory.idled_generation == context.obj.generation
 
 
-def told(context: ReconcileContext) -> tuple[str, str]:
+def stop_reason(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message of its stop."""
     timeout = context.spec.lifecycle.idle_timeout_seconds if context.spec else 0
     if not context.memory.evicted:
@@ -52,7 +52,7 @@ def told(context: ReconcileContext) -> tuple[str, str]:
     return EVICTED, f"the host was short of {' and '.join(context.memory.evicted)}, and it was not used"
 
 
-def look(context: ReconcileContext) -> Idleness:
+def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
     memory, seen = context.memory, context.activity or _UNSEEN
     if memory.idled_generation:

@@ -44,14 +44,18 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
         made = _with_deadline(context, decide(context))
         return made if was_expired else made.telling(context.event(DEADLINE, _EXPIRED, warning=True))
     was_overfull = disk.exceeded(context)
-    context = replace(context, memory=disk.notice(context))
+    context = replace(context, memory=disk.observe(context))
     if disk.exceeded(context):
         made = _with_deadline(context, decide(context))
-        return made if was_overfull else made.telling(context.event(disk.REASON, disk.told(context), warning=True))
-    found = idle.look(context)
+        return (
+            made
+            if was_overfull
+            else made.telling(context.event(disk.REASON, disk.limit_message(context), warning=True))
+        )
+    found = idle.observe(context)
     context = replace_if_changed(context, memory=found.memory)
     if found.due:
-        return _reaped(context, decide)
+        return _reap_idle(context, decide)
     made = _with_deadline(context, decide(context))
     made = replace_if_changed(made, sample=found.sample, hold=_hold(context, made))
     if found.woken:
@@ -59,7 +63,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     return made if found.timer is None else made.wake_at(found.timer)
 
 
-def _reaped(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
+def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
     """Stop or delete it, because nobody uses it."""
     assert context.spec is not None
     assert context.container is not None
@@ -75,7 +79,7 @@ def _reaped(context: ReconcileContext, decide: Callable[[ReconcileContext], Deci
         evicted=pressure.short_of(context),
     )
     context = replace(context, memory=memory)
-    reason, words = idle.told(context)
+    reason, words = idle.stop_reason(context)
     made = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
     event = context.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
@@ -99,9 +103,9 @@ def rest(context: ReconcileContext) -> Rest | None:
         words = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(DEADLINE, words, "Stopping", DEADLINE, finished=True)
     if disk.exceeded(context):
-        return Rest(disk.REASON, disk.told(context), "Stopping", "Evicted", finished=True)
+        return Rest(disk.REASON, disk.limit_message(context), "Stopping", "Evicted", finished=True)
     if idle.asleep(context):
-        reason, words = idle.told(context)
+        reason, words = idle.stop_reason(context)
         return Rest(reason, f"{words}; the next `paddock exec` starts it", end=reason)
     return _half_stopped(context)
 
@@ -182,7 +186,7 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
         made = replace_if_changed(
             made, memory=replace_if_changed(made.memory, first_start=0.0)
         )  # should it run again, it counts anew
-        return made if lifecycle.ttl_seconds_after_finished is None else _outlived(context, made)
+        return made if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, made)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return made
     made = replace_if_changed(made, memory=_started(context, made))
@@ -202,7 +206,7 @@ def _started(context: ReconcileContext, made: Decision) -> Memory:
     return made.memory
 
 
-def _outlived(context: ReconcileContext, made: Decision) -> Decision:
+def _expire_finished(context: ReconcileContext, made: Decision) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
     end, ttl = made.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0

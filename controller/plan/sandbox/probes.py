@@ -33,7 +33,7 @@ def asked(context: ReconcileContext) -> ProbeSet:
     return context.rendered.probes if context.rendered else NO_PROBES
 
 
-def notice(context: ReconcileContext, container: Container, memory: Memory) -> Memory:
+def observe(context: ReconcileContext, container: Container, memory: Memory) -> Memory:
     """Return the state with this run's probe results; unchanged if there are no probes."""
     wanted = asked(context)
     if not wanted or container.state not in (State.RUNNING, State.PAUSED):

@@ -34,7 +34,7 @@ from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
 from controller.policy.sandbox import Rendered
 
-_REMOVING_LOOK_SECONDS = 1.0
+_REMOVING_RETRY_SECONDS = 1.0
 
 
 def observe(context: ReconcileContext) -> tuple[ReconcileContext, Event | None]:
@@ -44,11 +44,11 @@ def observe(context: ReconcileContext) -> tuple[ReconcileContext, Event | None]:
     """
     if context.blind:
         return context, None
-    context = replace_if_changed(context, memory=_noticed(context))
+    context = replace_if_changed(context, memory=_observed_state(context))
     if _is_unreadable(context):
         return context, None
-    event = guard.told(context)
-    return replace_if_changed(context, memory=guard.notice(context)), event
+    event = guard.change_event(context)
+    return replace_if_changed(context, memory=guard.observe(context)), event
 
 
 def reconcile_unknown(context: ReconcileContext) -> Decision | None:
@@ -129,16 +129,16 @@ def _all(context: ReconcileContext) -> tuple[Container, ...]:
     return ((context.container,) if context.container else ()) + context.extra
 
 
-def _noticed(context: ReconcileContext) -> Memory:
+def _observed_state(context: ReconcileContext) -> Memory:
     """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
     memory, container = context.memory, context.container
-    memory = deaths.notice_removed(context.ends, deaths.notice_change(context.obj, memory, context.now))
+    memory = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, memory, context.now))
     if container is None:
         return memory
-    memory = deaths.notice_run(container, replace_if_changed(memory, container=container.id))
-    memory = probes.notice(context, container, memory)
+    memory = deaths.observe_run(container, replace_if_changed(memory, container=container.id))
+    memory = probes.observe(context, container, memory)
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.notice(container, memory, context.lost)
+        memory = deaths.observe_end(container, memory, context.lost)
     made_as_now = context.rendered is not None and container.config_hash == context.rendered.config_hash
     if context.rendered is not None and made_as_now and container.template_hash == context.rendered.template_hash:
         fields, template = context.rendered.template_fields, container.template_hash
@@ -170,7 +170,7 @@ def _delete(context: ReconcileContext) -> Decision:
         if waiting is not None:
             return waiting
     if all(each.state is State.REMOVING for each in containers):
-        until = context.now + _REMOVING_LOOK_SECONDS
+        until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.memory, "Terminating", "the engine is removing it", until=until)
     return Decision(context.memory, "Terminating", "removing", tuple(_removals(context, containers, why)))
 
@@ -229,7 +229,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
 
 def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.REMOVING:
-        until = context.now + _REMOVING_LOOK_SECONDS
+        until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.memory, "Removing", "the engine is removing its container", until=until)
     resting = rest(context)
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
