@@ -120,10 +120,10 @@ class Decision:
     scheduled: Condition | None = None
     deferred: str = ""
 
-    def wake_at(self, due: float) -> "Decision":
+    def with_timer(self, due: float) -> "Decision":
         """Return the decision with a timer that is due then."""
         return replace(self, timer=due if self.timer is None else min(self.timer, due))
 
-    def telling(self, event: Event) -> "Decision":
+    def with_event(self, event: Event) -> "Decision":
         """Return the decision with an event before its own."""
         return replace(self, events=(event, *self.events))

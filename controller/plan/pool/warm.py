@@ -83,7 +83,7 @@ def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, befo
     decision = replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why))
     if before.launch or not _could_be_warm(snapshot, sandbox):
         return decision
-    return decision.telling(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
+    return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
 
 
 def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:

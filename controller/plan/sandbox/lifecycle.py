@@ -42,7 +42,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     context = replace_if_changed(context, memory=_notice_deadline(context))
     if expired(context):
         made = _with_deadline(context, decide(context))
-        return made if was_expired else made.telling(context.event(DEADLINE, _EXPIRED, warning=True))
+        return made if was_expired else made.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
     was_overfull = disk.exceeded(context)
     context = replace(context, memory=disk.observe(context))
     if disk.exceeded(context):
@@ -50,7 +50,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
         return (
             made
             if was_overfull
-            else made.telling(context.event(disk.REASON, disk.limit_message(context), warning=True))
+            else made.with_event(context.event(disk.REASON, disk.limit_message(context), warning=True))
         )
     found = idle.observe(context)
     context = replace_if_changed(context, memory=found.memory)
@@ -59,8 +59,8 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     made = _with_deadline(context, decide(context))
     made = replace_if_changed(made, sample=found.sample, hold=_hold(context, made))
     if found.woken:
-        made = made.telling(context.event("Woken", "suspended when idle, and asked for again"))
-    return made if found.timer is None else made.wake_at(found.timer)
+        made = made.with_event(context.event("Woken", "suspended when idle, and asked for again"))
+    return made if found.timer is None else made.with_timer(found.timer)
 
 
 def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
@@ -83,7 +83,7 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     made = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
     event = context.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
-    return replace(made.telling(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
+    return replace(made.with_event(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
 
 
 def _hold(context: ReconcileContext, made: Decision) -> Run | None:
@@ -191,7 +191,7 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
         return made
     made = replace_if_changed(made, memory=_started(context, made))
     due = _deadline(replace_if_changed(context, memory=made.memory))
-    return made if due is None or expired(context) else made.wake_at(due)
+    return made if due is None or expired(context) else made.with_timer(due)
 
 
 def _started(context: ReconcileContext, made: Decision) -> Memory:
@@ -213,6 +213,6 @@ def _expire_finished(context: ReconcileContext, made: Decision) -> Decision:
     finished_at = max(end.finished_at if end else 0.0, made.memory.expired_at if expired(context) else 0.0)
     due = min(finished_at, context.now) + ttl
     if context.now < due:
-        return made.wake_at(due)
+        return made.with_timer(due)
     event = context.event("TTLExpired", f"deleted {ttl} s after it finished (ttlSecondsAfterFinished)")
     return replace(made, delete=True, reaped="ttl", events=(*made.events, event))

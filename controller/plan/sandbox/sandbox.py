@@ -106,7 +106,7 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 
 def settle(decision: Decision, event: Event | None) -> Decision:
     """Return the decision with the guard's event. One that needs nothing forgets the failures on the way there."""
-    decision = warm.settle(decision if event is None else decision.telling(event))
+    decision = warm.settle(decision if event is None else decision.with_event(event))
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
