@@ -65,21 +65,21 @@ class Decider(NamedTuple):
 
 def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     asked = pending.claim
-    words = pressure.pauses(builder.snapshot.pressure, asked.base, asked.whole)
-    return Withheld(pressure.REASON, words) if words else None
+    message = pressure.pauses(builder.snapshot.pressure, asked.base, asked.whole)
+    return Withheld(pressure.REASON, message) if message else None
 
 
 def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     assert builder.ledger is not None
-    words = builder.ledger.admit(pending.context, pending.claim, pending.decision.memory.pool)
-    return Withheld(WAITS, words) if words else None
+    message = builder.ledger.admit(pending.context, pending.claim, pending.decision.memory.pool)
+    return Withheld(WAITS, message) if message else None
 
 
 def _networks(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     return reconcile_networks(context, decision)
 
 
-# The order of precedence. Of the deciders that are asked the same, the first one with an answer decides.
+# The order of precedence: for each kind of question, the first decider with an answer decides.
 DECIDERS = (
     Decider("observation", propose=sandbox.reconcile_unknown),  # unknown is no state: nothing is decided on it
     Decider("delete", propose=sandbox.reconcile_deletion),

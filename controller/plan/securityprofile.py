@@ -99,8 +99,8 @@ def _status(profile: StoredProfile, level: Level, policy: Policy, now: float) ->
     if level.offered:
         found = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")
     else:
-        words = f"no sandbox may have it now: {level.missing}"
-        found = Condition("Accepted", "False", "Refused", words)
+        message = f"no sandbox may have it now: {level.missing}"
+        found = Condition("Accepted", "False", "Refused", message)
     prior = next(iter(profile.obj.status.get("conditions", ())), None)
     shown = {"effective": effective(level, policy)} if level.offered else {}
     return {"observedGeneration": generation, "conditions": [dated(found, prior, generation, now)], **shown}

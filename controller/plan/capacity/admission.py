@@ -31,9 +31,9 @@ class CapacityLedger:
         self.bounds = bounds(quotas.values(), facts)
         self._of_pools = of_pools(pools)
         self._used = held(kept) | held_by_pools(kept, self._of_pools)
-        self._first: dict[Bound, str] = {}  # who waits for room in it, before all others
+        self._first: dict[Bound, str] = {}  # the first pending object of each bound
         self._given: set[str] = set()
-        # Where (a namespace, the host) somebody waits that warm members of pools below this priority give way to.
+        # Scopes (a namespace, the host) with pending objects: warm members of pools below this priority give way.
         self.crowded: dict[str, float] = {}
         self.shortages: list[Shortage] = []
 
@@ -47,24 +47,24 @@ class CapacityLedger:
         whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
         base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
         own = self.bounds.get(namespace, ()) if namespace != HOST else ()
-        words, lacking, never = [], [], not asked.holds_up
+        message, lacking, never = [], [], not asked.holds_up
         short: list[tuple[Bound, str]] = []
         for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
             found = judge(bound, self.used(bound.namespace), whole, base)
             ahead = f"{self._first[bound]} is ahead of it" if bound in self._first else ""
             if said := "; ".join(each for each in (*found.reasons, ahead) if each):
-                words.append(f"{bound}: {said}")
+                message.append(f"{bound}: {said}")
             if not found.admitted:
                 lacking.append(bound)
                 never = never or found.never
                 short += [(bound, each) for each in found.lacking]
         self._note(context, short, holds_up=not never)
-        if words:
+        if message:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _named(context))
                 before = self.crowded.get(bound.namespace, -math.inf)
                 self.crowded[bound.namespace] = max(before, _weight(context))
-            return ", and ".join(words)
+            return ", and ".join(message)
         for each in (namespace, HOST):
             self._used[each] = self.used(each) + whole - base
             self._given.add(each)

@@ -135,8 +135,8 @@ def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> N
             if isinstance(outcome, Ok):
                 made.removed += 1
             else:
-                words = f"{action}: {outcome.message}"
-                made.events.append(Event(ref, "Warning", outcome.reason, words, snapshot.now))
+                message = f"{action}: {outcome.message}"
+                made.events.append(Event(ref, "Warning", outcome.reason, message, snapshot.now))
 
 
 def _ref(container: Container) -> ObjectRef:

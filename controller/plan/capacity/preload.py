@@ -30,10 +30,10 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
         return decision
     image = context.rendered.template_fields.get("image", "")
     if _has_container(snapshot, image):
-        return decision  # it is here by now, and fetching it again is a look
+        return decision  # it is here by now: another pull only checks it
     if _is_being_fetched(builder, snapshot, image):
-        words = f"{pulls[0].image} is being pulled for another object"
-        return replace(decision, actions=(), reason=REASON, message=words, until=snapshot.now + _RETRY_SECONDS)
+        message = f"{pulls[0].image} is being pulled for another object"
+        return replace(decision, actions=(), reason=REASON, message=message, until=snapshot.now + _RETRY_SECONDS)
     builder.pulling.add(image)
     return decision
 
@@ -55,7 +55,7 @@ def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy
     if uid not in snapshot.in_flight:
         known = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, known))
     memo.fetches[uid] = known
-    return known.words
+    return known.message
 
 
 def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
@@ -63,26 +63,26 @@ def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: 
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
-            return replace(known, here=True, failures=0, words="")
+            return replace(known, here=True, failures=0, message="")
         assert result is not None
         builder.events += result_events(pool.obj, result, snapshot.now)
         failures = known.failures + 1
         retry_at = snapshot.now + call_delay_seconds(failures)
-        return replace(known, failures=failures, retry_at=retry_at, words=outcome.message)
+        return replace(known, failures=failures, retry_at=retry_at, message=outcome.message)
     return known
 
 
 def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, known: Fetch) -> Fetch:
     spec = member_spec(pool)
     if known.here or spec is None or pool.template is None or admit_with(spec, pool.template, policy):
-        return known  # what would be refused as a box's is not fetched either
+        return known  # what a member would be refused for is not pulled either
     if waits(snapshot.now, known.retry_at, CALL_LONGEST_SECONDS):
         builder.wakes.append(known.retry_at)
         return known
     rendered = render(spec, pool.template, name=pool.obj.name, uid=pool.obj.uid, policy=policy)
     known = replace(known, image=rendered.template_fields.get("image", ""))
     if _has_container(snapshot, known.image):
-        return replace(known, here=True, words="")
+        return replace(known, here=True, message="")
     if _is_being_fetched(builder, snapshot, known.image):
         builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return known

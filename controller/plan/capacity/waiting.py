@@ -14,7 +14,7 @@ WAITS = "QuotaExceeded"
 def without_room(
     context: ReconcileContext,
     asked: Claim,
-    words: str,
+    message: str,
     decide: Callable[[ReconcileContext], Decision],
     reason: str = WAITS,
 ) -> Decision:
@@ -28,22 +28,22 @@ def without_room(
     limits = replace(smaller(config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
     if limits.pids and limits.gpus < config.limits.gpus:
         return Decision(
-            context.memory, deferred=words
-        )  # it would have to be made anew, with devices that are not there
+            context.memory, deferred=message
+        )  # it would have to be recreated, with devices that are not available
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
         within = replace(context.rendered, config=replace(mounts.as_bound(context, config), limits=limits))
-        return replace(decide(replace(context, rendered=within)), deferred=words)
+        return replace(decide(replace(context, rendered=within)), deferred=message)
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(context, spec=context.spec.model_copy(update={"run_state": "Suspended"})))
-    # A pool's member has no status to remember by that it was told: its pool's Degraded condition tells.
+    # A pool's member has no status that records the event: its pool's Degraded condition reports it.
     silent = _waits(context.obj, reason) or context.obj.kind != "Sandbox"
-    events = () if silent else (context.event(reason, words, warning=True),)
+    events = () if silent else (context.event(reason, message, warning=True),)
     return replace(
         resting,
         reason=reason,
-        message=words,
+        message=message,
         events=(*resting.events, *events),
-        scheduled=Condition("Scheduled", "False", reason, words),
+        scheduled=Condition("Scheduled", "False", reason, message),
     )
 
 

@@ -57,7 +57,7 @@ def fold(memory: Memory, result: Result, now: float) -> Memory:
 
 def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:
     if isinstance(outcome, Ok):
-        # That an image is here is no success yet: the create that wanted it comes next, and may fail again.
+        # A pulled image is no success yet: the create that needs it comes next, and may fail again.
         return prior if isinstance(action, PullImage) else None
     count = prior.count if prior is not None and held(prior, result.generation, result.deleting) else 0
     if isinstance(outcome, Waiting):

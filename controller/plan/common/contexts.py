@@ -102,5 +102,5 @@ def rendered_with(
 def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     name = spec.template_ref.name if spec.template_ref else ""
     place = f"in namespace `{namespace}`"
-    words = f"there is no SandboxTemplate `{name}` {place} (or it is being deleted, or can't be read); apply it"
-    return Refusal("spec.templateRef.name", words)
+    message = f"there is no SandboxTemplate `{name}` {place} (or it is being deleted, or can't be read); apply it"
+    return Refusal("spec.templateRef.name", message)

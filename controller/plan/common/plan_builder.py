@@ -32,7 +32,7 @@ from controller.policy.sandbox import Rendered
 class Fetch:
     """State of the image pull of a pool that keeps no member warm. `image` is a hash of its name, as of `template`.
 
-    `here`: it was found or pulled; else `words` is the message and `retry_at` the time of the next try (Unix seconds).
+    `here`: it was found or pulled; else `message` says why not, and `retry_at` is the time of the next try (Unix seconds).
     """
 
     template: Template | None
@@ -40,7 +40,7 @@ class Fetch:
     here: bool = False
     failures: int = 0
     retry_at: float = 0.0
-    words: str = ""
+    message: str = ""
 
 
 class RenderedKey(NamedTuple):
@@ -197,11 +197,11 @@ class PlanBuilder:
     wakes: list[float] = field(default_factory=list)
     pending: list["PendingAdmission"] = field(default_factory=list)
     ledger: CapacityLedger | None = None
-    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
+    short: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     gpus: set[str] = field(default_factory=set)  # devices given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
-    gave: set[str] = field(default_factory=set)  # where a pool has given way in this pass (namespaces, the host)
+    gave: set[str] = field(default_factory=set)  # scopes in which a pool gave way in this pass (namespaces, the host)
     claiming: set[str] = field(default_factory=set)  # whose limits are not in force since they were claimed (uids)
     pulling: set[str] = field(default_factory=set)  # images that this pass has fetched (hashes of their names)
     starts: int | None = None  # how many members of pools may still be started in this pass; None: any number

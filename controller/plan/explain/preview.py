@@ -37,8 +37,8 @@ from controller.plan.common.plan_builder import Fetch, Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
 
-_ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
-# A pool's members are replaced one after another: a start, a look, a removal, a look.
+_ROUNDS = 16  # the longest sequence has three: stop, recreate, done
+# A pool's members are replaced one after another: a start, a pass, a removal, a pass.
 _ROUNDS_A_MEMBER, _MOST_ROUNDS = 4, 1000
 _TICK_SECONDS = 0.001
 _SIGNALLED = {"TERM": 143, "KILL": 137}

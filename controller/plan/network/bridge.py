@@ -61,11 +61,11 @@ def ready(context: ReconcileContext) -> Condition | None:
     if up and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
     if up and context.network.unguarded:
-        words = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
-        return Condition("NetworkReady", "Unknown", egress.UNGUARDED, words)
+        message = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
+        return Condition("NetworkReady", "Unknown", egress.UNGUARDED, message)
     if up:
-        words = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
-        return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {words}")
+        message = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
+        return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {message}")
     if box is not None and box.state in ALIVE:
         return Condition("NetworkReady", "False", "NotUp", f"it is not on {wanted.network} alone")
     if lacking is not None:

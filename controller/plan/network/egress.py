@@ -69,8 +69,8 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
     if context.blind or is_held_up(decision) or decision.reason == "Unreadable":
         return decision
     if any(each.state is State.UNKNOWN for each in network.containers):
-        words = "the engine lists its egress container but does not report its state"
-        return decision if decision.actions else replace(decision, reason="Unreadable", message=words, finalize=False)
+        message = "the engine lists its egress container but does not report its state"
+        return decision if decision.actions else replace(decision, reason="Unreadable", message=message, finalize=False)
     if context.deleting or (wanted is None and context.rendered is not None):
         return _clear(context, decision)
     if wanted is None:
@@ -191,7 +191,7 @@ def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Deci
     """Return the decision with missing parts of the egress path before the sandbox's own actions."""
     until, why, network = _pause(context), _differs(context, wanted), context.network
     actions = [_plugged(each, context) for each in decision.actions]
-    # What goes comes first: a network is made anew only with nothing left on it.
+    # Removals come first: a network is recreated only with nothing attached to it.
     ends = [at for at, each in enumerate(actions, 1) if isinstance(each, RemoveContainer)]
     going, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
     first: list[Action] = []
@@ -202,7 +202,7 @@ def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Deci
         first = [*_removals(network.containers, why), *first, *_new_egress(context, wanted, why)]
     if not first:
         return replace(decision, actions=(*going, *coming), until=_earlier(decision.until, until))
-    # The sandbox itself may need nothing, but failures on the way to this are not forgotten before it has worked.
+    # The sandbox itself may need nothing, but failures are kept until these actions have worked.
     memory = replace(decision.memory, failure=decision.memory.failure or context.memory.failure)
     drifted = ("egress",) if network.containers and until is None else ()
     return replace(

@@ -72,8 +72,8 @@ def ready(context: ReconcileContext, found: Condition) -> Condition:
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
         lacks = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
         return Condition(found.type, "False", *lacks)
-    words = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
-    return replace(found, message=words)
+    message = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
+    return replace(found, message=message)
 
 
 def deserted(snapshot: Snapshot) -> list[Network]:
@@ -91,10 +91,10 @@ def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
     """Return the reason and message why nothing may be attached to the shared bridge; None: it may."""
     lacks = egress.lacking(context)
     if lacks is None and not context.network.peers_subnet:
-        words = (
+        message = (
             f"no /{policy.PREFIX} of {context.network.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
         )
-        return egress.NO_SUBNET, words
+        return egress.NO_SUBNET, message
     return lacks
 
 

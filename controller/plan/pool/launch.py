@@ -59,8 +59,8 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     snapshot, obj, spec, before = builder.snapshot, context.obj, context.spec, context.memory
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
-    if spec is not None and not before.launch and (words := sharing(warm.pools_for(snapshot, obj, spec))):
-        return Decision(before, SHARED, words)
+    if spec is not None and not before.launch and (message := sharing(warm.pools_for(snapshot, obj, spec))):
+        return Decision(before, SHARED, message)
     sandbox = Sandbox(obj, spec)
     if spec is None or spec.pool_policy != "Require" or before.launch:
         return warm.launched_cold(snapshot, sandbox, decision, before, builder.policy)

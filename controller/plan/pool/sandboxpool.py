@@ -186,7 +186,7 @@ def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Membe
     ready = sum(each.ready for each in current)
     spare = max(0, ready + len(stale) - wanted)
     if stale and not surge and len(current) < wanted and not any(not each.ready for each in current):
-        spare = max(1, spare)  # no room to start another one first
+        spare = max(1, spare)  # no capacity to start another one first
     out = sorted(stale, key=lambda each: each.instance.created_at)[:spare]
     excess = max(0, len(current) - wanted)
     order = sorted(current, key=lambda each: (each.ready, not each.trouble, -each.instance.created_at))
@@ -245,23 +245,23 @@ def _conditions(
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
         place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"
-        words = pool.broken or f"there is no SandboxTemplate `{name}` {place}; apply it"
-        yield Condition("Ready", "False", "Refused", words)
-        yield Condition("Accepted", "False", "Refused", words)
-        yield Condition("Degraded", "True", "Refused", words)
+        message = pool.broken or f"there is no SandboxTemplate `{name}` {place}; apply it"
+        yield Condition("Ready", "False", "Refused", message)
+        yield Condition("Accepted", "False", "Refused", message)
+        yield Condition("Degraded", "True", "Refused", message)
         return
-    if words := shares_volumes(pool.template):
-        yield Condition("Ready", "False", SHARED, words)
-        yield Condition("Accepted", "False", SHARED, words)
-        yield Condition("Degraded", "True", SHARED, words)
+    if message := shares_volumes(pool.template):
+        yield Condition("Ready", "False", SHARED, message)
+        yield Condition("Accepted", "False", SHARED, message)
+        yield Condition("Degraded", "True", SHARED, message)
         return
     if lacks:
         yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
     elif ready >= wanted:
         yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
     else:
-        words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
-        yield Condition("Ready", "False", "Filling", words)
+        message = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        yield Condition("Ready", "False", "Filling", message)
     yield Condition("Accepted", "True", "Admitted")
     if trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
@@ -274,9 +274,9 @@ def _conditions(
 def sharing(pools: Iterable[Pool]) -> str:
     """Return the message why none of these pools, all of one template, may provide a sandbox; "" if they may."""
     for each in pools:
-        if each.obj.deleted_at is None and (words := shares_volumes(each.template)):
+        if each.obj.deleted_at is None and (message := shares_volumes(each.template)):
             name = each.spec.template_ref.name if each.spec else ""
-            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {words}"
+            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {message}"
     return ""
 
 

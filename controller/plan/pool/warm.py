@@ -17,14 +17,14 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Decision
 from controller.plan.pool.sandboxpool import SHARED, WARM, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
-from controller.policy.quota_ledger import never_fits, of_pools
+from controller.policy.quota_ledger import NOTHING, judge, of_pools
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
 CLAIMING = "Claiming"
 EXHAUSTED = "PoolExhausted"
 # Reasons of a sandbox that its pool gives nothing now: it is not started, and decided again in every pass.
 WITHHELD = (EXHAUSTED, SHARED)
-_PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
+_PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
 
 def claimed_memory(memory: Memory) -> Memory:
@@ -104,8 +104,8 @@ def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
     found = pools_for(snapshot, sandbox.obj, spec)
     if not found:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
-    words = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
-    return "; ".join(words)
+    message = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
+    return "; ".join(message)
 
 
 def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
@@ -118,8 +118,10 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
-        for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
-            return words.replace("can never fit", "has a quota: it can never fit")
+        for bound in of_pools([pool]).get(of_pool(pool.obj.uid), ()):
+            found = judge(bound, NOTHING, asked, NOTHING)
+            if found.never:
+                return f"has a quota: it can never fit {bound}: {'; '.join(found.reasons)}"
     if pool.spec is not None and not pool.spec.warm_replicas:
         return "keeps no member warm (its warmReplicas is 0)"
     return "had no member ready of its template as it is now"
@@ -163,8 +165,8 @@ def settle(decision: Decision) -> Decision:
     first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
     if first and not decision.reason:
         drift = tuple(each for each in decision.drift if each != "name")
-        words = "taking over a warm member: " + ", ".join(drift)
-        return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=words)
+        message = "taking over a warm member: " + ", ".join(drift)
+        return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
     if decision.reason == "EngineUnreachable":
         return decision
     return replace(decision, memory=replace(decision.memory, claiming=False))

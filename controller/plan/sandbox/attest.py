@@ -39,10 +39,10 @@ def decide(context: ReconcileContext) -> Decision | None:
     if container is not None and container.state in ALIVE:
         found = verdict(context)
         return _stop(context, container, rendered, found.message) if _stops(found, rendered) else None
-    words = _held(context, rendered)
-    if not words or rest(context) is not None:
+    message = _held(context, rendered)
+    if not message or rest(context) is not None:
         return None
-    return Decision(context.memory, REASON, f"{words}; it waits for a change of its spec")
+    return Decision(context.memory, REASON, f"{message}; it waits for a change of its spec")
 
 
 def condition(context: ReconcileContext) -> Condition:
@@ -59,26 +59,30 @@ def verdict(context: ReconcileContext) -> Verdict:
     if rendered is None:
         return Verdict("Unknown", "Refused", "its spec is refused: there is nothing to compare with")
     if container is None or container.state not in ALIVE:
-        words = _held(context, rendered)
-        return Verdict("False", REASON, words) if words else Verdict("Unknown", "NotRunning", "attested at every start")
+        message = _held(context, rendered)
+        return (
+            Verdict("False", REASON, message)
+            if message
+            else Verdict("Unknown", "NotRunning", "attested at every start")
+        )
     inside = container.inside
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")
     if hides(rendered.config.runtime):
-        words = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
-        return Verdict("Unknown", "NotAttested", words)
-    # A network attached by hand is taken off in this same turn.
+        message = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
+        return Verdict("Unknown", "NotAttested", message)
+    # A network attached out-of-band is detached in this same pass.
     attached = set(container.networks) == set(networks.names(context, rendered))
     compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
-    words = differing(compared)
-    if not words and context.unconfined:
-        words = f"the guard of its network is lost: {context.unconfined}"
-        return Verdict("False", networks.UNGUARDED, words, compared)
-    if not words:
+    message = differing(compared)
+    if not message and context.unconfined:
+        message = f"the guard of its network is lost: {context.unconfined}"
+        return Verdict("False", networks.UNGUARDED, message, compared)
+    if not message:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
-        return Verdict("False", "Outdated", f"{words} (as it was rendered then; its next start renews it)", compared)
-    return Verdict("False", REASON, words, compared)
+        return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
+    return Verdict("False", REASON, message, compared)
 
 
 def _stops(found: Verdict, rendered: Rendered) -> bool:
@@ -87,18 +91,18 @@ def _stops(found: Verdict, rendered: Rendered) -> bool:
 
 def _held(context: ReconcileContext, rendered: Rendered) -> str:
     """Return why it is not started again with its present configuration; "" if it may be."""
-    generation, config_hash, words = context.memory.insecure
-    return words if (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
+    generation, config_hash, message = context.memory.insecure
+    return message if (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
 
 
-def _stop(context: ReconcileContext, container: Container, rendered: Rendered, words: str) -> Decision:
+def _stop(context: ReconcileContext, container: Container, rendered: Rendered, message: str) -> Decision:
     """Kill it: an insecure sandbox gets no grace period."""
-    uid, why = context.obj.uid, f"not secured: {words}"
+    uid, why = context.obj.uid, f"not secured: {message}"
     actions: list[Action] = []
     if container.state is State.PAUSED:
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
-    insecure = (context.obj.generation, rendered.config_hash, words)
+    insecure = (context.obj.generation, rendered.config_hash, message)
     memory = asked_to_stop(replace(context.memory, insecure=insecure), container, context.now, "Killed")
-    event = context.event(REASON, words, warning=True)
-    return Decision(memory, REASON, words, tuple(actions), events=(event,), drift=("security",))
+    event = context.event(REASON, message, warning=True)
+    return Decision(memory, REASON, message, tuple(actions), events=(event,), drift=("security",))

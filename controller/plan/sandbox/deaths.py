@@ -10,7 +10,7 @@ from controller.kinds.planning.instance_record import Memory, Termination
 from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
-# Ends that Paddock itself brought about: the box is started again as soon as it is wanted.
+# Ends that Paddock itself caused: the sandbox is started again as soon as it is to run.
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 # Between a process's start and the engine's note of it, at most.
 _NOTED_SECONDS = 60.0
@@ -105,7 +105,7 @@ def observe_end(container: Container, memory: Memory, lost: tuple[float, float] 
     if is_ours(end):
         return replace(memory, last_end=end)
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
-    if end.reason == "EngineLost":  # no fault of the box: it is no crash, and forgives none
+    if end.reason == "EngineLost":  # not the sandbox's fault: neither a crash nor a reset of the count
         return replace(memory, last_end=end, crashes=0 if healthy else memory.crashes)
     return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
 

@@ -98,8 +98,8 @@ def degraded(container: Container | None) -> Condition | None:
     held = lasting(container)
     if not held:
         return None
-    words = (
+    message = (
         f"somebody bound it to the {held} (`docker update`), which the engine cannot reset; "
         "suspend and resume it (`paddock set run-state`) to have it created again"
     )
-    return Condition("Degraded", "True", "CpusetByHand", words)
+    return Condition("Degraded", "True", "CpusetByHand", message)

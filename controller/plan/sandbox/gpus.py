@@ -45,8 +45,8 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     own = [each for each in free if each in context.memory.gpus]
     chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
     if len(chosen) < made.config.gpus:
-        words = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
-        return _wait(context, words, context.now + _AGAIN_SECONDS)
+        message = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
+        return _wait(context, message, context.now + _AGAIN_SECONDS)
     builder.gpus |= set(chosen)
     actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
     return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
@@ -57,8 +57,8 @@ def _with(action: Action, chosen: tuple[str, ...]) -> Action:
     return replace(action, config=replace(action.config, gpu_ids=tuple(sorted(chosen))))
 
 
-def _wait(context: ReconcileContext, words: str, until: float) -> Decision:
-    return Decision(context.memory, REASON, words, until=until)
+def _wait(context: ReconcileContext, message: str, until: float) -> Decision:
+    return Decision(context.memory, REASON, message, until=until)
 
 
 def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:

@@ -27,7 +27,7 @@ _UNSEEN = Activity()
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """Idleness of one sandbox. `timer` is the time of the next look; `sample`: sample its CPU for the time since then.
+    """Idleness of one sandbox. `timer` is the time of the next check; `sample`: sample its CPU for the time since then.
 
     `due`: it is time to stop it. `woken`: it was stopped for idleness, and is asked for now.
     """
@@ -99,7 +99,7 @@ def _noted(context: ReconcileContext) -> tuple[Use, float | None]:
     if kept is None or kept.generation != generation:
         return Use(now, is_open, now, generation), None
     if seen is None:
-        # A daemon that is no more had streams open: they ended with it, or their commands still run. Count anew.
+        # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
         return (Use(now, False, now, generation), None) if kept.open else (kept, None)
     if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
         return kept, None

@@ -68,10 +68,10 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     assert context.spec is not None
     assert context.container is not None
     if context.spec.lifecycle.on_idle == "Delete":
-        words = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
+        message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
         run = (context.container.id, context.container.started_at)
-        event = context.event(idle.REASON, f"{words}: {_DELETED}")
-        return Decision(context.memory, idle.REASON, words, events=(event,), delete=True, reaped="idle", hold=run)
+        event = context.event(idle.REASON, f"{message}: {_DELETED}")
+        return Decision(context.memory, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=run)
     memory = replace(
         context.memory,
         idled_generation=context.obj.generation,
@@ -79,10 +79,10 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         evicted=pressure.short_of(context),
     )
     context = replace(context, memory=memory)
-    reason, words = idle.stop_reason(context)
+    reason, message = idle.stop_reason(context)
     made = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
-    event = context.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
+    event = context.event(reason, f"{message}: suspended; the next `paddock exec` starts it", warning=evicted)
     return replace(made.with_event(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
 
 
@@ -100,13 +100,13 @@ def rest(context: ReconcileContext) -> Rest | None:
     if spec is None or spec.run_state == "Suspended":
         return Rest("Suspended", "runState is Suspended")
     if expired(context):
-        words = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
-        return Rest(DEADLINE, words, "Stopping", DEADLINE, finished=True)
+        message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
+        return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
     if disk.exceeded(context):
         return Rest(disk.REASON, disk.limit_message(context), "Stopping", "Evicted", finished=True)
     if idle.asleep(context):
-        reason, words = idle.stop_reason(context)
-        return Rest(reason, f"{words}; the next `paddock exec` starts it", end=reason)
+        reason, message = idle.stop_reason(context)
+        return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)
     return _half_stopped(context)
 
 
@@ -185,7 +185,7 @@ def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
     if made.finished:
         made = replace_if_changed(
             made, memory=replace_if_changed(made.memory, first_start=0.0)
-        )  # should it run again, it counts anew
+        )  # another run counts from its own start
         return made if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, made)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return made

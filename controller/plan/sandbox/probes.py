@@ -157,14 +157,14 @@ def _broken(context: ReconcileContext, checked: Checked, deadline: int | None) -
     return "", ""
 
 
-def _end(context: ReconcileContext, container: Container, reason: str, words: str) -> Decision:
+def _end(context: ReconcileContext, container: Container, reason: str, message: str) -> Decision:
     """Stop it gracefully, then by force. Its end is observed in a later pass, and is not recorded as our own stop."""
     shown = _shown(reason)
-    waiting = stop(context, container, words, shown)
+    waiting = stop(context, container, message, shown)
     if waiting is not None:
         return waiting
-    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", words)
-    return Decision(asked_to_stop(context.memory, container, context.now), shown, words, (kill,))
+    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", message)
+    return Decision(asked_to_stop(context.memory, container, context.now), shown, message, (kill,))
 
 
 def _shown(reason: str) -> str:

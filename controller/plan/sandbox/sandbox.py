@@ -88,8 +88,8 @@ def reconcile_refusal(context: ReconcileContext) -> Decision | None:
     """Leave a sandbox as it is while its spec is refused."""
     if context.rendered is not None:
         return None
-    words = "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
-    return Decision(context.memory, "Refused", words)
+    message = "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
+    return Decision(context.memory, "Refused", message)
 
 
 def reconcile_duplicates(context: ReconcileContext) -> Decision | None:

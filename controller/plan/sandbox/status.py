@@ -128,9 +128,9 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
         return unguarded
     asked = context.spec.run_state if context.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and asked == "Running" and not context.deleting
-    pending, words = _pending(context, decision) if up else ("", "")
+    pending, message = _pending(context, decision) if up else ("", "")
     if pending:
-        return Condition("Ready", "False", pending, words)
+        return Condition("Ready", "False", pending, message)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
