@@ -32,7 +32,7 @@ from controller.policy.sandbox import Rendered
 class Fetch:
     """State of the image pull of a pool that keeps no member warm. `image` is a hash of its name, as of `template`.
 
-    `here`: it was found or pulled; else `message` says why not, and `retry_at` is the time of the next try (Unix seconds).
+    `here`: it was found or pulled; else `message` says why not, and `retry_at` when to try again (Unix seconds).
     """
 
     template: Template | None
@@ -53,8 +53,12 @@ class RenderedKey(NamedTuple):
     broken: str
 
 
-class Settled(NamedTuple):
-    """Inputs of the last decision on a settled object. The same inputs need no new decision. `host` is of the pass."""
+@dataclass(slots=True, eq=False)
+class Settled:
+    """Inputs of the last decision on a settled object. The same inputs need no new decision. `host` is of the pass.
+
+    A class with slots, since it is read for every object in every pass: a named tuple's fields take longer to read.
+    """
 
     sandbox: Sandbox
     containers: tuple[Container, ...] | None
