@@ -1,4 +1,4 @@
-"""The order of the deciders: visible in one list, and what it means where two of them disagree."""
+"""The order of the deciders: one visible list, and the outcome where two of them disagree."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What other versions of Paddock wrote into a status stays; what this one writes is known to be its own."""
+"""Statuses: fields of other versions are kept, and older records are read."""
 
 from dataclasses import replace
 
@@ -15,20 +15,20 @@ LATER = {"type": "OfALaterVersion", "status": "True"}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_all_that_is_written_is_known_to_be_ours(path: object) -> None:
+def test_all_written_fields_are_listed(path: object) -> None:
     found, _ = read(path)  # type: ignore[arg-type]
     for each in (one for one in decide(found).writes.statuses if one.ref.kind == "Sandbox"):
         assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/status.py"
         assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
 
 
-def test_foreign_fields_stay_and_own_ones_go() -> None:
+def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
     before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
     made = {"conditions": [READY], "restartCount": 2}
     assert carried(before, made) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
 
 
-def test_a_status_with_foreign_parts_comes_to_rest() -> None:
+def test_status_with_foreign_fields_settles() -> None:
     found, _ = read(next(each for each in CASES if each.stem == "create"))
     [(uid, box)] = found.sandboxes.items()
     box = replace(box, obj=replace(box.obj, status={"conditions": [LATER], "later": 1}))

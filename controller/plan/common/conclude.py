@@ -1,15 +1,16 @@
 """Conclusion of one object: its decision is added to the plan, with all that the store has to hold of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event
+from controller.kinds.planning.action import StartContainer
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.planning.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.audited import starts as audited_starts
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, Timer
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import egress_record
@@ -18,11 +19,13 @@ from controller.plan.sandbox import probes
 from controller.plan.sandbox.status import status
 from controller.policy.sandbox import NO_LIMITS
 
+_ACTOR = "paddock"
+
 
 def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, reserves: Limits | None) -> None:
     """Add the final decision for one object. `reserves` None: it has no seat, and no record is made for it."""
     context, obj = asked.context, asked.context.obj
-    builder.audit += audited_starts(context, decision)
+    builder.audit += _audited_starts(context, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason in WITHHELD
     quiet = not (decision.actions or decision.finalize or waits)
     quiet = _write(builder, context, decision, asked.instance, reserves) and quiet and asked.quiet
@@ -130,3 +133,26 @@ def record_of(
         created_at=context.now,
         memory=decision.memory,
     )
+
+
+def _audited_starts(context: ReconcileContext, decision: Decision) -> Iterator[AuditEntry]:
+    """Yield an audit entry for each start of the sandbox's own container, if its level asks for one.
+
+    The entries are stored with the plan, in one transaction: if the store cannot be written, nothing is started.
+    """
+    if context.rendered is None or not context.rendered.audited:
+        return
+    obj = context.obj
+    for each in decision.actions:
+        if isinstance(each, StartContainer) and each.uid == obj.uid:
+            yield AuditEntry(
+                at=context.now,
+                actor=_ACTOR,
+                source="",
+                verb="start",
+                kind=obj.kind,
+                namespace=obj.namespace,
+                name=obj.name,
+                uid=obj.uid,
+                detail={"generation": obj.generation, "container": each.name},
+            )
