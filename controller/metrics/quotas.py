@@ -10,7 +10,7 @@ from controller.kinds.quota import Amount
 from controller.metrics.catalogue import QUOTAS
 from controller.metrics.families import empty, filled
 from controller.metrics.render import Labels
-from controller.plan.capacity.quota import held
+from controller.plan.capacity.reservations import held
 from controller.policy.quota_ledger import HOST, Bound, bounds
 
 

@@ -1,1 +1,1 @@
-"""DECIDING: plan(snapshot) -> Plan. One file a question. Pure: no I/O, no clock, no randomness, no logging."""
+"""Planner: plan(snapshot) -> Plan. Pure: no I/O, no clock, no randomness, no logging."""

@@ -1,26 +1,26 @@
-"""How the security profiles stand: whether each is accepted now, and what a sandbox of it is made with."""
+"""Statuses of security profiles: acceptance, and the effective settings of a sandbox."""
 
 from typing import Any
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.plan import StatusWrite
-from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.package_hosts import version_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
-from controller.plan.common.plan_builder import Draft, Memo
-from controller.plan.sandbox.status import dated, limits_to_json
+from controller.plan.common.plan_builder import PlanBuilder, ProfilesKey
+from controller.plan.common.status_json import dated, limits_to_json
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.package_hosts import BUILD
 from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
 
 
-def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:
-    """Note the status of every profile whose stored one says something else."""
-    key = (snapshot.profiles, memo.policy)
+def reconcile_profiles(builder: PlanBuilder) -> None:
+    """Add the status of every profile whose stored status differs."""
+    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    key = ProfilesKey(snapshot.profiles, memo.policy)
     if not snapshot.profiles or memo.profiles == key:
         return
     written = []
@@ -29,12 +29,12 @@ def tell(draft: Draft, snapshot: Snapshot, policy: Policy, memo: Memo) -> None:
         made = _status(each, level, policy, snapshot.now) if level is not None else each.obj.status
         if made != each.obj.status:
             written.append(StatusWrite(each.obj.ref, made))
-    draft.statuses += written
-    memo.profiles = () if written else key
+    builder.statuses += written
+    memo.profiles = None if written else key
 
 
 def effective(level: Level, policy: Policy) -> dict[str, Any]:
-    """What a sandbox of that level is made with, read off the container that the level is rendered to."""
+    """Return the effective settings of a level, read from the container that it is rendered to."""
     config = bare(level)
     return {
         **settings_of(level),
@@ -48,7 +48,7 @@ def effective(level: Level, policy: Policy) -> dict[str, Any]:
 
 
 def settings_of(level: Level) -> dict[str, Any]:
-    """The same, as far as a profile of one's own can set it."""
+    """Return the settings of a level that a profile can set."""
     config = bare(level)
     return {
         "capabilities": list(config.capabilities),
@@ -71,7 +71,7 @@ def settings_of(level: Level) -> dict[str, Any]:
 
 
 def bare(level: Level) -> ContainerConfig:
-    """The container of a spec that asks for nothing else."""
+    """Return the container of a spec that asks for nothing else."""
     template = Template(image="any", security_level=level.name)
     policy = Policy(levels={level.name: level})
     return render(SandboxSpec(template=template), template, name="any", uid="any", policy=policy).config
@@ -83,7 +83,7 @@ def _reach(level: Level) -> dict[str, Any]:
 
 
 def _network(level: Level, policy: Policy) -> dict[str, Any]:
-    """What it can reach, and what its operator says of that."""
+    """Return the network access of a level, with the operator's policy applied."""
     made = _reach(level)
     if "peers" in made:
         made["peers"] = level.peers and policy.peers
@@ -99,8 +99,8 @@ def _status(profile: StoredProfile, level: Level, policy: Policy, now: float) ->
     if level.offered:
         found = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")
     else:
-        words = f"no sandbox may have it now: {level.missing}"
-        found = Condition("Accepted", "False", "Refused", words)
+        message = f"no sandbox may have it now: {level.missing}"
+        found = Condition("Accepted", "False", "Refused", message)
     prior = next(iter(profile.obj.status.get("conditions", ())), None)
     shown = {"effective": effective(level, policy)} if level.offered else {}
     return {"observedGeneration": generation, "conditions": [dated(found, prior, generation, now)], **shown}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.kinds.planning.action import CreateContainer, RenameContainer, UpdateLimits
 from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
-from controller.plan.capacity.quota import held
+from controller.plan.capacity.reservations import held
 from controller.policy.images import ImageRules
 from controller.policy.levels.levels import Policy
 from controller.service import errors

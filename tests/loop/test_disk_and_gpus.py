@@ -115,4 +115,4 @@ def test_a_pool_without_gpus_serves_none_that_wants_one(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"gpus": 1}})
     house.settle()
-    assert launch(house, "a") == "Cold: pool `warm` has other boxes: gpus 0, wanted 1"
+    assert launch(house, "a") == "Cold: pool `warm` has other members: gpus 0, desired 1"

@@ -25,7 +25,7 @@ def texts(house: House, kind: str, name: str) -> dict[str, str]:
 def test_first_start_tells_what_was_found_and_done(house: House) -> None:
     house.apply("a")
     house.settle()
-    assert texts(house, "Sandbox", "a") == {"Created": "found no container, wanted one", "Started": "just created"}
+    assert texts(house, "Sandbox", "a") == {"Created": "found no container, desired one", "Started": "just created"}
 
 
 def test_restart_tells_the_end_before_it(house: House) -> None:
@@ -71,4 +71,4 @@ def test_network_made_anew_is_not_called_missing(house: House) -> None:
     house.apply("a", template={"securityLevel": "production"})
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
-    assert texts(house, "Sandbox", "a")["NetworkMade"] == "its bridge was to be another one"
+    assert texts(house, "Sandbox", "a")["NetworkMade"] == "its bridge differs from the desired one"

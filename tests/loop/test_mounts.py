@@ -62,8 +62,8 @@ def test_a_pool_whose_boxes_have_no_place_serves_no_workspace_and_says_so(house:
     house.settle()
     house.refer("a", "t", workspace=FOLDER)
     house.settle()
-    assert "slots [], wanted [/workspace]" in launch(house, "a")
-    assert "slots [], wanted [/workspace]" in events(house, "a")["ColdStart"]
+    assert "slots [], desired [/workspace]" in launch(house, "a")
+    assert "slots [], desired [/workspace]" in events(house, "a")["ColdStart"]
     assert bound(house, "a") == ["/workspace from host folder /srv/projects/a read-only"]
 
 

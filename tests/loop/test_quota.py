@@ -18,7 +18,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, Ceiling
 from controller.kinds.runtime.container import Limits
-from controller.plan.capacity.quota import held
+from controller.plan.capacity.reservations import held
 from controller.ports import Conflict
 from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
@@ -143,7 +143,7 @@ def test_priority_first_then_age_and_nobody_slips_past(house: House) -> None:
     house.settle()
     names = ("old", "big", "small", "young")
     assert running(house, *names) == [], "28Mi are free, and kept for the biggest of the highest priority"
-    assert "sandbox/default/big (priority 5) is before it" in message(house, "small", "Scheduled")
+    assert "sandbox/default/big (priority 5) is ahead of it" in message(house, "small", "Scheduled")
     house.delete("first")
     house.settle()
     assert running(house, *names) == ["big"]

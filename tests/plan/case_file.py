@@ -1,8 +1,8 @@
 """The printed-plan case files: desired + observed + now -> plan, as people read it.
 
 A file is YAML: `now` is 1000 unless said; `sandboxes` are specs by name, with what is known of each object;
-`containers` are given by the sandbox they belong to. A container is as the spec wants it, but for what is written
-down: times are relative to now, `template: old` gives it another template, `inside` what is not as
+`containers` are given by the sandbox they belong to. A container is as the spec wants it, but for what is given:
+times are relative to now, `template: old` gives it another template, `inside` what is not as
 rendered in there. `plan` is the print that must come out.
 """
 
@@ -67,7 +67,7 @@ def rendered(box: Sandbox) -> Rendered:
 
 
 def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
-    """The container that `box` wants, running for 100 s, but for what is said."""
+    """The container desired by `box`, running for 100 s, with the given differences."""
     made = rendered(box)
     limits = dict(said.pop("limits", {}))
     old = said.pop("template", "") == "old"
@@ -105,7 +105,7 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
 
 
 def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
-    """What is remembered of a box that has run with its present template, and what is said."""
+    """The recorded state of a sandbox that has run with its present template, with the given differences."""
     made = rendered(box)
     end = said.pop("last_end", None)
     failure = said.pop("failure", None)
@@ -150,7 +150,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> Memory:
 
 
 def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
-    """What was seen of a box's use; `cpu` are samples of its run that began 100 s ago: [when, seconds]."""
+    """The observed use of a sandbox; `cpu` are samples of its run that began 100 s ago: [when, seconds]."""
     run = (f"{box.obj.name}-c1", now + said.get("started", -100))
     samples = [CpuSample(run, now + at, seconds) for at, seconds in said.get("cpu", [])]
     mark, newest = (samples[0], samples[-1]) if samples else (None, None)
@@ -159,7 +159,7 @@ def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
 
 
 def instance(box: Sandbox, remembered: Memory, reserves: dict[str, Any] | None = None) -> Instance:
-    """The record of a box; `reserves` as limits of a spec."""
+    """The record of a sandbox; `reserves` as limits of a spec."""
     limits = ResourceLimits.model_validate(reserves or {})
     return Instance(
         name=container_name(box.obj.name, box.obj.uid),
@@ -215,7 +215,7 @@ def _quota(spec: dict[str, Any]) -> StoredQuota:
 
 
 def probed(box: Sandbox, said: dict[str, Any]) -> Probed:
-    """What the probes of the box's first container came to; those that are not said to differ are asked as wanted."""
+    """The probe results of the sandbox's first container; probes are as desired unless given."""
     said = dict(said)
     run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
     asked = dict(rendered(box).probes.named())

@@ -1,17 +1,17 @@
-"""Every case file under cases/: what is planned, word for word, and the conditions it names."""
+"""Every case file under cases/: the printed plan, word for word, and the conditions it names."""
 
 from pathlib import Path
 
 import pytest
 
-from controller.plan.sandbox.status import limits_to_json
+from controller.plan.common.status_json import limits_to_json
 from tests.plan.case_file import decide, read
 
 CASES = sorted(Path(__file__).parent.glob("cases/*.yaml"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_plan_is_printed_as_the_case_says(path: Path) -> None:
+def test_printed_plan_matches_the_case(path: Path) -> None:
     snapshot, data = read(path)
     planned = decide(snapshot)
     assert str(planned) == data["plan"].strip()

@@ -1,4 +1,4 @@
-"""plan/capacity/orphans.py: what is removed, when, how much at a time; and what never is."""
+"""Orphans: removed late, a share at a time, and only with proof."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ KEPT = sandbox("kept", {"template": {"image": "a:1"}})
 
 
 def stray(name: str, /, **said: Any) -> Container:
-    """A container as Paddock made it for a sandbox that is not stored."""
+    """A container as Paddock creates it, of a sandbox that is not stored."""
     uid = uid_of(name)
     made = Container(
         id=f"{name}-c1",
@@ -47,7 +47,7 @@ def removed(planned: Plan) -> list[str]:
     return [str(action) for group in planned.groups for action in group.actions if group.ref.uid != KEPT.obj.uid]
 
 
-def test_the_plan_says_what_it_waits_for_and_then_removes() -> None:
+def test_orphan_waits_for_its_grace_and_is_removed() -> None:
     memo, seen = Memo(), host(stray("lost"))
     first = decide(seen, memo)
     waits = "sandbox/default/lost waits until +60s  # Orphaned: no object is stored for it; removed if that is still so"
@@ -59,7 +59,7 @@ def test_the_plan_says_what_it_waits_for_and_then_removes() -> None:
     assert [(each.type, each.reason) for each in last.writes.events] == [("Warning", "Orphaned")], "written first"
 
 
-def test_the_grace_begins_anew_after_a_restart_a_blind_time_or_a_return() -> None:
+def test_grace_restarts_after_restart_blindness_or_return() -> None:
     seen = host(stray("lost"))
     memo = Memo()
     decide(seen, memo)
@@ -71,7 +71,7 @@ def test_the_grace_begins_anew_after_a_restart_a_blind_time_or_a_return() -> Non
     assert removed(decide(later(seen, 181), memo)) == ["remove pdk-lost-lostuid"]
 
 
-def test_a_clock_that_was_set_back_lets_nobody_live_for_ever() -> None:
+def test_clock_set_back_does_not_keep_orphans() -> None:
     memo, seen = Memo(), host(stray("lost"))
     decide(later(seen, 50_000), memo)
     decide(seen, memo)
@@ -91,14 +91,14 @@ def test_a_clock_that_was_set_back_lets_nobody_live_for_ever() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_proven_ours_or_cannot_be_read_is_left_alone(like: dict[str, Any]) -> None:
+def test_unproven_or_unreadable_containers_are_left_alone(like: dict[str, Any]) -> None:
     memo, seen = Memo(), host(stray("lost", **like))
     planned = decide(seen, memo)
     assert planned.orphans == 1, "it is counted all the same"
     assert removed(decide(later(seen, 1e6), memo)) == []
 
 
-def test_what_is_recorded_is_no_orphan() -> None:
+def test_recorded_containers_are_no_orphans() -> None:
     """Of an object that is not a sandbox, of one whose spec cannot be read, or by the record of its name."""
     lost = stray("lost")
     unreadable = replace(sandbox("lost", {"template": {"image": "a:1"}}), spec=None, template=None, broken="words")
@@ -114,7 +114,7 @@ def test_what_is_recorded_is_no_orphan() -> None:
         assert removed(decide(later(known, 1e6), memo)) == []
 
 
-def test_nothing_goes_while_the_view_is_blind_the_store_empty_or_sweeping_withheld() -> None:
+def test_blind_empty_or_withheld_sweeps_remove_nothing() -> None:
     lost = stray("lost")
     withheld = SweepRules(withheld="the store was restored")
     for seen, word in (
@@ -130,7 +130,7 @@ def test_nothing_goes_while_the_view_is_blind_the_store_empty_or_sweeping_withhe
 
 
 @pytest.mark.parametrize(("share", "sweeps"), [(0.2, [2, 1, 1, 1, 1, 1, 1, 1]), (0.01, [1] * 9), (1.0, [9])])
-def test_a_sweep_takes_a_share_and_the_next_one_comes_a_grace_later(share: float, sweeps: list[int]) -> None:
+def test_sweep_takes_a_share_once_per_grace(share: float, sweeps: list[int]) -> None:
     lost = [stray(f"lost{number}") for number in range(9)]
     memo, rules = Memo(), SweepRules(share=share)
     seen = replace(host(*lost), sweep=rules)
@@ -146,7 +146,7 @@ def test_a_sweep_takes_a_share_and_the_next_one_comes_a_grace_later(share: float
     assert not left
 
 
-def test_what_is_in_flight_is_let_be_and_what_came_of_it_is_told() -> None:
+def test_removals_in_flight_are_kept_and_reported() -> None:
     memo, lost = Memo(), stray("lost")
     seen = host(lost)
     decide(seen, memo)

@@ -1,4 +1,4 @@
-"""The imagined run: the planner's own steps, whole ladders, and every action known to it."""
+"""Previews: the planner's own steps, whole sequences, and every kind of action."""
 
 from dataclasses import replace
 
@@ -21,13 +21,13 @@ def calls(found: Forecast) -> list[str]:
     return [str(each) for each in found.actions]
 
 
-def test_a_new_one_is_created_and_started() -> None:
+def test_new_sandbox_is_created_and_started() -> None:
     found = forecast(spec=SPEC)
     assert calls(found) == ["create pdk-a-auid from a:1", "start pdk-a-auid"]
     assert (found.reason, found.gone) == ("", False)
 
 
-def test_a_new_image_shows_the_whole_ladder_with_its_reason() -> None:
+def test_new_image_shows_all_steps_with_the_reason() -> None:
     old = sandbox("a", SPEC)
     found = forecast(
         spec={"template": {"image": "b:1"}},
@@ -45,7 +45,7 @@ def test_a_new_image_shows_the_whole_ladder_with_its_reason() -> None:
     assert found.reason == ""
 
 
-def test_what_waits_says_for_what_and_how_long() -> None:
+def test_wait_shows_reason_and_time() -> None:
     box = sandbox("a", SPEC)
     ended = container(box, state="exited", started=-3, finished=-2, exit_code=1)
     found = forecast(spec=SPEC, found=[ended], remembered=memory(box, run=["a-c1", -3], crashes=2))
@@ -61,19 +61,19 @@ def test_paused_and_then_suspended_is_unpaused_first() -> None:
     assert found.reason == "Suspended"
 
 
-def test_a_blind_look_promises_nothing() -> None:
+def test_blind_pass_forecasts_nothing() -> None:
     box = sandbox("a", SPEC)
     found = preview(snapshot([box], [], blind="no engine"), {uid_of("a")}, POLICY)[uid_of("a")]
     assert (found.actions, found.reason, found.message) == ((), "EngineUnreachable", "no engine")
 
 
-def test_what_is_in_flight_and_old_results_do_not_hide_the_object() -> None:
+def test_actions_in_flight_do_not_hide_the_object() -> None:
     box = sandbox("a", SPEC)
     busy = snapshot([box], [], in_flight=frozenset((uid_of("a"),)))
     assert len(preview(busy, {uid_of("a")}, POLICY)[uid_of("a")].actions) == 2
 
 
-def test_only_what_was_asked_for_is_told_and_the_snapshot_stays_as_it_was() -> None:
+def test_preview_covers_requested_objects_only() -> None:
     one, other = sandbox("a", SPEC), sandbox("b", SPEC)
     made = snapshot([one, other], [])
     before = replace(made)
@@ -91,7 +91,7 @@ def test_only_what_was_asked_for_is_told_and_the_snapshot_stays_as_it_was() -> N
         ({"networks": ("none", "bridge")}, ["disconnect pdk-a-auid from bridge"]),
     ],
 )
-def test_repairs_are_done_once(said: dict, wanted: list[str]) -> None:
+def test_repairs_happen_once(said: dict, wanted: list[str]) -> None:
     box = sandbox("a", SPEC)
     found = forecast(spec=SPEC, found=[container(box, **said)], remembered=memory(box, run=["a-c1", -100]))
     assert (calls(found), found.reason) == (wanted, "")

@@ -1,4 +1,4 @@
-"""What must hold of every plan, whatever is wanted and seen: checked on made-up hosts, not on examples."""
+"""Properties of every plan, whatever is desired and observed, checked on generated hosts."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ SPECS = st.fixed_dictionaries(
 
 @st.composite
 def hosts(draw: st.DrawFn) -> Snapshot:
-    """Up to three sandboxes and up to two containers of each, in any state, and some of nobody we know."""
+    """Up to three sandboxes, up to two containers of each in any state, and some of unknown owners."""
     boxes = [
         sandbox(
             name,
@@ -80,7 +80,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
 
 
 def own(host: Snapshot, uid: str) -> list[Container]:
-    """The containers that are the object's: by name, or by what is remembered."""
+    """The object's own containers: by name, or by its recorded state."""
     box, held = host.sandboxes[uid], host.instances[uid].memory
     seen = host.observed.containers.get(uid, ())
     return [c for c in seen if c.name == rendered(box).config.name or c.id in (held.container, held.run[0])]
@@ -91,7 +91,7 @@ def actions(planned: Plan) -> list[Action]:
 
 
 @given(hosts())
-def test_a_blind_look_changes_nothing(host: Snapshot) -> None:
+def test_blind_pass_changes_nothing(host: Snapshot) -> None:
     blind = replace(host, observed=replace(host.observed, blind="no answer"))
     planned = decide(blind)
     assert planned.groups == ()
@@ -99,7 +99,7 @@ def test_a_blind_look_changes_nothing(host: Snapshot) -> None:
 
 
 @given(hosts())
-def test_what_could_not_be_read_is_left_alone(host: Snapshot) -> None:
+def test_unreadable_containers_are_left_alone(host: Snapshot) -> None:
     planned = decide(host)
     unread = {uid for uid in host.sandboxes if any(c.state is State.UNKNOWN for c in own(host, uid))}
     assert not unread & {group.ref.uid for group in planned.groups}
@@ -107,7 +107,7 @@ def test_what_could_not_be_read_is_left_alone(host: Snapshot) -> None:
 
 
 @given(hosts())
-def test_no_action_names_what_is_not_the_objects_own(host: Snapshot) -> None:
+def test_actions_name_only_the_objects_own_containers(host: Snapshot) -> None:
     for group in decide(host).groups:
         mine = {each.id for each in own(host, group.ref.uid)} | {""}
         for action in group.actions:
@@ -116,7 +116,7 @@ def test_no_action_names_what_is_not_the_objects_own(host: Snapshot) -> None:
 
 
 @given(hosts(), st.permutations(NAMES))
-def test_the_order_of_what_comes_in_does_not_matter(host: Snapshot, order: list[str]) -> None:
+def test_input_order_does_not_matter(host: Snapshot, order: list[str]) -> None:
     shuffled = {uid_of(n): host.sandboxes[uid_of(n)] for n in order if uid_of(n) in host.sandboxes}
     turned = {uid: tuple(reversed(seen)) for uid, seen in reversed(list(host.observed.containers.items()))}
     other = replace(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
@@ -124,14 +124,14 @@ def test_the_order_of_what_comes_in_does_not_matter(host: Snapshot, order: list[
 
 
 @given(hosts())
-def test_what_is_in_flight_is_not_planned(host: Snapshot) -> None:
+def test_objects_in_flight_are_not_planned(host: Snapshot) -> None:
     planned = decide(replace(host, in_flight=frozenset(host.sandboxes)))
     assert str(planned) == "nothing to do"
     assert not planned.writes
 
 
 @given(hosts())
-def test_memos_change_no_plan(host: Snapshot) -> None:
+def test_memo_changes_no_plan(host: Snapshot) -> None:
     memo = Memo()
     first = decide(host, memo)
     assert str(decide(host, memo)) == str(first) == str(decide(host))
@@ -140,7 +140,7 @@ def test_memos_change_no_plan(host: Snapshot) -> None:
 @given(hosts())
 @settings(max_examples=examples(300))
 def test_every_host_settles(host: Snapshot) -> None:
-    """Carrying plans out, and waiting when told to, ends in a host that needs nothing, without a duplicate."""
+    """Executing plans, and waiting when they say so, ends in a host that needs nothing, without a duplicate."""
     host = _readable(host)
     memo = Memo()
     for _ in range(40):
@@ -167,7 +167,7 @@ def _readable(host: Snapshot) -> Snapshot:
 
 
 def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
-    """The host after an engine that does all it is told, with the clock at the next wake."""
+    """The host after an engine that succeeds in everything, with the clock at the next wake."""
     now = max(planned.next_wake or 0.0, host.now + 1)
     containers = dict(host.observed.containers)
     results: dict[str, Result] = {}
@@ -242,7 +242,7 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
             return held
 
 
-def test_the_instances_are_written_before_anything_is_made() -> None:
+def test_instances_are_written_before_containers_are_created() -> None:
     planned = decide(snapshot([sandbox("a", {"template": {"image": "x:1"}})], []))
     written: tuple[Instance, ...] = planned.writes.instances
     assert [each.name for each in written] == ["pdk-a-auid"]

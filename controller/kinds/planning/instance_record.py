@@ -58,6 +58,7 @@ class Failure:
 
     `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's
     generation that failed, `deleting` whether it was being deleted: another one of either starts afresh.
+    `subnet` is that of the network that could not be created ("": it was another call).
     """
 
     count: int
@@ -68,6 +69,7 @@ class Failure:
     deleting: bool = False
     terminal: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    subnet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Memory:
     `run` is the run seen last: container id and time of start. `container` is the id of the container made last: the
     labels alone do not make one ours, for `docker commit` hands them on to an image and to whatever runs from it.
     `pool` is the uid of the SandboxPool whose member it was or is, `hostname` the name its container was made with as
-    a member ("": the object's own). `launch` tells how its container came to be: `Warm`, or `Cold: ` and why.
+    a member ("": the object's own). `launch` is how it was launched (`Warm`, `Cold`, ""), `launch_reason` why.
     `claiming` holds until what a claim changes in the container (name, limits) is in force for the first time.
     `subnet` is what its network is on (CIDR): of a sealed one it stands in the egress container's record. `peers` is
     what the bridge is on that it shares with others of its namespace ("": it shares none).
@@ -118,6 +120,7 @@ class Memory:
     pool: str = ""
     hostname: str = ""
     launch: str = ""
+    launch_reason: str = ""
     claiming: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     checked: Checked | None = None
@@ -187,6 +190,8 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 def memory_from_json(data: dict[str, Any]) -> Memory:
     """The memory of that JSON. Fields this version does not know (a newer daemon's) are kept as `extra`."""
     kept = _sorted_out(Memory, data)
+    if "launch_reason" not in kept and ": " in kept.get("launch", ""):  # as older versions stored it: `Cold: <reason>`
+        kept["launch"], _, kept["launch_reason"] = kept["launch"].partition(": ")
     if kept.get("last_end") is not None:
         kept["last_end"] = _termination(kept["last_end"])
     for name in ("run", "asked_to_stop", "changed", "evicted", "insecure", "overfull", "gpus"):

@@ -1,1 +1,1 @@
-"""Sharing what the host has: quota, pressure, eviction, images."""
+"""Sharing the host's capacity: quotas, admission order, pressure, preemption, images, orphans."""

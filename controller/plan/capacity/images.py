@@ -1,8 +1,8 @@
-"""Which images of ours nothing needs any more. Pure: what the engine and the store hold in, what is due out.
+"""Pruning of unused images. Pure: from what the engine and the store hold to what is to be removed.
 
-An image is needed while a container, a record (the image pinned for a sandbox, so that it can be made anew) or any
-stored spec speaks of it: sandboxes, templates, and with them pools. Only what is superseded goes unless the operator
-says otherwise: a named image was put there by somebody, who may want it next.
+An image is in use while a container, a record (the image pinned for a sandbox, so that it can be created again) or any
+stored spec refers to it: sandboxes, templates, and with them pools. By default only superseded images are removed:
+somebody named the others, and may want them next.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,10 @@ from controller.policy.network import egress
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """`what` goes: images without a name (superseded), every unused one of ours (unused), or none; and how late."""
+    """Rules of pruning.
+
+    `what`: images without a name (superseded), every unused one of ours (unused), or none; after how long.
+    """
 
     what: Literal["superseded", "unused", "none"] = "superseded"
     grace_seconds: float = 86400.0
@@ -24,7 +27,10 @@ class PruneRules:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """`since` is when each image was first seen unused, by its id (Unix seconds); `due` are to go now."""
+    """Result of a pruning pass.
+
+    `since` is when each image was first seen unused, by id (Unix seconds); `due` are to be removed.
+    """
 
     since: Mapping[str, float]
     due: tuple[HostImage, ...] = ()
@@ -37,7 +43,10 @@ def prune(
     before: Mapping[str, float],
     rules: PruneRules,
 ) -> Pruning:
-    """What is unused, since when, and what of it is due. A blind look, or a store put back, ends every delay."""
+    """Return the unused images, since when, and those that are due.
+
+    A blind pass or a restored store resets every delay.
+    """
     if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
         return Pruning({})
     ids, names = _held(snapshot), {egress.IMAGE, *(name for each in specs for name in images_named(each))}
@@ -53,7 +62,7 @@ def prune(
 
 
 def images_named(spec: Any) -> Iterator[str]:
-    """Every `image` in a stored spec, however deep: a kind that comes later counts as well."""
+    """Yield every `image` in a stored spec, at any depth: kinds of later versions count as well."""
     if isinstance(spec, Mapping):
         for key, value in spec.items():
             if key == "image" and isinstance(value, str):
@@ -66,13 +75,13 @@ def images_named(spec: Any) -> Iterator[str]:
 
 
 def _held(snapshot: Snapshot) -> set[str]:
-    """The ids of images that containers are made of, or that are pinned for what may be made anew."""
+    """Return the ids of images that containers are made of, or that are pinned for containers to come."""
     seen = {each.image_id for group in snapshot.observed.containers.values() for each in group}
     return seen | {each.memory.image_id for each in snapshot.instances.values()}
 
 
 def _means(name: str, image: HostImage) -> bool:
-    """Whether a spec's name may mean this image: by name, by digest, or by id, whole or cut short."""
+    """Return True if a spec's name may refer to this image: by name, by digest, or by (shortened) id."""
     plain = name.removeprefix("docker.io/").removeprefix("library/")
     _, _, digest = plain.partition("@")
     if digest:

@@ -1,12 +1,12 @@
-"""Containers of ours that nothing stored speaks of: removed late, a few at a time, and only with proof.
+"""Orphans: containers of ours without a stored object. Removed late, a few at a time, and only with proof.
 
-An orphan bears our instance id, but no object or instance is stored with its uid: somebody took the row away, or an
-older database was put in place of this one. What bears our labels is not always ours: `docker commit` hands them on
-to an image, and to all that runs from it. Proof that Paddock made a container is its name: the one that follows from
-its own labels, which nobody gets by accident. Without that it is counted, and left alone for good.
+An orphan bears our instance id, but no object or instance with its uid is stored: somebody deleted the row, or an older
+database was restored. A container with our labels is not always ours: `docker commit` copies them to an image, and to
+everything that runs from it. The proof that Paddock created a container is its name, which follows from its own labels.
+A container without that proof is counted and never removed.
 
-A new store finds no orphans, for it has a new instance id. Removal is by force: whose grace period would it be?
-Networks are plan/network/stray_networks.py's; volumes are somebody's data, and never swept.
+A new store finds no orphans, since it has a new instance id. Removal is by force: nobody is there to ask for grace.
+Networks are plan/network/stray_networks.py's; volumes are user data, and never removed.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ from controller.plan.common.backoff import waits
 
 _UNREADABLE = (State.UNKNOWN, State.REMOVING)
 _NO_OBJECT = "no object is stored for it"
-_EMPTY = "the store holds no sandbox at all: if that is right, remove it by hand (`docker rm -f`)"
+_EMPTY = "the store holds no sandbox at all: if that is right, remove it manually (`docker rm -f`)"
 
 
 @dataclass(slots=True)
 class Sightings:
-    """What must be remembered from pass to pass. Lost with the daemon, which only begins every grace anew.
+    """Sightings of orphans, kept from pass to pass. A restart of the daemon loses them and restarts every grace.
 
-    `since` is when each container was first seen as an orphan, without a break; `swept_at` when some were last
-    removed; `removing` are those whose removal has not been reported back, by uid.
+    `since` is when each container was first seen as an orphan without a break; `swept_at` when some were last removed;
+    `removing` are those whose removal has not been reported yet, by uid.
     """
 
     since: dict[str, float] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class Sightings:
     removing: dict[str, ObjectRef] = field(default_factory=dict)
 
     def note(self, orphans: list[Container], now: float) -> None:
-        """These are orphans now, and no others. A time to come tells that the clock was set back: count from now."""
+        """Keep these orphans and no others. A time in the future means that the clock was set back: count from now."""
         self.since = {each.id: min(self.since.get(each.id, now), now) for each in orphans}
 
 
 @dataclass(slots=True)
 class Sweep:
-    """What one pass does about orphans. `seen` counts them, with or without proof; None: the host can't be seen."""
+    """Result of one pass over orphans. `seen` counts them, with or without proof; None: the host is not observable."""
 
     seen: int | None = None
     removed: int = 0
@@ -72,7 +72,7 @@ def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
 
 
 def is_proven(container: Container) -> bool:
-    """Whether Paddock itself made it: its name is the one that its uid leads to (a claimed one was renamed since)."""
+    """Return True if Paddock itself created it: its name follows from its uid (a claimed one was renamed since)."""
     return bool(container.uid and container.object_name) and is_container_name(container.name, container.uid)
 
 
@@ -107,7 +107,7 @@ def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list
 
 
 def _room(snapshot: Snapshot) -> int:
-    """How many containers one sweep may take."""
+    """Return the number of containers that one sweep may remove."""
     ours = sum(len(each) for each in snapshot.observed.containers.values())
     return max(1, int(ours * snapshot.sweep.share))
 
@@ -117,7 +117,7 @@ def _wait(made: Sweep, container: Container, reason: str, message: str, until: f
 
 
 def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container) -> None:
-    """The event goes into the store with this plan, before the container goes: a sweep leaves a trace in any case."""
+    """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
     ref, why = _ref(container), f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
     action = RemoveContainer(container.uid, container.name, container.id, why)
     made.groups.append(Group(ref, container.generation, True, (action,)))
@@ -126,7 +126,7 @@ def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Co
 
 
 def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
-    """What came of removals; a result stays in the snapshot until a turn that has told of it was stored."""
+    """Add the results of removals; a result stays in the snapshot until a pass that reported it was stored."""
     pending = snapshot.results.keys() | snapshot.in_flight
     sightings.removing = {uid: ref for uid, ref in sightings.removing.items() if uid in pending}
     for uid, ref in sightings.removing.items():
@@ -135,8 +135,8 @@ def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> N
             if isinstance(outcome, Ok):
                 made.removed += 1
             else:
-                words = f"{action}: {outcome.message}"
-                made.events.append(Event(ref, "Warning", outcome.reason, words, snapshot.now))
+                message = f"{action}: {outcome.message}"
+                made.events.append(Event(ref, "Warning", outcome.reason, message, snapshot.now))
 
 
 def _ref(container: Container) -> ObjectRef:

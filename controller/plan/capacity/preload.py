@@ -1,6 +1,6 @@
-"""An image that is not on this host is fetched once, however many wait for it: the others wait for the first.
+"""Image pulls: one pull per image, however many objects wait for it.
 
-A pool has its image here before anybody asks for a box: its members see to that, and where it keeps none, the pool.
+A pool has its image on the host before anybody claims from it: its members pull it, or the pool if it keeps none warm.
 """
 
 from dataclasses import replace
@@ -11,39 +11,40 @@ from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, waits
-from controller.plan.common.events import of_result
-from controller.plan.common.plan_builder import Draft, Fetch, Memo
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.events import result_events
+from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool.sandboxpool import member_spec
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render
 
 REASON = "ImagePulling"
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
-def single_flight(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision) -> Decision:
-    """The decision; or to wait, where it would fetch what is being fetched for another object already."""
+def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision, or a wait if its image is being pulled for another object already."""
+    snapshot = builder.snapshot
     pulls = [each for each in decision.actions if isinstance(each, PullImage)]
-    if not pulls or case.rendered is None:
+    if not pulls or context.rendered is None:
         return decision
-    image = case.rendered.template_fields.get("image", "")
-    if _is_run(snapshot, image):
-        return decision  # it is here by now, and fetching it again is a look
-    if _is_being_fetched(draft, snapshot, image):
-        words = f"{pulls[0].image} is being fetched for another one"
-        return replace(decision, actions=(), reason=REASON, message=words, until=snapshot.now + _LOOK_SECONDS)
-    draft.pulling.add(image)
+    image = context.rendered.template_fields.get("image", "")
+    if _has_container(snapshot, image):
+        return decision  # it is here by now: another pull only checks it
+    if _is_being_fetched(builder, snapshot, image):
+        message = f"{pulls[0].image} is being pulled for another object"
+        return replace(decision, actions=(), reason=REASON, message=message, until=snapshot.now + _RETRY_SECONDS)
+    builder.pulling.add(image)
     return decision
 
 
 def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
-    """The images that pools are fetching (hashes of their names)."""
+    """Return the images that pools are pulling (hashes of their names)."""
     return {each.image for uid, each in memo.fetches.items() if uid in snapshot.in_flight}
 
 
-def of_pool(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
-    """Have the image of a pool that keeps nothing warm on this host. Gives why it is not there, in words."""
+def of_pool(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
+    """Pull the image of a pool that keeps no member warm. Return the message of why it is missing, or ""."""
     uid, spec = pool.obj.uid, pool.spec
     if spec is None or spec.warm_replicas or pool.template is None or pool.obj.deleted_at is not None:
         memo.fetches.pop(uid, None)
@@ -52,53 +53,53 @@ def of_pool(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, memo: 
     if known is None or known.template is not pool.template:
         known = Fetch(pool.template, "")
     if uid not in snapshot.in_flight:
-        known = _fetch(draft, snapshot, pool, policy, _told(draft, snapshot, pool, known))
+        known = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, known))
     memo.fetches[uid] = known
-    return known.words
+    return known.message
 
 
-def _told(draft: Draft, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
-    """What is known after an attempt that has just ended."""
+def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
+    """Return the state of the pull after an attempt that just ended."""
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
-            return replace(known, here=True, failures=0, words="")
+            return replace(known, here=True, failures=0, message="")
         assert result is not None
-        draft.events += of_result(pool.obj, result, snapshot.now)
+        builder.events += result_events(pool.obj, result, snapshot.now)
         failures = known.failures + 1
         retry_at = snapshot.now + call_delay_seconds(failures)
-        return replace(known, failures=failures, retry_at=retry_at, words=outcome.message)
+        return replace(known, failures=failures, retry_at=retry_at, message=outcome.message)
     return known
 
 
-def _fetch(draft: Draft, snapshot: Snapshot, pool: Pool, policy: Policy, known: Fetch) -> Fetch:
+def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, known: Fetch) -> Fetch:
     spec = member_spec(pool)
     if known.here or spec is None or pool.template is None or admit_with(spec, pool.template, policy):
-        return known  # what would be refused as a box's is not fetched either
+        return known  # what a member would be refused for is not pulled either
     if waits(snapshot.now, known.retry_at, CALL_LONGEST_SECONDS):
-        draft.wakes.append(known.retry_at)
+        builder.wakes.append(known.retry_at)
         return known
     rendered = render(spec, pool.template, name=pool.obj.name, uid=pool.obj.uid, policy=policy)
     known = replace(known, image=rendered.template_fields.get("image", ""))
-    if _is_run(snapshot, known.image):
-        return replace(known, here=True, words="")
-    if _is_being_fetched(draft, snapshot, known.image):
-        draft.wakes.append(snapshot.now + _LOOK_SECONDS)
+    if _has_container(snapshot, known.image):
+        return replace(known, here=True, message="")
+    if _is_being_fetched(builder, snapshot, known.image):
+        builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return known
-    draft.pulling.add(known.image)
-    pull = PullImage(rendered.config.image, f"to be here when pool {pool.obj.name} is asked for a box")
-    draft.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (pull,)))
+    builder.pulling.add(known.image)
+    pull = PullImage(rendered.config.image, f"for claims from pool {pool.obj.name}")
+    builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (pull,)))
     return known
 
 
-def _is_run(snapshot: Snapshot, image: str) -> bool:
-    """Whether somebody has a container of it."""
+def _has_container(snapshot: Snapshot, image: str) -> bool:
+    """Return True if a container of this image exists."""
     return any(each.memory.image_id for each in snapshot.instances.values() if _of(each, image))
 
 
-def _is_being_fetched(draft: Draft, snapshot: Snapshot, image: str) -> bool:
+def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
     busy = (each for each in snapshot.instances.values() if each.uid in snapshot.in_flight)
-    return image in draft.pulling or any(not each.memory.container for each in busy if _of(each, image))
+    return image in builder.pulling or any(not each.memory.container for each in busy if _of(each, image))
 
 
 def _of(instance: Instance, image: str) -> bool:

@@ -1,6 +1,8 @@
-"""What a machine that is short of something means: nothing new is started, and the warm members of pools go first.
+"""Host pressure: new starts wait, warm members are removed first, and idle sandboxes are evicted early.
 
-What holds its limits already goes on, restarts included. Who is stopped when it gets worse is in eviction.py.
+Restarts within limits already held go on. A sandbox in use is never stopped: its limits are guaranteed. Only
+a sandbox whose spec lets it be suspended when idle (idleTimeoutSeconds, onIdle: Suspend), and that was unused for some
+minutes, is evicted; the next exec starts it, once there is capacity.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,19 +10,36 @@ from collections.abc import Iterable, Iterator
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.observed.pressure import Pressure
 from controller.kinds.planning.instance_record import Instance
-from controller.plan.capacity.quota import Claim
+from controller.kinds.runtime.container import Limits
+from controller.kinds.sandbox import SandboxSpec, idle_timeout_seconds
+from controller.plan.common.reconcile_context import ReconcileContext
 
 REASON = "HostPressure"
+IDLE_SECONDS = 300
 
 
-def pauses(pressure: Pressure, asked: Claim) -> str:
-    """Why this start has to wait, in words; empty when it has not, or is none."""
-    if not pressure.low or asked.base.pids or not asked.whole.pids:
+def pauses(pressure: Pressure, held: Limits, asked: Limits) -> str:
+    """Return the message of a start that has to wait; empty when it need not, or nothing is started."""
+    if not pressure.low or held.pids or not asked.pids:
         return ""
     return f"{pressure.words()}: nothing new is started until it has recovered"
 
 
-def told(pool: ObjectRef, retired: Iterable[Instance], pressure: Pressure, now: float) -> Iterator[Event]:
-    """An event for each warm member that goes because of it."""
+def retirement_events(pool: ObjectRef, retired: Iterable[Instance], pressure: Pressure, now: float) -> Iterator[Event]:
+    """Yield an event for each warm member that is removed because of host pressure."""
     for each in retired if pressure.low else ():
         yield Event(pool, "Warning", "Evicted", f"{each.memory.hostname}: {pressure.words()}", now)
+
+
+def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int | None:
+    """Return the seconds without use until it is stopped, given the host's critical shortage; None: never."""
+    timeout = idle_timeout_seconds(spec)
+    if timeout is None or spec is None or not short_of or spec.lifecycle.on_idle != "Suspend":
+        return timeout
+    return min(timeout, IDLE_SECONDS)
+
+
+def short_of(context: ReconcileContext) -> tuple[str, ...]:
+    """Return the resources whose shortage stops it earlier than its own spec; empty if none does."""
+    sooner = timeout_seconds(context.spec, context.short_of) != idle_timeout_seconds(context.spec)
+    return context.short_of if sooner else ()

@@ -1,1 +1,1 @@
-"""What the deciders share: context, plan builder, back-off, events."""
+"""Shared parts of the deciders: context, plan builder, conclusion, back-off, events."""

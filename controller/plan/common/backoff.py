@@ -1,6 +1,6 @@
-"""How long to wait after failures: engine calls that failed, and containers that keep dying.
+"""Back-off after failed engine calls and after crashes of containers.
 
-The figures for dying containers are the kubelet's (CrashLoopBackOff), except that the first restart is at once:
+The figures for crashes are the kubelet's (CrashLoopBackOff), except that the first restart is immediate:
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
 """
 
@@ -11,6 +11,7 @@ from controller.kinds.planning.instance_record import Failure, Memory
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import RemoveVolumes
+from controller.kinds.runtime.network import EnsureNetwork
 
 CALL_FIRST_SECONDS = 1.0
 CALL_LONGEST_SECONDS = 300.0
@@ -21,24 +22,24 @@ _NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "EgressImageMiss
 
 
 def crash_delay_seconds(crashes: int) -> float:
-    """Seconds between the `crashes`-th unasked-for end in a row and the next start."""
+    """Return the seconds between the `crashes`-th unrequested end in a row and the next start."""
     if crashes <= 1:
         return 0.0
     return float(min(CRASH_FIRST_SECONDS * 2 ** min(crashes - 2, 20), CRASH_LONGEST_SECONDS))
 
 
 def call_delay_seconds(failures: int) -> float:
-    """Seconds before the next try after `failures` failed tries in a row."""
+    """Return the seconds before the next try after `failures` failed tries in a row."""
     return float(min(CALL_FIRST_SECONDS * 2 ** min(failures - 1, 20), CALL_LONGEST_SECONDS))
 
 
 def waits(now: float, until: float, longest_seconds: float) -> bool:
-    """Whether to wait until then. What is further off than any wait can be tells that the clock was set back."""
+    """Return True until then. A time beyond the longest possible wait means that the clock was set back."""
     return now < until <= now + longest_seconds
 
 
 def fold(memory: Memory, result: Result, now: float) -> Memory:
-    """The memory after a group of actions came back. Success forgets the failures of the same sort."""
+    """Return the state after the results of a group of actions. A success clears the failures of the same kind."""
     for action, outcome in result.done:
         if isinstance(action, ReadTail) and isinstance(outcome, Ok):
             continue  # that a log could be read says nothing of the calls that failed
@@ -56,7 +57,7 @@ def fold(memory: Memory, result: Result, now: float) -> Memory:
 
 def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:
     if isinstance(outcome, Ok):
-        # That an image is here is no success yet: the create that wanted it comes next, and may fail again.
+        # A pulled image is no success yet: the create that needs it comes next, and may fail again.
         return prior if isinstance(action, PullImage) else None
     count = prior.count if prior is not None and held(prior, result.generation, result.deleting) else 0
     if isinstance(outcome, Waiting):
@@ -68,11 +69,14 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
     else:
         count, terminal = count + 1, False
         delay = call_delay_seconds(count)
-    return Failure(count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal)
+    subnet = action.config.subnet if isinstance(action, EnsureNetwork) else ""
+    return Failure(
+        count, now + delay, outcome.reason, outcome.message, result.generation, result.deleting, terminal, subnet=subnet
+    )
 
 
 def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
-    """An egress container's missing image is not the sandbox's: that one is not to be pulled for it."""
+    """Return the outcome, with the missing image of an egress container told apart from the sandbox's own image."""
     beside = isinstance(action, CreateContainer) and action.uid != result.uid
     if beside and isinstance(outcome, Transient) and outcome.reason == "ImageMissing":
         return replace(outcome, reason="EgressImageMissing")
@@ -80,15 +84,15 @@ def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
 
 
 def wants_pull(action: Action, outcome: Outcome) -> bool:
-    """Whether a create failed for want of its image."""
+    """Return True if a create failed because its image is missing."""
     return isinstance(action, CreateContainer) and not isinstance(outcome, Ok) and outcome.reason == "ImageMissing"
 
 
 def can_not_start(failure: Failure | None) -> bool:
-    """Whether it will not start as things are: it is refused for good, or its image could not be had."""
+    """Return True if it will not start as things are: refused for good, or its image is unavailable."""
     return failure is not None and (failure.terminal or (failure.count > 0 and failure.reason in _NO_IMAGE))
 
 
 def held(failure: Failure | None, generation: int, deleting: bool) -> bool:
-    """Whether a failure still speaks of what is wanted now: a new generation, or deletion, starts afresh."""
+    """Return True if a failure still applies: a new generation, or deletion, starts afresh."""
     return failure is not None and failure.generation == generation and failure.deleting == deleting

@@ -1,13 +1,13 @@
-"""From a snapshot to one object's case: its containers, its rendered spec, what is remembered of it."""
+"""Contexts of objects, made from a snapshot: containers, rendered spec and recorded state of one object."""
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.common.plan_builder import Memo as Memo
-from controller.plan.common.reconcile_context import Case
-from controller.plan.network.surroundings import around
+from controller.plan.common.plan_builder import KnownRender, Memo, RenderedKey
+from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.network.network_context import network_context
 from controller.plan.sandbox import gpus
 from controller.plan.sandbox import mounts as bound
 from controller.policy import mounts
@@ -18,20 +18,20 @@ from controller.policy.sandbox import Rendered, admit_with, render
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}
 
 
-def case_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> Case:
-    """One object's share of a snapshot whose results are stored: what it is decided on, for those who explain it."""
+def context_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> ReconcileContext:
+    """Return one object's context from a snapshot whose results are stored, for explanations."""
     instance = snapshot.instances.get(sandbox.obj.uid)
-    return case_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
+    return context_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else Memory())
 
 
-def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> Case:
-    """The case of one object, with `memory` in the place of the stored one; `memo` keeps what was rendered."""
+def context_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: Memory) -> ReconcileContext:
+    """Return one object's context, with `memory` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
     rendered, refusals = rendered_with(sandbox, policy, memo, memory.hostname)
     wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
     ranked = sorted(own, key=lambda each: _rank(each, wanted))
-    return Case(
+    return ReconcileContext(
         now=snapshot.now,
         obj=sandbox.obj,
         spec=sandbox.spec,
@@ -40,6 +40,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         container=ranked[0] if ranked else None,
         extra=tuple(ranked[1:]),
         memory=memory,
+        was_unguarded=memory.unguarded,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
         probed=snapshot.probes.get(uid),
@@ -50,7 +51,7 @@ def case_with(snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, 
         written_bytes=_written(snapshot, ranked),
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
         volumes=bound.passing(snapshot, sandbox),
-        around=around(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
+        network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
     )
 
 
@@ -60,29 +61,29 @@ def _written(snapshot: Snapshot, ranked: list[Container]) -> int:
 
 
 def _is_own(container: Container, wanted_name: str, memory: Memory) -> bool:
-    """Whether a container with the object's labels is its own: by its derived name, or because we made it."""
+    """Return True if a container with the object's labels is its own: by its derived name, or because we created it."""
     return container.name == wanted_name or container.id in (memory.container, memory.run[0])
 
 
 def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
-    """Which of several containers of one object counts: what runs, then what bears the right name."""
+    """Return the sort key of an object's containers: the running one counts first, then the one with the right name."""
     return _RANK.get(container.state, 9), container.name != wanted_name, container.id
 
 
 def rendered_with(
     sandbox: Sandbox, policy: Policy, memo: Memo, hostname: str
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
-    """The sandbox's whole configuration, or why it gets none."""
+    """Return the sandbox's whole configuration, or None and the refusals."""
     obj = sandbox.obj
     known = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (
         known is not None
-        and known[0][0] is spec
-        and known[0][1] is template
-        and known[0][2] == (obj.name, hostname, sandbox.broken)
+        and known.key.spec is spec
+        and known.key.template is template
+        and known.key[2:] == (obj.name, hostname, sandbox.broken)
     ):
-        return known[1], known[2]
+        return known.rendered, known.refusals
     made: Rendered | None = None
     if sandbox.spec is None:
         refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
@@ -93,12 +94,13 @@ def rendered_with(
         refusals = (*admit_with(sandbox.spec, sandbox.template, policy), *clashes)
         if not refusals:
             made = render(sandbox.spec, sandbox.template, name=obj.name, uid=obj.uid, policy=policy, hostname=hostname)
-    memo.rendered[obj.uid] = ((spec, template, (obj.name, hostname, sandbox.broken)), made, refusals)
+    key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken)
+    memo.rendered[obj.uid] = KnownRender(key, made, refusals)
     return made, refusals
 
 
 def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:
     name = spec.template_ref.name if spec.template_ref else ""
     place = f"in namespace `{namespace}`"
-    words = f"there is no SandboxTemplate `{name}` {place} (or it is being deleted, or can't be read); apply it"
-    return Refusal("spec.templateRef.name", words)
+    message = f"there is no SandboxTemplate `{name}` {place} (or it is being deleted, or can't be read); apply it"
+    return Refusal("spec.templateRef.name", message)

@@ -1,4 +1,4 @@
-"""Events from what came back: one for each engine call that changed something, and one for the call that failed."""
+"""Events of action results: one for each engine call that changed something, and one for the call that failed."""
 
 from collections.abc import Collection, Iterator
 
@@ -42,8 +42,8 @@ REASONS: dict[type[Action], str] = {
 }
 
 
-def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
-    """The events of one group that came back."""
+def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
+    """Yield the events of one group of actions that was reported back."""
     replaced = {action.uid for action, _ in result.done if isinstance(action, RemoveContainer)}
     for action, outcome in result.done:
         if isinstance(outcome, Ok) and isinstance(action, ReadTail):
@@ -56,12 +56,12 @@ def of_result(obj: StoredObject, result: Result, now: float) -> Iterator[Event]:
 
 
 def _why(action: Action, replaced: Collection[str]) -> str:
-    """The reason of an action as it reads afterwards: what was missing before the group is there after it.
+    """Return the reason of an action as it reads afterwards, when what was missing is there.
 
     `replaced` are the uids of the containers that the same group removed.
     """
     if isinstance(action, CreateContainer) and action.uid not in replaced:
-        return "found no container, wanted one"
+        return "found no container, desired one"
     if isinstance(action, StartContainer | ConnectNetwork) and not action.container_id:
         return "just created"
     if isinstance(action, BindMounts) and not action.container_id:

@@ -1,30 +1,38 @@
-"""A plan in the making, and what is kept from one pass to the next. Used by plan/host.py alone."""
+"""The plan under construction, and the memo that is kept from one pass to the next."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.activity import Run
+from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.observed import Container, HostFacts
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Deferral, Deletion, Group, Probing, Retirement, Sample, StatusWrite, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
-from controller.kinds.sandbox import Template
+from controller.kinds.quota import StoredQuota
+from controller.kinds.runtime.network import Network
+from controller.kinds.runtime.probe import Probed
+from controller.kinds.sandbox import SandboxSpec, Template
+from controller.kinds.securityprofile import StoredProfile
+from controller.plan.capacity.admission import CapacityLedger
 from controller.plan.capacity.orphans import Sightings, Sweep
-from controller.plan.capacity.quota import Claim, Room
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network.surroundings import taken_subnets
+from controller.plan.capacity.reservations import Claim
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.network.network_context import taken_subnets
 from controller.plan.pool import sandboxpool as pools
 from controller.policy.admission import Refusal
+from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What is known of the image of a pool that keeps nothing warm. `image`: a hash of its name, as of `template`.
+    """State of the image pull of a pool that keeps no member warm. `image` is a hash of its name, as of `template`.
 
-    `here` is that it was found or fetched; else `words` say why not, and `retry_at` when to try again (Unix seconds).
+    `here`: it was found or pulled; else `message` says why not, and `retry_at` when to try again (Unix seconds).
     """
 
     template: Template | None
@@ -32,32 +40,114 @@ class Fetch:
     here: bool = False
     failures: int = 0
     retry_at: float = 0.0
-    words: str = ""
+    message: str = ""
+
+
+class RenderedKey(NamedTuple):
+    """Inputs of a rendered configuration; `spec` and `template` are compared by identity."""
+
+    spec: SandboxSpec | None
+    template: Template | None
+    name: str
+    hostname: str
+    broken: str
+
+
+@dataclass(slots=True, eq=False)
+class Settled:
+    """Inputs of the last decision on a settled object. The same inputs need no new decision. `host` is of the pass.
+
+    A class with slots, since it is read for every object in every pass: a named tuple's fields take longer to read.
+    """
+
+    sandbox: Sandbox
+    containers: tuple[Container, ...] | None
+    instance: Instance | None
+    host: "HostKey"
+    probed: Probed | None
+    activity: Activity | None
+    egress: tuple[Container, ...] | None
+
+
+class HostKey(NamedTuple):
+    """Parts of the snapshot that every decision depends on."""
+
+    blind: str
+    lost: tuple[float, float]
+    short_of: tuple[str, ...]
+    unguarded: str
+    guard_lost: bool
+    guard_broken: str
+    networks: Mapping[str, Network]
+
+
+class QuotasKey(NamedTuple):
+    """Inputs of the quotas' statuses."""
+
+    quotas: Mapping[str, StoredQuota]
+    facts: HostFacts
+    instances: int
+
+
+class ProfilesKey(NamedTuple):
+    """Inputs of the security profiles' statuses."""
+
+    profiles: Mapping[str, StoredProfile]
+    policy: str
+
+
+class KnownRender(NamedTuple):
+    """A rendered configuration, or the refusals of its spec, with its inputs."""
+
+    key: RenderedKey
+    rendered: Rendered | None
+    refusals: tuple[Refusal, ...]
+
+
+class KnownMember(NamedTuple):
+    """A pool's member in the form of a sandbox, with its inputs."""
+
+    pool: Pool
+    role: str
+    sandbox: Sandbox
+
+
+class Timer(NamedTuple):
+    """Timer of a settled object, set at `since` and due at `due` (Unix seconds)."""
+
+    since: float
+    due: float
+
+
+class Taken(NamedTuple):
+    """Subnets in use or assigned, in the pass of this snapshot."""
+
+    snapshot: Snapshot | None
+    subnets: set[str]
 
 
 @dataclass(slots=True)
 class Memo:
-    """What need not be worked out again, and since when orphans are seen.
+    """Results kept from one pass to the next, and since when orphans are seen.
 
-    Dropping it at any time changes no plan, only its price; but every orphan's grace begins anew, and the images of
-    pools are looked for again.
+    Dropping it at any time changes no plan, only its cost; but every orphan's grace starts again, and the images of
+    pools are looked up again.
     """
 
     policy: str = ""
-    rendered: dict[str, tuple[tuple[object, ...], Rendered | None, tuple[Refusal, ...]]] = field(default_factory=dict)
-    members: dict[str, tuple[Pool, str, Sandbox]] = field(default_factory=dict)
-    settled: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    quotas: tuple[object, ...] = ()  # what the quotas' statuses were computed from, once those are all stored
-    profiles: tuple[object, ...] = ()  # the same of the security profiles
+    rendered: dict[str, KnownRender] = field(default_factory=dict)
+    members: dict[str, KnownMember] = field(default_factory=dict)
+    settled: dict[str, Settled] = field(default_factory=dict)
+    quotas: QuotasKey | None = None  # inputs of the quotas' statuses, once all of those are stored
+    profiles: ProfilesKey | None = None  # the same of the security profiles
     orphans: Sightings = field(default_factory=Sightings)
     fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
-    timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of the settled: since when, and due when
+    timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
-    # The subnets that are given away, in the pass of that snapshot.
-    taken: tuple[Snapshot | None, set[str]] = field(default_factory=lambda: (None, set()))
+    taken: Taken = field(default_factory=lambda: Taken(None, set()))
 
     def fit(self, policy: str) -> None:
-        """Forget what was worked out under another policy."""
+        """Forget all results of another policy."""
         if policy != self.policy:
             self.policy = policy
             self.rendered.clear()
@@ -65,10 +155,10 @@ class Memo:
             self.timers.clear()
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
-        """The subnets that are given away; what this pass gives away is to be added."""
-        if self.taken[0] is not snapshot:
-            self.taken = (snapshot, taken_subnets(snapshot))
-        return self.taken[1]
+        """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
+        if self.taken.snapshot is not snapshot:
+            self.taken = Taken(snapshot, taken_subnets(snapshot))
+        return self.taken.subnets
 
     def keep_only(self, sandboxes: Mapping[str, Sandbox]) -> None:
         """Forget objects that are gone."""
@@ -79,23 +169,26 @@ class Memo:
             self.members.pop(gone, None)
 
     def member(self, pool: Pool, instance: Instance) -> Sandbox:
-        """A pool's member as it is planned; the same Python object as long as nothing about it changes."""
+        """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""
         known = self.members.get(instance.uid)
-        if known is None or not _same_members(known[0], pool) or known[1] != instance.role:
-            known = (pool, instance.role, pools.as_sandbox(pool, instance))
+        if known is None or not _same_members(known.pool, pool) or known.role != instance.role:
+            known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
             self.members[instance.uid] = known
-        return known[2]
+        return known.sandbox
 
 
 def _same_members(one: Pool, other: Pool) -> bool:
-    """Whether the members of both look the same to the planner; a pool's status moves with each of them."""
+    """Return True if the members of both are the same to the planner; a pool's status changes with each of them."""
     return one is other or (one.spec is other.spec and one.template is other.template and one.broken == other.broken)
 
 
 @dataclass(slots=True)
-class Draft:
-    """A plan in the making."""
+class PlanBuilder:
+    """The plan under construction in one pass over `snapshot`; `memo` is kept for the next pass."""
 
+    snapshot: Snapshot
+    policy: Policy
+    memo: Memo
     groups: list[Group] = field(default_factory=list)
     deferrals: list[Deferral] = field(default_factory=list)
     statuses: list[StatusWrite] = field(default_factory=list)
@@ -106,13 +199,13 @@ class Draft:
     probes: list[Probing] = field(default_factory=list)
     drift: dict[str, tuple[str, ...]] = field(default_factory=dict)
     wakes: list[float] = field(default_factory=list)
-    asking: list["Asking"] = field(default_factory=list)
-    room: Room | None = None
-    short: dict[str, str] = field(default_factory=dict)  # members of pools that lack room, and for what
+    pending: list["PendingAdmission"] = field(default_factory=list)
+    ledger: CapacityLedger | None = None
+    short: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     gpus: set[str] = field(default_factory=set)  # devices given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
-    gave: set[str] = field(default_factory=set)  # where a pool has given way in this pass (namespaces, the host)
+    gave: set[str] = field(default_factory=set)  # scopes in which a pool gave way in this pass (namespaces, the host)
     claiming: set[str] = field(default_factory=set)  # whose limits are not in force since they were claimed (uids)
     pulling: set[str] = field(default_factory=set)  # images that this pass has fetched (hashes of their names)
     starts: int | None = None  # how many members of pools may still be started in this pass; None: any number
@@ -127,12 +220,12 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A decision that is made but for the room it takes."""
+class PendingAdmission:
+    """A decision that still needs capacity: admitted, or made to wait, after all that hold or free some."""
 
-    case: Case
+    context: ReconcileContext
     decision: Decision
     claim: Claim
     instance: Instance | None
-    key: tuple[object, ...]
+    key: Settled
     quiet: bool

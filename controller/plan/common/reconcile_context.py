@@ -1,7 +1,8 @@
-"""One object's share of a snapshot, and what was decided for it: what the deciders hand each other."""
+"""Context of one object (its share of a snapshot) and the decision for it: the data that deciders exchange."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
@@ -10,23 +11,40 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.runtime.probe import Probed
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.network.surroundings import NOTHING, Surroundings
+from controller.plan.network.network_context import NOTHING, NetworkContext
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 
-_ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    D = TypeVar("D", bound=DataclassInstance)
+
+ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
+
+
+def replace_if_changed(known: "D", **fields: Any) -> "D":
+    """Return `dataclasses.replace(known, **fields)`, or `known` itself where no field differs.
+
+    Most passes change nothing, and a copy of a context or a state costs about ten times as much as the comparison.
+    """
+    for name, value in fields.items():
+        held = getattr(known, name)
+        if held is not value and held != value:
+            return replace(known, **fields)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
+class ReconcileContext:
+    """Context of one Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
 
-    `rendered` is None where the spec can't be read or is refused; `refusals` says why. `blind` is why the engine
-    could not be looked at ("" when it could). `probed` is what its probes came to. `lost` and `ends` are the
-    observation's. `activity` is what this daemon has seen of its use, None: nothing. `short_of` is what the host
-    lacks critically. `around` is its network. `written_bytes` is what its container was last measured to
-    have written to disk (0: not measured). `stale_gpus`: the devices that its container was made with are not its own.
-    `volumes` are those that go with it.
+    `rendered` is None if the spec is unreadable or refused; `refusals` are the reasons. `blind` is why the engine is
+    not observable ("" if it is). `probed` are its probes' results. `lost` and `ends` are the observation's. `activity`
+    is the use that this daemon observed (None: none). `short_of` are the resources of which the host is critically
+    short. `network` is the state of its networks. `written_bytes` is what its container was last measured to have
+    written to disk (0: not measured). `stale_gpus`: the devices of its container are no longer its own. `volumes` are
+    removed with it. `was_unguarded` is `memory.unguarded` as stored, before this pass.
     """
 
     now: float
@@ -44,10 +62,11 @@ class Case:
     ends: Mapping[str, End] = field(default_factory=dict)
     activity: Activity | None = None
     short_of: tuple[str, ...] = ()
-    around: Surroundings = NOTHING
+    network: NetworkContext = NOTHING
     written_bytes: int = 0
     stale_gpus: bool = False
     volumes: tuple[str, ...] = ()
+    was_unguarded: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -55,33 +74,33 @@ class Case:
 
     @property
     def unconfined(self) -> str:
-        """Why nothing confines its container's network any more; "" when something does, or it has none.
+        """Reason why nothing confines its container's network any more; "" if something does, or it has none.
 
-        A guard that can't be read is neither lost nor back: what was known of it counts.
+        A guard whose state is unreadable is neither lost nor back: its last known state counts.
         """
-        box, lost = self.container, self.around.guard_lost
+        box, lost = self.container, self.network.guard_lost
         if self.memory.unguarded:
-            lost = lost or self.around.unguarded
-        if not lost or box is None or box.state not in _ALIVE:
+            lost = lost or self.network.unguarded
+        if not lost or box is None or box.state not in ALIVE:
             return ""
         is_open = self.rendered is not None and self.rendered.open is not None
-        return lost if is_open or any(each.name in box.networks for each in self.around.bridges) else ""
+        return lost if is_open or any(each.name in box.networks for each in self.network.bridges) else ""
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """An event about this object, now."""
+        """Return an event about this object, now."""
         return Event(self.obj.ref, "Warning" if warning else "Normal", reason, message, self.now)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do for one object, and how it stands.
+    """Decision for one object: what to do now, and its conditions.
 
-    `reason` and `message` say why it is not ready now ("" when it is as asked); `until` is when to look again
-    (Unix seconds); `finalize`: all it owned is gone; `finished`: it has run to its end. `drift` names what differed.
-    `scheduled` is whether it has its room (None: it has), `deferred` why it has to do with less than it asks for.
-    `timer` is when something is due though nothing is the matter, `delete`: the object is to be deleted, `sample`:
-    its CPU is to be sampled for the time since then, `hold`: the run that nobody may begin to use any more, `reaped`:
-    what it is counted as.
+    `reason` and `message` say why it is not ready ("" if it is as desired). `until` is the time of the next look at it
+    (Unix seconds). `finalize`: all it owned is gone. `finished`: it has run to its end. `drift` names what differed.
+    `scheduled` is its Scheduled condition (None: it has its capacity). `deferred` is why it runs with less than
+    desired. `timer` is the time of the next lifecycle event, `delete`: the object is to be deleted, `sample`: its CPU
+    is to be sampled for the time since then. `hold` is the run that nobody may begin to use any more. `reaped` is the
+    reason that is counted for it.
     """
 
     memory: Memory
@@ -101,10 +120,10 @@ class Decision:
     scheduled: Condition | None = None
     deferred: str = ""
 
-    def wake_at(self, due: float) -> "Decision":
-        """The same, and a timer that is due then."""
+    def with_timer(self, due: float) -> "Decision":
+        """Return the decision with a timer that is due then."""
         return replace(self, timer=due if self.timer is None else min(self.timer, due))
 
-    def telling(self, event: Event) -> "Decision":
-        """The same, with an event before its own."""
+    def with_event(self, event: Event) -> "Decision":
+        """Return the decision with an event before its own."""
         return replace(self, events=(event, *self.events))

@@ -1,1 +1,1 @@
-"""Explaining decisions, and previewing a plan."""
+"""Explanations of decisions, and previews of plans."""

@@ -1,7 +1,7 @@
-"""What will be done, step by step, were the host left to itself: the planner over an engine that is imagined.
+"""Preview of all steps to come, if nothing else happens: the planner over an imagined engine.
 
-Plan, carry the actions out in memory as an engine would that does all it is asked to, plan again, until nothing is
-left to do or something has to be waited for. Nothing is decided here: every step is plan/host.py's own.
+It plans, applies the actions in memory as an engine would that succeeds in all of them, and plans again, until nothing
+is left to do or something has to be waited for. It decides nothing itself: every step is plan/host.py's own.
 """
 
 import itertools
@@ -37,8 +37,8 @@ from controller.plan.common.plan_builder import Fetch, Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
 
-_ROUNDS = 16  # the longest ladder there is has three: stop, make anew, done
-# A pool's members are replaced one after another: a start, a look, a removal, a look.
+_ROUNDS = 16  # the longest sequence has three: stop, recreate, done
+# A pool's members are replaced one after another: a start, a pass, a removal, a pass.
 _ROUNDS_A_MEMBER, _MOST_ROUNDS = 4, 1000
 _TICK_SECONDS = 0.001
 _SIGNALLED = {"TERM": 143, "KILL": 137}
@@ -46,10 +46,10 @@ _SIGNALLED = {"TERM": 143, "KILL": 137}
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The engine calls to come for one object, in order, and how it stands after them.
+    """Engine calls to come for one object, in order, and its state after them.
 
-    `reason` and `message` are those it waits for or rests with ("" when it is as asked), `wait_seconds` how long
-    it waits at most, None where no time is known. `gone`: nothing is left of it.
+    `reason` and `message` are what it waits for ("" if it is as desired), `wait_seconds` the longest wait (None:
+    unknown). `gone`: nothing is left of it.
     """
 
     ref: ObjectRef
@@ -61,12 +61,12 @@ class Forecast:
 
 
 def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
-    """What comes for these objects of the snapshot, by uid. Calls that are in flight for them are told again."""
+    """Return the forecasts of these objects of the snapshot, by uid. Calls in flight for them are included."""
     return foresee(snapshot, uids, policy)[0]
 
 
 def foresee(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
-    """The same, and the snapshot after it all."""
+    """Return the forecasts, and the snapshot after all of it."""
     asked = {uid: each for uid, each in snapshot.pools.items() if uid in uids}
     members = {uid for uid, each in snapshot.instances.items() if each.parent_uid in asked}
     world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
@@ -93,7 +93,7 @@ def _warm(pool: Pool) -> int:
 
 
 def _whose(world: Snapshot, decided: Plan, found: Mapping[str, Forecast]) -> Mapping[str, str]:
-    """Whose forecast what is told of a uid belongs to: the object's own, and for a pool's member the pool's."""
+    """Return the uid of the forecast that each uid belongs to: the object's own, and for a member its pool's."""
     rows = (*world.instances.values(), *decided.writes.instances)
     members = {each.uid: each.parent_uid for each in rows if each.parent_uid in found}
     return {**{uid: uid for uid in found}, **members}
@@ -118,7 +118,7 @@ def _resting(known: Forecast, each: Deferral, now: float) -> Forecast:
 
 
 def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
-    """The snapshot of the next pass, were everything done that was decided."""
+    """Return the snapshot of the next pass, after all decided actions."""
     now = world.now + _TICK_SECONDS
     containers, results = dict(world.observed.containers), {}
     networks = dict(world.observed.networks)
@@ -167,7 +167,7 @@ def _network(action: EnsureNetwork) -> Network:
 def _imagine(
     containers: tuple[Container, ...], action: Action, now: float, ids: Iterator[int]
 ) -> tuple[Container, ...]:
-    """One object's containers after an action that worked. A process that is sent TERM ends by it."""
+    """Return one object's containers after a successful action. A process that is sent TERM ends by it."""
     match action:
         case PullImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
             return containers
@@ -217,7 +217,7 @@ def _bound(mounts: tuple[Mount, ...]) -> tuple[Bound, ...]:
 
 
 def _in_force(asked: Limits, before: Limits | None) -> Limits:
-    """Zero shares mean "leave them"."""
+    """Return the limits in force after an update; zero shares leave them unchanged."""
     return replace(asked, cpu_shares=asked.cpu_shares or (before.cpu_shares if before else 0))
 
 

@@ -1,6 +1,6 @@
-"""Why an object is as it is: the decision that the planner comes to now, with all that it was decided by, in words.
+"""Explanation of one object: the planner's current decision for it, with all inputs, as text.
 
-Nothing is kept for it: it is worked out anew from the loop's last snapshot, for one object, when somebody asks.
+Nothing is kept for it: it is computed from the loop's last snapshot, for one object, on request.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,12 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.contexts import case_of
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.host import plan
-from controller.plan.network import peers
-from controller.plan.sandbox import drift, mounts, out_of_band
+from controller.plan.common.contexts import context_of
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.host import decide, plan
+from controller.plan.network import networks
+from controller.plan.sandbox import drift, mounts
 from controller.plan.sandbox.deaths import ENDED
-from controller.plan.sandbox.sandbox import decide
 from controller.policy.levels.levels import Policy
 
 Facts = tuple[tuple[str, str], ...]
@@ -28,10 +27,10 @@ VERDICTS = ("AsAsked", "Acting", "Waiting", "Refused", "Unknown", "NotSeenYet")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What was wanted, seen and remembered (names and words), and what follows from it.
+    """Desired, observed and recorded facts of one object (names and texts), and the decision that follows.
 
-    `verdict` is one of VERDICTS. `actions` are the engine calls that are due, `under_way` whether workers carry out
-    calls for it just now. `until` is when it is looked at again at the latest if nothing happens (Unix seconds).
+    `verdict` is one of VERDICTS. `actions` are the engine calls that are due; `under_way`: workers carry out calls for
+    it now. `until` is the latest time of the next decision if nothing happens (Unix seconds).
     """
 
     verdict: str
@@ -46,29 +45,29 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
-    """The explanation for one object. One that the loop has not seen yet has none but that."""
+    """Return the explanation for one object. One that the loop has not seen yet gets NotSeenYet."""
     sandbox = snapshot.sandboxes.get(uid)
     if sandbox is None or snapshot.observed.revision == 0:
-        return Explanation("NotSeenYet", "NotSeenYet", "the loop has not looked at it yet; ask again in a moment")
-    case = case_of(snapshot, sandbox, policy)
-    decision = _within_the_host(snapshot, case, decide(case), policy)
+        return Explanation("NotSeenYet", "NotSeenYet", "the loop has not observed it yet; retry in a moment")
+    context = context_of(snapshot, sandbox, policy)
+    decision = _within_the_host(snapshot, context, decide(context), policy)
     instance = snapshot.instances.get(uid)
     return Explanation(
-        verdict=_verdict(case, decision),
+        verdict=_verdict(context, decision),
         reason=decision.reason or ("Acting" if decision.actions else "AsAsked"),
         message=decision.message or _without_words(decision),
-        wanted=tuple(_wanted(case)),
-        seen=tuple(_seen(case)),
-        remembered=(*_remembered(decision.memory, case.now), *_held(instance)),
+        wanted=tuple(_wanted(context)),
+        seen=tuple(_seen(context)),
+        remembered=(*_remembered(decision.memory, context.now), *_held(instance)),
         actions=decision.actions,
         under_way=uid in snapshot.in_flight,
         until=decision.until,
     )
 
 
-def _within_the_host(snapshot: Snapshot, case: Case, alone: Decision, policy: Policy) -> Decision:
-    """What the whole host's plan makes of the decision for this one alone: quotas and pools may let it wait."""
-    uid = case.obj.uid
+def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decision, policy: Policy) -> Decision:
+    """Return the decision within the host's whole plan: quotas and pools may make it wait."""
+    uid = context.obj.uid
     world = replace(snapshot, in_flight=snapshot.in_flight - {uid}, results=MappingProxyType({}))
     decided = plan(world, policy, policy.version())
     actions = next((each.actions for each in decided.groups if each.ref.uid == uid), ())
@@ -79,19 +78,20 @@ def _within_the_host(snapshot: Snapshot, case: Case, alone: Decision, policy: Po
 
 
 def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:
-    """What the store holds for it."""
+    """Yield what the store holds for it."""
     if instance is None:
         return
     if instance.memory.launch:
-        yield "launch", instance.memory.launch
+        reason = instance.memory.launch_reason
+        yield "launch", f"{instance.memory.launch}: {reason}" if reason else instance.memory.launch
     if instance.memory.pool:
-        yield "pool", "counts among the boxes of a pool"
+        yield "pool", "counts among the sandboxes of a pool"
     if instance.reserves.memory_bytes:
         yield "reserved", _limits(instance.reserves)
 
 
-def _verdict(case: Case, decision: Decision) -> str:
-    if case.blind or decision.reason == "Unreadable":
+def _verdict(context: ReconcileContext, decision: Decision) -> str:
+    if context.blind or decision.reason == "Unreadable":
         return "Unknown"
     if decision.actions or decision.finalize:
         return "Acting"
@@ -105,52 +105,52 @@ def _without_words(decision: Decision) -> str:
     return "; ".join(dict.fromkeys(each.why for each in decision.actions)) or "it is as its spec asks"
 
 
-def _wanted(case: Case) -> Iterator[tuple[str, str]]:
-    if case.deleting:
+def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+    if context.deleting:
         yield "deletion", "asked for"
-    if case.spec is not None:
-        yield "runState", case.spec.run_state
-        yield "restartPolicy", case.spec.restart_policy
-    for each in case.refusals:
+    if context.spec is not None:
+        yield "runState", context.spec.run_state
+        yield "restartPolicy", context.spec.restart_policy
+    for each in context.refusals:
         yield f"refused {each.field}", each.message
-    if case.rendered is not None:
-        config = case.rendered.config
+    if context.rendered is not None:
+        config = context.rendered.config
         yield "container", config.name
         yield "image", config.image
         yield "limits", _limits(config.limits)
-        yield "network", ", ".join(peers.networks(case, case.rendered))
+        yield "network", ", ".join(networks.names(context, context.rendered))
 
 
-def _seen(case: Case) -> Iterator[tuple[str, str]]:
-    if case.blind:
-        yield "engine", f"cannot be looked at: {case.blind}; what follows was seen last"
-    if case.container is None:
+def _seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+    if context.blind:
+        yield "engine", f"not observable: {context.blind}; what follows was observed last"
+    if context.container is None:
         yield "container", "none"
     else:
-        yield from _container(case, case.container)
-    for each in case.extra:
+        yield from _container(context, context.container)
+    for each in context.extra:
         yield "another container", f"{each.name} ({each.id[:12]}): {each.state}"
 
 
-def _container(case: Case, container: Container) -> Iterator[tuple[str, str]]:
+def _container(context: ReconcileContext, container: Container) -> Iterator[tuple[str, str]]:
     yield "container", f"{container.name} ({container.id[:12]})"
     ended = f", exit code {container.exit_code}" if container.state in ENDED else ""
     yield "state", f"{container.state}{ended}"
     if container.started_at:
-        yield "started", _ago(case.now, container.started_at)
+        yield "started", _ago(context.now, container.started_at)
     yield "limits", _limits(container.limits) if container.limits else "not known"
     yield "network", ", ".join(container.networks) or "none at all"
-    if case.rendered is not None:
-        for field, found, want in drift.differences(case.rendered.config.limits, container):
-            yield "differs", f"{field} found {found}, wanted {want}"
-        why = drift.needs_new_container(case, container, case.rendered)
+    if context.rendered is not None:
+        for field, found, want in drift.differences(context.rendered.config.limits, container):
+            yield "differs", f"{field} found {found}, desired {want}"
+        why = drift.needs_new_container(context, container, context.rendered)
         if why:
             yield "differs", why
-        elif drift.outdated(container, case.rendered) or mounts.waiting(case, container, case.rendered):
+        elif drift.outdated(container, context.rendered) or mounts.waiting(context, container, context.rendered):
             yield "differs", "rendered differently now; takes effect at its next start"
-    held = out_of_band.lasting(container)
+    held = drift.lasting(container)
     if held:
-        yield "differs", f"held to the {held} by hand; made anew at its next start"
+        yield "differs", f"bound to the {held} out-of-band; created again at its next start"
 
 
 def _remembered(memory: Memory, now: float) -> Iterator[tuple[str, str]]:

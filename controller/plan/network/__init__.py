@@ -1,1 +1,1 @@
-"""The networks of a sandbox: sealed and guarded bridges, egress proxy, peers."""
+"""Networks of a sandbox: sealed and guarded bridges, egress proxy, peers. Entry: networks.py."""

@@ -1,9 +1,9 @@
-"""The way out of a sealed network: made before the sandbox starts, kept while it runs, taken away after it.
+"""The egress proxy of a sealed network: created before the sandbox starts, kept while it runs, removed after it.
 
-Called by peers.py with what was decided for the sandbox itself; what is missing around it goes in front. All of it
-follows from what is seen: the network, and one egress container just as its config says. Whatever is wrong with that
-one, it is replaced; so another list of hosts cuts the tunnels of the list before. Nothing here opens anything: a sealed
-network without its egress container leads nowhere.
+Called by networks.py with the decision for the sandbox itself; missing parts are created before its own actions. All of
+it follows from observation: the network, and one egress container that matches its config. An egress container that
+differs in anything is replaced; so a new list of hosts cuts the connections of the old one. Nothing here opens
+anything: a sealed network without its egress container reaches nothing.
 """
 
 from collections.abc import Mapping
@@ -24,23 +24,22 @@ from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.network import EnsureNetwork, NetworkConfig, RemoveNetwork
 from controller.plan.common.backoff import waits
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.sandbox import drift
-from controller.plan.sandbox.stopping import ALIVE
 from controller.policy.network import egress as policy
 from controller.policy.network.egress import Sealed
 
 ROLE = "egress"
 UNGUARDED, NO_SUBNET = "NetworkUnguarded", "NoSubnetLeft"
 _CRASHED_SECONDS = 10.0  # one that ended sooner is started again only after such a pause
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _NO_LIMITS = Limits(0, 0, 0)
 _ENDED = (State.CREATED, State.EXITED, State.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the egress container holds (`base`) and what it needs (`whole`), beside its sandbox."""
+    """Resources of the egress container: held (`base`) and needed (`whole`), beside its sandbox's own."""
 
     base: Limits = _NO_LIMITS
     whole: Limits = _NO_LIMITS
@@ -49,129 +48,131 @@ class Share:
 NONE = Share()
 
 
-def share(case: Case, wanted: bool) -> Share:
-    """`wanted`: the sandbox is to run. A look that tells nothing moves nothing."""
-    held = case.around.record.reserves if case.around.record else _NO_LIMITS
-    if case.blind:
+def share(context: ReconcileContext, wanted: bool) -> Share:
+    """Return the egress container's resources. `wanted`: the sandbox is to run. A blind pass changes nothing."""
+    held = context.network.record.reserves if context.network.record else _NO_LIMITS
+    if context.blind:
         return Share(held, held)
-    used = any(each.state not in _ENDED for each in case.around.containers)
-    needed = _wanted(case) is not None and wanted
+    used = any(each.state not in _ENDED for each in context.network.containers)
+    needed = _wanted(context) is not None and wanted
     return Share(
         policy.LIMITS if used or (needed and held.pids) else _NO_LIMITS,
         policy.LIMITS if used or needed else _NO_LIMITS,
     )
 
 
-def attend(case: Case, decision: Decision) -> Decision:
-    """The decision, with what has to be done around the sandbox."""
-    wanted, around = _wanted(case), case.around
-    if wanted is None and around.record is None and not around.containers and around.network is None:
+def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with the actions on the sealed network and the egress container."""
+    wanted, network = _wanted(context), context.network
+    if wanted is None and network.record is None and not network.containers and network.sealed is None:
         return decision
-    if case.blind or is_held_up(decision) or decision.reason == "Unreadable":
+    if context.blind or is_held_up(decision) or decision.reason == "Unreadable":
         return decision
-    if any(each.state is State.UNKNOWN for each in around.containers):
-        words = "the engine lists its egress container but does not tell its state"
-        return decision if decision.actions else replace(decision, reason="Unreadable", message=words, finalize=False)
-    if case.deleting or (wanted is None and case.rendered is not None):
-        return _clear(case, decision)
+    if any(each.state is State.UNKNOWN for each in network.containers):
+        message = "the engine lists its egress container but does not report its state"
+        return decision if decision.actions else replace(decision, reason="Unreadable", message=message, finalize=False)
+    if context.deleting or (wanted is None and context.rendered is not None):
+        return _clear(context, decision)
     if wanted is None:
         return decision
     starts = any(isinstance(each, CreateContainer | StartContainer) for each in decision.actions)
-    if starts and (lacks := lacking(case)) is not None:
+    if starts and (lacks := lacking(context)) is not None:
         makes = any(isinstance(each, CreateContainer) for each in decision.actions)
-        return Decision(case.memory if makes else decision.memory, *lacks)
-    runs = case.container is not None and case.container.state in ALIVE
+        return Decision(context.memory if makes else decision.memory, *lacks)
+    runs = context.container is not None and context.container.state in ALIVE
     if not starts and not runs:
-        return _rested(case, decision)
-    return _kept(case, decision, wanted)
+        return _rested(context, decision)
+    return _kept(context, decision, wanted)
 
 
-def unplugged(case: Case) -> bool:
-    """Whether a stopped container can't be started because its network is not the one that it was made on."""
-    wanted = _wanted(case)
-    return wanted is not None and _network_differs(case, wanted)
+def unplugged(context: ReconcileContext) -> bool:
+    """Return True if a stopped container cannot start because its network is not the one that it was created on."""
+    wanted = _wanted(context)
+    return wanted is not None and _network_differs(context, wanted)
 
 
-def record(case: Case, decision: Decision, instance: Instance | None, reserves: Limits) -> tuple[Instance | None, bool]:
-    """The egress container's record as it has to be (None: there is none), and whether the stored one is to go.
+def record(
+    context: ReconcileContext, decision: Decision, instance: Instance | None, reserves: Limits
+) -> tuple[Instance | None, bool]:
+    """Return the egress container's desired record (None: there is none), and True if the stored one is to be removed.
 
-    The record of an object that goes, goes with it.
+    The record of an object that is removed goes with it.
     """
-    around, known = case.around, case.around.record
-    if not around.subnet and known is None:
+    network, known = context.network, context.network.record
+    if not network.subnet and known is None:
         return None, False
-    needs = _wanted(case) is not None or bool(around.containers) or around.network is not None
+    needs = _wanted(context) is not None or bool(network.containers) or network.sealed is not None
     if decision.finalize or not needs:
         return None, known is not None
     if known is None and not decision.actions:
         return None, False
-    parent = instance.parent_uid if instance else case.obj.uid
-    kind, name = (instance.parent_kind, instance.parent_name) if instance else (case.obj.kind, case.obj.name)
+    parent = instance.parent_uid if instance else context.obj.uid
+    kind, name = (instance.parent_kind, instance.parent_name) if instance else (context.obj.kind, context.obj.name)
     fresh = Instance(
-        name=egress_name(case.obj.uid),
+        name=egress_name(context.obj.uid),
         parent_uid=parent,
         parent_kind=kind,
-        namespace=case.obj.namespace,
+        namespace=context.obj.namespace,
         parent_name=name,
         role=ROLE,
         reserves=reserves,
-        created_at=case.now,
-        memory=Memory(subnet=around.subnet),
-        member_uid=egress_uid(case.obj.uid),
+        created_at=context.now,
+        memory=Memory(subnet=network.subnet),
+        member_uid=egress_uid(context.obj.uid),
     )
     if known is None:
         return fresh, False
-    subnet = around.subnet if _wanted(case) is not None else ""
+    subnet = network.subnet if _wanted(context) is not None else ""
     memory = replace(known.memory, subnet=subnet or known.memory.subnet)
     return replace(fresh, created_at=known.created_at, version=known.version, memory=memory), False
 
 
-def ready(case: Case) -> Condition:
-    """Whether its network is as it has to be."""
-    wanted = _wanted(case)
-    if case.rendered is None:
+def ready(context: ReconcileContext) -> Condition:
+    """Return the NetworkReady condition."""
+    wanted = _wanted(context)
+    if context.rendered is None:
         return Condition("NetworkReady", "Unknown", "Refused", "what network it is to have is not known")
     if wanted is None:
         return Condition("NetworkReady", "True", "NoNetwork", "its level has none")
-    if case.blind:
-        return Condition("NetworkReady", "Unknown", "EngineUnreachable", case.blind)
-    if not _differs(case, wanted):
+    if context.blind:
+        return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
+    if not _differs(context, wanted):
         hosts = ", ".join(wanted.hosts) or "none"
         return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}")
-    if (lacks := lacking(case)) is not None:
+    if (lacks := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *lacks)
-    if case.container is None or case.container.state not in ALIVE:
+    if context.container is None or context.container.state not in ALIVE:
         return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
     return Condition("NetworkReady", "False", "NotUp", "its egress container does not run; it reaches nothing")
 
 
-def _wanted(case: Case) -> Sealed | None:
-    return case.rendered.sealed if case.rendered else None
+def _wanted(context: ReconcileContext) -> Sealed | None:
+    return context.rendered.sealed if context.rendered else None
 
 
 def is_held_up(decision: Decision) -> bool:
-    """Whether a call of this object failed, and its time has not come again."""
+    """Return True if a call of this object failed and its back-off is not over."""
     failure = decision.memory.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
-def lacking(case: Case) -> tuple[str, str] | None:
-    """Why nothing may be started on its network: reason and words."""
-    if case.around.unguarded or case.around.untried:
-        return UNGUARDED, f"not started: {case.around.unguarded or case.around.untried}"
-    if not case.around.subnet:
-        return NO_SUBNET, f"every /28 of {case.around.range} is in use; set a larger PADDOCK_NETWORK_RANGE"
+def lacking(context: ReconcileContext) -> tuple[str, str] | None:
+    """Return the reason and message why nothing may be started on its network; None: it may."""
+    if context.network.unguarded or context.network.untried:
+        return UNGUARDED, f"not started: {context.network.unguarded or context.network.untried}"
+    if not context.network.subnet:
+        return NO_SUBNET, f"every /28 of {context.network.range} is in use; set a larger PADDOCK_NETWORK_RANGE"
     return None
 
 
-def _network_differs(case: Case, wanted: Sealed) -> bool:
-    network = case.around.network
-    return network is None or network.config_hash != wanted.bridge(case.around.subnet).hash()
+def _network_differs(context: ReconcileContext, wanted: Sealed) -> bool:
+    network = context.network.sealed
+    return network is None or network.config_hash != wanted.bridge(context.network.subnet).hash()
 
 
-def _differs(case: Case, wanted: Sealed) -> str:
-    """What is wrong with the egress container, "" when nothing is."""
-    found = case.around.containers
+def _differs(context: ReconcileContext, wanted: Sealed) -> str:
+    """Return what is wrong with the egress container, "" if nothing is."""
+    found = context.network.containers
     if len(found) != 1:
         return "no egress container yet" if not found else "more than one egress container"
     one = found[0]
@@ -186,24 +187,24 @@ def _differs(case: Case, wanted: Sealed) -> str:
     return ""
 
 
-def _kept(case: Case, decision: Decision, wanted: Sealed) -> Decision:
-    """The way out in front of what the sandbox needs itself."""
-    until, why, around = _pause(case), _differs(case, wanted), case.around
-    actions = [_plugged(each, case) for each in decision.actions]
-    # What goes comes first: a network is made anew only with nothing left on it.
+def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Decision:
+    """Return the decision with missing parts of the egress path before the sandbox's own actions."""
+    until, why, network = _pause(context), _differs(context, wanted), context.network
+    actions = [_plugged(each, context) for each in decision.actions]
+    # Removals come first: a network is recreated only with nothing attached to it.
     ends = [at for at, each in enumerate(actions, 1) if isinstance(each, RemoveContainer)]
     going, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
     first: list[Action] = []
-    if _network_differs(case, wanted) and not _on_network(case, wanted):
-        why = why or "its network is made anew"
-        first.append(_ensure(case, wanted.bridge(around.subnet), case.obj.uid, "sealed"))
+    if _network_differs(context, wanted) and not _on_network(context, wanted):
+        why = why or "its network is recreated"
+        first.append(_ensure(context, wanted.bridge(network.subnet), context.obj.uid, "sealed"))
     if why and until is None:
-        first = [*_removals(around.containers, why), *first, *_new_egress(case, wanted, why)]
+        first = [*_removals(network.containers, why), *first, *_new_egress(context, wanted, why)]
     if not first:
         return replace(decision, actions=(*going, *coming), until=_earlier(decision.until, until))
-    # The sandbox itself may need nothing, but failures on the way to this are not forgotten before it has worked.
-    memory = replace(decision.memory, failure=decision.memory.failure or case.memory.failure)
-    drifted = ("egress",) if around.containers and until is None else ()
+    # The sandbox itself may need nothing, but failures are kept until these actions have worked.
+    memory = replace(decision.memory, failure=decision.memory.failure or context.memory.failure)
+    drifted = ("egress",) if network.containers and until is None else ()
     return replace(
         decision,
         memory=memory,
@@ -217,72 +218,74 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
-def _on_network(case: Case, wanted: Sealed) -> bool:
-    """Whether its container is on the network that is there: that one is left as it is until the next start."""
-    box = case.container
-    return case.around.network is not None and box is not None and box.state in ALIVE and wanted.network in box.networks
+def _on_network(context: ReconcileContext, wanted: Sealed) -> bool:
+    """Return True if its container is on the existing network: that one is kept until the next start."""
+    box = context.container
+    return (
+        context.network.sealed is not None and box is not None and box.state in ALIVE and wanted.network in box.networks
+    )
 
 
-def _pause(case: Case) -> float | None:
-    """Until when an egress container that ended at once, or is just going, is left alone."""
-    for each in case.around.containers:
+def _pause(context: ReconcileContext) -> float | None:
+    """Return the time until which an egress container that ended at once, or is being removed, is left alone."""
+    for each in context.network.containers:
         if each.state is State.REMOVING:
-            return case.now + _LOOK_SECONDS
+            return context.now + _RETRY_SECONDS
         soon = each.finished_at - each.started_at < _CRASHED_SECONDS
         due = each.finished_at + _CRASHED_SECONDS
-        if each.state is State.EXITED and soon and waits(case.now, due, _CRASHED_SECONDS):
+        if each.state is State.EXITED and soon and waits(context.now, due, _CRASHED_SECONDS):
             return due
     return None
 
 
-def _new_egress(case: Case, wanted: Sealed, why: str) -> list[Action]:
-    """A new egress container, on its uplink first: that is where its route leads."""
-    uid, config, around = egress_uid(case.obj.uid), wanted.egress, case.around
+def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Action]:
+    """Return the actions that start an egress container, on its uplink first: that is its default route."""
+    uid, config, network = egress_uid(context.obj.uid), wanted.egress, context.network
     actions: list[Action] = []
-    if not around.uplink:
-        actions.append(_ensure(case, policy.uplink(around.range), "", "uplink"))
-    labels = _labels(case, uid, ROLE, config.hash())
+    if not network.uplink:
+        actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
+    labels = _labels(context, uid, ROLE, config.hash())
     actions.append(CreateContainer(uid, config, labels, why))
-    address = policy.proxy_address(around.subnet)
+    address = policy.proxy_address(network.subnet)
     actions.append(ConnectNetwork(uid, config.name, "", wanted.network, why, address))
     actions.append(StartContainer(uid, config.name, why))
     return actions
 
 
-def _ensure(case: Case, config: NetworkConfig, uid: str, role: str) -> EnsureNetwork:
+def _ensure(context: ReconcileContext, config: NetworkConfig, uid: str, role: str) -> EnsureNetwork:
     why = "found no sealed network" if uid else "found no uplink for egress containers"
-    if uid and case.around.network is not None:
-        why = "its sealed network was to be another one"
-    return EnsureNetwork(uid, config, _labels(case, uid, role, config.hash()), why)
+    if uid and context.network.sealed is not None:
+        why = "its sealed network differs from the desired one"
+    return EnsureNetwork(uid, config, _labels(context, uid, role, config.hash()), why)
 
 
-def _labels(case: Case, uid: str, role: str, config_hash: str) -> Mapping[str, str]:
+def _labels(context: ReconcileContext, uid: str, role: str, config_hash: str) -> Mapping[str, str]:
     return container_labels(
-        instance=case.instance_id,
+        instance=context.instance_id,
         uid=uid,
-        namespace=case.obj.namespace if uid else "",
-        name=case.obj.name if uid else "",
+        namespace=context.obj.namespace if uid else "",
+        name=context.obj.name if uid else "",
         role=role,
-        generation=case.obj.generation if uid else 0,
+        generation=context.obj.generation if uid else 0,
         config_hash=config_hash,
         template_hash="",
     )
 
 
-def _plugged(action: Action, case: Case) -> Action:
+def _plugged(action: Action, context: ReconcileContext) -> Action:
     if isinstance(action, CreateContainer):
-        return replace(action, config=policy.plugged(action.config, case.around.subnet))
+        return replace(action, config=policy.plugged(action.config, context.network.subnet))
     return action
 
 
-def _rested(case: Case, decision: Decision) -> Decision:
-    """A sandbox that is at rest needs no way out; its network stays for its next start."""
+def _rested(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with the egress container removed: a stopped sandbox needs none. Its network stays."""
     why = "its sandbox does not run"
-    return replace(decision, actions=(*decision.actions, *_removals(case.around.containers, why)))
+    return replace(decision, actions=(*decision.actions, *_removals(context.network.containers, why)))
 
 
 def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
-    """Killed first, so that its log is whole when it is read for the audit, just before it goes with its container."""
+    """Return the removal actions. KILL comes first, so that the log is complete when it is read for the audit."""
     actions: list[Action] = []
     for each in containers:
         if each.state is State.RUNNING:
@@ -292,21 +295,23 @@ def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
     return actions
 
 
-def _clear(case: Case, decision: Decision) -> Decision:
-    """Take all of it away, once the sandbox's own container is off its network."""
-    around, box = case.around, case.container
-    name = sealed_name(case.obj.uid)
-    on_it = box is not None and (name in box.networks or case.deleting)
+def _clear(context: ReconcileContext, decision: Decision) -> Decision:
+    """Remove all of it, once the sandbox's own container is off its network."""
+    network, box = context.network, context.container
+    name = sealed_name(context.obj.uid)
+    on_it = box is not None and (name in box.networks or context.deleting)
     if on_it or any(isinstance(each, CreateContainer) for each in decision.actions):
         return decision
-    if not around.containers and around.network is None:
+    if not network.containers and network.sealed is None:
         return decision
-    why = "deleted" if case.deleting else "its level has no network of its own"
-    actions: list[Action] = _removals(around.containers, why)
-    if around.network is not None:
-        actions.append(RemoveNetwork(case.obj.uid, name, why))
-    wait = _earlier(decision.until, case.now + _LOOK_SECONDS)
-    reason, message = ("Terminating", "removing its network") if case.deleting else (decision.reason, decision.message)
+    why = "deleted" if context.deleting else "its level has no network of its own"
+    actions: list[Action] = _removals(network.containers, why)
+    if network.sealed is not None:
+        actions.append(RemoveNetwork(context.obj.uid, name, why))
+    wait = _earlier(decision.until, context.now + _RETRY_SECONDS)
+    reason, message = (
+        ("Terminating", "removing its network") if context.deleting else (decision.reason, decision.message)
+    )
     return replace(
         decision,
         actions=(*decision.actions, *actions),

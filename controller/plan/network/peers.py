@@ -1,7 +1,7 @@
-"""The bridge that a namespace's sandboxes share: joined before the start, or while it runs; left when not asked for.
+"""The bridge shared by a namespace's sandboxes: attached before the start or while running, detached when not desired.
 
-Called by plan/host.py with what was decided for the sandbox itself; its own network is seen to first. The bridge is
-nobody's own: it is made by whoever needs it first, and taken away once nobody asks for it (stray_networks.py).
+Called by networks.py after the sandbox's own network. The bridge belongs to no single sandbox: the first one that needs
+it creates it, and it is removed once no sandbox asks for it (stray_networks.py).
 """
 
 from collections.abc import Iterator
@@ -13,71 +13,71 @@ from controller.kinds.planning.action import Action, ConnectNetwork, CreateConta
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
-from controller.plan.common.altered import altered
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import bridge, egress
+from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.network import egress
 from controller.policy.network import peers as policy
 from controller.policy.sandbox import Rendered
 
 
-def asked(case: Case) -> bool:
-    """Whether it is to be joined with its peers."""
-    return case.rendered is not None and case.rendered.config.joins_peers
+def asked(context: ReconcileContext) -> bool:
+    """Return True if it is to be attached to the bridge of its peers."""
+    return context.rendered is not None and context.rendered.config.joins_peers
 
 
-def networks(case: Case, rendered: Rendered) -> tuple[str, ...]:
-    """The networks that its container is to be on, its own first."""
-    shared = (peers_name(case.obj.namespace),) if rendered.config.joins_peers else ()
+def networks(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
+    """Return the networks that its container is to be attached to, its own first."""
+    shared = (peers_name(context.obj.namespace),) if rendered.config.joins_peers else ()
     return (rendered.config.network_mode, *shared)
 
 
-def joining(case: Case, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
-    """What puts its container on the shared bridge."""
-    for each in networks(case, rendered)[1:]:
-        known_as = policy.names(case.obj.name)
-        yield ConnectNetwork(case.obj.uid, rendered.config.name, container_id, each, why, aliases=known_as)
+def joining(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
+    """Yield the actions that attach its container to the shared bridge."""
+    for each in networks(context, rendered)[1:]:
+        known_as = policy.names(context.obj.name)
+        yield ConnectNetwork(context.obj.uid, rendered.config.name, container_id, each, why, aliases=known_as)
 
 
-def attend(case: Case, decision: Decision) -> Decision:
-    """The decision, with all that has to be done about its networks; the shared one is made where it is needed."""
-    decision = bridge.attend(case, egress.attend(case, decision))
-    if case.blind or case.rendered is None or decision.reason == "Unreadable":
+def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with the actions on the shared bridge, which is created where it is needed."""
+    if context.blind or context.rendered is None or decision.reason == "Unreadable":
         return decision
-    decision = altered(decision, memory=_remembered(case, decision))
-    shared = peers_name(case.obj.namespace)
+    decision = replace_if_changed(decision, memory=_remembered(context, decision))
+    shared = peers_name(context.obj.namespace)
     joins = [each for each in decision.actions if isinstance(each, ConnectNetwork) and each.network == shared]
     if not joins:
         return decision
-    lacks = _lacking(case)
+    lacks = _lacking(context)
     if lacks is not None and any(isinstance(each, CreateContainer) for each in decision.actions):
-        return Decision(case.memory, *lacks)
+        return Decision(context.memory, *lacks)
     if lacks is not None:
         return replace(decision, actions=tuple(each for each in decision.actions if each not in joins))
-    if not _differs(case):
+    if not _differs(context):
         return decision
     at = next(n for n, each in enumerate(decision.actions) if each in joins or isinstance(each, CreateContainer))
-    return replace(decision, actions=(*decision.actions[:at], _ensure(case), *decision.actions[at:]))
+    return replace(decision, actions=(*decision.actions[:at], _ensure(context), *decision.actions[at:]))
 
 
-def unplugged(case: Case) -> bool:
-    """Whether a stopped container can't be started because the shared bridge is not the one that it was put on."""
-    box = case.container
-    return asked(case) and box is not None and peers_name(case.obj.namespace) in box.networks and _differs(case)
+def unplugged(context: ReconcileContext) -> bool:
+    """Return True if a stopped container cannot start because the shared bridge was replaced since."""
+    box = context.container
+    return (
+        asked(context) and box is not None and peers_name(context.obj.namespace) in box.networks and _differs(context)
+    )
 
 
-def ready(case: Case, found: Condition) -> Condition:
-    """The condition of its own network, with what there is to say of its peers."""
-    if found.status != "True" or not asked(case):
+def ready(context: ReconcileContext, found: Condition) -> Condition:
+    """Return the condition of its own network, with the state of the shared bridge."""
+    if found.status != "True" or not asked(context):
         return found
-    if case.container is None or peers_name(case.obj.namespace) not in case.container.networks:
-        lacks = _lacking(case) or ("NotJoined", "it is not joined with its peers yet")
+    if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
+        lacks = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
         return Condition(found.type, "False", *lacks)
-    words = f"{found.message}; joined with the others of namespace {case.obj.namespace} that ask for it"
-    return replace(found, message=words)
+    message = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
+    return replace(found, message=message)
 
 
 def deserted(snapshot: Snapshot) -> list[Network]:
-    """The shared bridges that no sandbox asks for, and nothing is on."""
+    """Return the shared bridges that no sandbox asks for, and nothing is attached to."""
     found = [each for each in snapshot.observed.networks.values() if each.role == policy.ROLE and not each.uid]
     if not found:
         return []
@@ -87,36 +87,38 @@ def deserted(snapshot: Snapshot) -> list[Network]:
     return [each for each in found if each.namespace not in wanted and each.name not in used]
 
 
-def _lacking(case: Case) -> tuple[str, str] | None:
-    """Why nothing may be put on the shared bridge: reason and words."""
-    lacks = egress.lacking(case)
-    if lacks is None and not case.around.peers_subnet:
-        words = f"no /{policy.PREFIX} of {case.around.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
-        return egress.NO_SUBNET, words
+def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
+    """Return the reason and message why nothing may be attached to the shared bridge; None: it may."""
+    lacks = egress.lacking(context)
+    if lacks is None and not context.network.peers_subnet:
+        message = (
+            f"no /{policy.PREFIX} of {context.network.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
+        )
+        return egress.NO_SUBNET, message
     return lacks
 
 
-def _remembered(case: Case, decision: Decision) -> Memory:
-    return altered(decision.memory, peers=case.around.peers_subnet if asked(case) else "")
+def _remembered(context: ReconcileContext, decision: Decision) -> Memory:
+    return replace_if_changed(decision.memory, peers=context.network.peers_subnet if asked(context) else "")
 
 
-def _differs(case: Case) -> bool:
-    found, subnet = case.around.peers, case.around.peers_subnet
-    return found is None or not subnet or found.config_hash != policy.bridge(case.obj.namespace, subnet).hash()
+def _differs(context: ReconcileContext) -> bool:
+    found, subnet = context.network.peers, context.network.peers_subnet
+    return found is None or not subnet or found.config_hash != policy.bridge(context.obj.namespace, subnet).hash()
 
 
-def _ensure(case: Case) -> EnsureNetwork:
-    config = policy.bridge(case.obj.namespace, case.around.peers_subnet)
+def _ensure(context: ReconcileContext) -> EnsureNetwork:
+    config = policy.bridge(context.obj.namespace, context.network.peers_subnet)
     labels = container_labels(
-        instance=case.instance_id,
+        instance=context.instance_id,
         uid="",
-        namespace=case.obj.namespace,
+        namespace=context.obj.namespace,
         name="",
         role=policy.ROLE,
         generation=0,
         config_hash=config.hash(),
         template_hash="",
     )
-    bridge_ = f"bridge for the peers of namespace {case.obj.namespace}"
-    why = f"the {bridge_} was to be another one" if case.around.peers is not None else f"found no {bridge_}"
+    bridge_ = f"bridge for the peers of namespace {context.obj.namespace}"
+    why = f"the {bridge_} differs from the desired one" if context.network.peers is not None else f"found no {bridge_}"
     return EnsureNetwork("", config, labels, why)

@@ -1,18 +1,18 @@
-"""Sealed networks of ours that nothing stored speaks of: removed as late, and as carefully, as containers are.
+"""Sealed networks of ours without a stored object: removed as late, and as carefully, as orphaned containers.
 
-A network bears our instance id, so Paddock made it; it leads nowhere, and none that anything runs on can be removed.
+A network bears our instance id, so Paddock created it; it leads nowhere, and one in use cannot be removed.
 """
 
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import Network, RemoveNetwork
-from controller.plan.common.plan_builder import Draft, Memo
+from controller.plan.common.plan_builder import Memo, PlanBuilder
 from controller.plan.network import peers
 
 
-def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
-    """Note the removal of those that are strays for the grace of orphans. A blind view ends every grace."""
+def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
+    """Remove networks that are strays for the grace of orphans. A blind pass resets every grace."""
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return
@@ -28,14 +28,14 @@ def sweep(draft: Draft, snapshot: Snapshot, memo: Memo) -> None:
     for each in strays:
         due = memo.stray_networks[each.id] + grace
         if now < due:
-            draft.wakes.append(due)
+            builder.wakes.append(due)
         elif (each.uid or each.name) not in snapshot.in_flight:
-            _remove(draft, each, now, grace)
+            _remove(builder, each, now, grace)
 
 
-def _remove(draft: Draft, network: Network, now: float, grace: float) -> None:
+def _remove(builder: PlanBuilder, network: Network, now: float, grace: float) -> None:
     ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid or network.name)
     action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
-    draft.groups.append(Group(ref, 0, True, (action,)))
+    builder.groups.append(Group(ref, 0, True, (action,)))
     if network.uid:  # a shared one was no single sandbox's, and it is no wonder that nobody needs it any more
-        draft.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))
+        builder.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

@@ -1,1 +1,1 @@
-"""Deciding for pools of warm sandboxes."""
+"""Pools of warm sandboxes: members, claims, launches."""

@@ -1,7 +1,7 @@
-"""SandboxPool: how many members to add, which to retire, and what to say of it. Who may claim one is in warm.py.
+"""SandboxPool: members to add and to retire, and the pool's status and figures. Claims are in warm.py.
 
-A member is planned as a sandbox of its own that nobody has asked for yet: `as_sandbox` makes it look like one to the
-planner. A claim makes that true: the new Sandbox takes over the member's uid, and with it container, record and name.
+A member is planned as a sandbox that nobody has asked for yet: `as_sandbox` gives it that form. A claim makes it one:
+the new Sandbox takes over the member's uid, and with it container, record and name.
 """
 
 import hashlib
@@ -13,23 +13,24 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Instance, Memory
+from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.plan.common.backoff import waits
+from controller.plan.common.status_json import dated
 from controller.plan.sandbox import probes
-from controller.plan.sandbox.claim import SHARED
-from controller.plan.sandbox.status import dated
 from controller.policy.sandbox import Rendered
 from controller.policy.sandboxpool import shares_volumes
 
 WARM, RETIRED = "warm", "retired"
+SHARED = "SharedVolume"
 _NO_LIMITS = Limits(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A warm member as it stands. `stale`: too old, or not what the template says now. `trouble`: why it fails."""
+    """State of a warm member. `stale`: too old, or not as the template is now. `trouble`: why it fails."""
 
     instance: Instance
     ready: bool
@@ -39,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Turnover:
-    """What a pool needs: members to be written (new), members to go, its status, and when the next one is too old."""
+    """Changes of a pool: new members, members to retire, its status, and when the next member is too old."""
 
     new: tuple[Instance, ...]
     retired: tuple[Instance, ...]
@@ -48,7 +49,7 @@ class Turnover:
 
 
 def member_spec(pool: Pool) -> SandboxSpec | None:
-    """What a member is asked to be: a sandbox of the template that says nothing of its own. None: unreadable."""
+    """Return a member's spec: a sandbox of the template with nothing of its own. None: unreadable."""
     if pool.spec is None:
         return None
     lifecycle = Lifecycle(
@@ -59,7 +60,7 @@ def member_spec(pool: Pool) -> SandboxSpec | None:
 
 
 def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
-    """A member as the planner plans it. One that is to go looks like a sandbox that is being deleted."""
+    """Return a member in the form of a sandbox. A retired one looks like a sandbox that is being deleted."""
     obj = StoredObject(
         kind="SandboxPool",
         namespace=instance.namespace,
@@ -74,9 +75,9 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
 
 
 def without_used(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with those members on their way out whose container has what only a claim gives: a name, a folder.
+    """Return the snapshot with those members retired whose container shows a claim: another name, or a mount.
 
-    A store that was put back from a backup does not know of the claim, and must never hand the box out again.
+    A store restored from a backup does not know of the claim, and must never hand such a container out again.
     """
     if not snapshot.pools:
         return snapshot
@@ -89,12 +90,12 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 
 
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
-    """Whether one of these is the member's, under a name that the member does not have, or with something bound."""
+    """Return True if one of these is the member's container, under another name or with something mounted."""
     return any(each.id == member.memory.container and (each.name != member.name or each.bound) for each in containers)
 
 
 def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
-    """Whether a member may be claimed, as far as it alone tells."""
+    """Return True if a member may be claimed, as far as its own state goes."""
     return (
         instance.role == WARM
         and instance.memory.failure is None
@@ -110,7 +111,7 @@ def is_ready(instance: Instance, container: Container | None, wanted: Rendered |
 def member_of(
     pool: Pool, instance: Instance, container: Container | None, wanted: Rendered | None, now: float
 ) -> Member:
-    """What there is to know of a member. `wanted` is its container as the template has it now."""
+    """Return the state of a member. `wanted` is its configuration as the template has it now."""
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
     other = container is not None and wanted is not None and container.config_hash != wanted.config_hash
     failure, end = instance.memory.failure, instance.memory.last_end
@@ -121,7 +122,7 @@ def member_of(
     return Member(instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble)
 
 
-def turn_over(
+def plan_turnover(
     pool: Pool,
     members: Sequence[Member],
     going: int,
@@ -132,12 +133,11 @@ def turn_over(
     lacks: str = "",
     image: str = "",
 ) -> Turnover:
-    """Decide for one pool. `going` members are on their way out, `claimed` sandboxes came of it.
+    """Return the changes of one pool. `going` members are being removed, `claimed` sandboxes came from it.
 
-    `awaited` are these and the ones that are to come of it now or wait for a place: the warm ones give way to them.
-
-    `taken` are the uids that a new member may not have. `lacks` is of what the host is short, in words: then none is
-    wanted; `image` says why the pool's image is not on it.
+    `awaited` adds the sandboxes that are to come from it now, or wait for it: warm members give way to them. `taken`
+    are uids in use. `lacks` is the message of the host's pressure: then no member is kept. `image` is why the pool's
+    image is missing.
     """
     wanted = 0 if lacks or shares_volumes(pool.template) else _wanted(pool, awaited)
     out = _to_retire(members, wanted, _surge(pool, members, wanted, going, awaited))
@@ -162,7 +162,7 @@ def _wanted(pool: Pool, claimed: int) -> int:
 
 
 def _surge(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
-    """One member more than wanted while stale ones are replaced, where the pool's maximum leaves room for it."""
+    """Return 1 while stale members are replaced, if the pool's maximum allows one member more."""
     if pool.spec is None or not any(each.stale for each in members):
         return 0
     most = pool.spec.max_replicas
@@ -180,13 +180,13 @@ def _to_add(pool: Pool, members: Sequence[Member], wanted: int, going: int, clai
 
 
 def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Member]:
-    """What is over: first what cannot be claimed. A stale member stays until a current one is ready in its place."""
+    """Return the members to retire, unclaimable ones first. A stale one stays until a current one is ready."""
     stale = [each for each in members if each.stale]
     current = [each for each in members if not each.stale]
     ready = sum(each.ready for each in current)
     spare = max(0, ready + len(stale) - wanted)
     if stale and not surge and len(current) < wanted and not any(not each.ready for each in current):
-        spare = max(1, spare)  # no room to start another one first
+        spare = max(1, spare)  # no capacity to start another one first
     out = sorted(stale, key=lambda each: each.instance.created_at)[:spare]
     excess = max(0, len(current) - wanted)
     order = sorted(current, key=lambda each: (each.ready, not each.trouble, -each.instance.created_at))
@@ -194,7 +194,7 @@ def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Membe
 
 
 def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterator[str]:
-    """So many uids that no member has: made from the pool's and the time, for nothing here may be left to chance."""
+    """Yield unused uids, derived from the pool's uid and the time: nothing here may be random."""
     serial, made = 0, 0
     while made < count:
         digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
@@ -245,23 +245,23 @@ def _conditions(
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
         place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"
-        words = pool.broken or f"there is no SandboxTemplate `{name}` {place}; apply it"
-        yield Condition("Ready", "False", "Refused", words)
-        yield Condition("Accepted", "False", "Refused", words)
-        yield Condition("Degraded", "True", "Refused", words)
+        message = pool.broken or f"there is no SandboxTemplate `{name}` {place}; apply it"
+        yield Condition("Ready", "False", "Refused", message)
+        yield Condition("Accepted", "False", "Refused", message)
+        yield Condition("Degraded", "True", "Refused", message)
         return
-    if words := shares_volumes(pool.template):
-        yield Condition("Ready", "False", SHARED, words)
-        yield Condition("Accepted", "False", SHARED, words)
-        yield Condition("Degraded", "True", SHARED, words)
+    if message := shares_volumes(pool.template):
+        yield Condition("Ready", "False", SHARED, message)
+        yield Condition("Accepted", "False", SHARED, message)
+        yield Condition("Degraded", "True", SHARED, message)
         return
     if lacks:
         yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
     elif ready >= wanted:
         yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
     else:
-        words = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
-        yield Condition("Ready", "False", "Filling", words)
+        message = f"{ready} of {wanted} members are ready" + (f"; {trouble}" if trouble else "")
+        yield Condition("Ready", "False", "Filling", message)
     yield Condition("Accepted", "True", "Admitted")
     if trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
@@ -272,19 +272,18 @@ def _conditions(
 
 
 def sharing(pools: Iterable[Pool]) -> str:
-    """Why none of these pools, all of one template, may give a sandbox; "" when they may."""
+    """Return the message why none of these pools, all of one template, may provide a sandbox; "" if they may."""
     for each in pools:
-        if each.obj.deleted_at is None and (words := shares_volumes(each.template)):
+        if each.obj.deleted_at is None and (message := shares_volumes(each.template)):
             name = each.spec.template_ref.name if each.spec else ""
-            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {words}"
+            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {message}"
     return ""
 
 
 def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> tuple[str, str]:
-    """Of which pool a sandbox that requires one may be started now, or "" and why not; and the pool it waits for.
+    """Return (uid, "") of the pool that a sandbox with poolPolicy Require may start from now.
 
-    `granted` are the places that this pass has given away already, by pool. Gives (pool's uid, ""), or (the uid of the
-    pool it waits for or "", why).
+    Else (the uid of the pool it waits for or "", the message). `granted` are the places given in this pass, by pool.
     """
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
@@ -302,3 +301,29 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
         name, most = snapshot.pools[full].obj.name, snapshot.pools[full].spec
         return full, f"pool `{name}` is at its maxReplicas of {most.max_replicas if most else 0}"
     return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"
+
+
+def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
+    """Yield the members that may be claimed."""
+    for each in members:
+        if each.ready:
+            yield Warm(each.instance.uid, pool.obj.ref, each.instance.created_at)
+
+
+def retirements(
+    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, crowded: bool, now: float
+) -> Iterator[Retirement]:
+    """Yield the reason of each of these retirements."""
+    known = {each.instance.uid: each for each in members}
+    for each in retired:
+        yield Retirement(each.uid, pool.obj.ref, _retirement_reason(pool, known[each.uid], crowded=crowded, now=now))
+
+
+def _retirement_reason(pool: Pool, member: Member, *, crowded: bool, now: float) -> str:
+    if pool.spec is not None and not waits(now, member.instance.created_at + pool.spec.max_age_seconds, float("inf")):
+        return "age"
+    if member.stale:
+        return "outdated"
+    if crowded:
+        return "room"
+    return "unhealthy" if member.trouble else "scale_down"

@@ -1,6 +1,6 @@
-"""Which warm boxes a new sandbox may claim, who goes first, and why it got none.
+"""Claims of warm members: which fit a new sandbox, in what order, and the reason if none was claimed.
 
-A box fits when its container is just what the sandbox would get, but for what is changed in place (limits, the name).
+A member fits if its container is what the sandbox would get, except for what is changed in place (limits, name).
 """
 
 from collections.abc import Iterator
@@ -8,27 +8,32 @@ from dataclasses import fields, replace
 from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.planning.action import RenameContainer
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, of_pool
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.common.reconcile_context import Decision
-from controller.plan.pool.sandboxpool import WARM, is_ready, is_used, member_spec, sharing
+from controller.plan.pool.sandboxpool import SHARED, WARM, is_ready, is_used, member_spec, sharing
 from controller.policy.levels.levels import Policy
-from controller.policy.quota_ledger import never_fits, of_pools
+from controller.policy.quota_ledger import NOTHING, judge, of_pools
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
-_PRIVATE = ("hostname",)  # a claimed box keeps the name inside that it was started with
+CLAIMING = "Claiming"
+EXHAUSTED = "PoolExhausted"
+# Reasons of a sandbox that its pool gives nothing now: it is not started, and decided again in every pass.
+WITHHELD = (EXHAUSTED, SHARED)
+_PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
 
 def claimed_memory(memory: Memory) -> Memory:
-    """What a sandbox knows from the start that takes over a member: its container's past, and whose it was."""
-    return replace(memory, launch="Warm", claiming=True, restarts=0, crashes=0, last_end=None)
+    """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
+    return replace(memory, launch="Warm", launch_reason="", claiming=True, restarts=0, crashes=0, last_end=None)
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
-    """The pools of the sandbox's template, those of the highest priority first, then by name."""
+    """Return the pools of the sandbox's template, those of the highest priority first, then by name."""
     if spec.template_ref is None or spec.pool_policy == "Never":
         return []
     found = [
@@ -40,7 +45,7 @@ def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[
 
 
 def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
-    """The members that it may take over if they fit, oldest first, each with its pool."""
+    """Return the members that it may take over if they fit, oldest first, each with its pool."""
     if spec.run_state != "Running" or snapshot.observed.blind:
         return []
     found = [each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None]
@@ -55,7 +60,7 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
 
 
 def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
-    """Whether the sandbox may have this member: it is ready, and what the sandbox asks for."""
+    """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
     seen = snapshot.observed.containers.get(member.uid, ())
     own = [each for each in seen if each.id == member.memory.container]
     if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
@@ -66,21 +71,23 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
 
 
 def launched_cold(snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: Memory, policy: Policy) -> Decision:
-    """The decision to make a container, with why it is no warm one; told in an event where it could have been one.
+    """Return the decision to create a container.
+
+    With the reason of the cold start, and an event if a pool could have served.
 
     A pool's own members are not launched for anybody.
     """
     if sandbox.obj.kind != "Sandbox":
         return decision
     why = cold(snapshot, sandbox, policy)
-    decision = replace(decision, memory=replace(decision.memory, launch=f"Cold: {why}"))
+    decision = replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why))
     if before.launch or not _could_be_warm(snapshot, sandbox):
         return decision
-    return decision.telling(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
+    return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
 
 
 def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
-    """Whether a pool could have served it when it was created: only then are members claimed."""
+    """Return True if a pool could have served it when it was created: only then are members claimed."""
     if sandbox.spec is None or sandbox.obj.generation != 1:
         return False
     pools = pools_for(snapshot, sandbox.obj, sandbox.spec)
@@ -88,17 +95,17 @@ def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
 
 
 def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
-    """Why a sandbox was started without a pool, for its status."""
+    """Return the reason why a sandbox was started without a pool, for its status."""
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
-        return "its template is its own; pools have boxes of a SandboxTemplate"
+        return "its template is its own; pools have members of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
     found = pools_for(snapshot, sandbox.obj, spec)
     if not found:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
-    words = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
-    return "; ".join(words)
+    message = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
+    return "; ".join(message)
 
 
 def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
@@ -108,18 +115,20 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return "was created after it"
     differing = list(differences(pool, sandbox, policy))
     if differing:
-        return f"has other boxes: {', '.join(differing)}"
+        return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
         asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
-        for words in never_fits(of_pools([pool]).get(of_pool(pool.obj.uid), ()), asked):
-            return words.replace("can never fit", "has a quota: it can never fit")
+        for bound in of_pools([pool]).get(of_pool(pool.obj.uid), ()):
+            found = judge(bound, NOTHING, asked, NOTHING)
+            if found.never:
+                return f"has a quota: it can never fit {bound}: {'; '.join(found.reasons)}"
     if pool.spec is not None and not pool.spec.warm_replicas:
         return "keeps no member warm (its warmReplicas is 0)"
     return "had no member ready of its template as it is now"
 
 
 def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
-    """Field by field, what of the sandbox's container is not as in the pool's boxes, and not changed in place."""
+    """Yield the fields in which the sandbox's container differs from the pool's, other than those changed in place."""
     spec, template, member = sandbox.spec, pool.template, member_spec(pool)
     if spec is None or template is None or member is None:
         return
@@ -131,7 +140,7 @@ def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
             continue
         wanted, found = getattr(ours, each.name), getattr(theirs, each.name)
         if wanted != found:
-            yield f"{_camel(each.name)} {_short(found)}, wanted {_short(wanted)}"
+            yield f"{_camel(each.name)} {_short(found)}, desired {_short(wanted)}"
 
 
 def _camel(name: str) -> str:
@@ -140,7 +149,24 @@ def _camel(name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value in a few words; an environment by its names alone: what is in it may be private."""
+    """Return a short form of a value; an environment by its names alone: its values may be private."""
     if isinstance(value, tuple):
         return "[" + ", ".join(str(each[0]) if isinstance(each, tuple) else str(each) for each in value) + "]"
     return str(value) or "none"
+
+
+def settle(decision: Decision) -> Decision:
+    """Return the decision, held at Claiming while anything but the name differs in the container taken over.
+
+    The name does not delay Ready: everything goes by ids, and a rename is one more engine call.
+    """
+    if not decision.memory.claiming:
+        return decision
+    first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
+    if first and not decision.reason:
+        drift = tuple(each for each in decision.drift if each != "name")
+        message = "taking over a warm member: " + ", ".join(drift)
+        return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
+    if decision.reason == "EngineUnreachable":
+        return decision
+    return replace(decision, memory=replace(decision.memory, claiming=False))

@@ -1,1 +1,1 @@
-"""Deciding for one sandbox."""
+"""Decisions for one sandbox."""

@@ -1,15 +1,17 @@
-"""Attestation: is a box inside as it was rendered? What is not is stopped at once, and not started as it is again."""
+"""Attestation: comparison of a running sandbox's inside with its rendered configuration.
+
+One that differs is stopped at once, and is not started again with the same configuration.
+"""
 
 from dataclasses import dataclass, replace
 
 from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, UnpauseContainer
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import egress, peers
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.network import networks
 from controller.plan.sandbox import drift
-from controller.plan.sandbox.rest import rest
-from controller.plan.sandbox.stopping import ALIVE, asked_to_stop
+from controller.plan.sandbox.lifecycle import asked_to_stop, rest
 from controller.policy.attest.attest import Fact, differing, facts, hides
 from controller.policy.sandbox import Rendered
 
@@ -18,7 +20,10 @@ REASON = "NotSecured"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`status`, `reason` and `message` are the condition's; `compared` is what it was found by."""
+    """Result of an attestation.
+
+    `status`, `reason` and `message` are the condition's; `compared` are the facts compared.
+    """
 
     status: ConditionStatus
     reason: str
@@ -26,74 +31,78 @@ class Verdict:
     compared: tuple[Fact, ...] = ()
 
 
-def decide(case: Case) -> Decision | None:
-    """What has to be done because a box is not as it should be inside; None: nothing."""
-    container, rendered = case.container, case.rendered
+def decide(context: ReconcileContext) -> Decision | None:
+    """Return the actions because a sandbox is not as rendered inside; None: nothing."""
+    container, rendered = context.container, context.rendered
     if rendered is None:
         return None
     if container is not None and container.state in ALIVE:
-        found = verdict(case)
-        return _stop(case, container, rendered, found.message) if _stops(found, rendered) else None
-    words = _held(case, rendered)
-    if not words or rest(case) is not None:
+        found = verdict(context)
+        return _stop(context, container, rendered, found.message) if _stops(found, rendered) else None
+    message = _held(context, rendered)
+    if not message or rest(context) is not None:
         return None
-    return Decision(case.memory, REASON, f"{words}; it waits for a change of its spec")
+    return Decision(context.memory, REASON, f"{message}; it waits for a change of its spec")
 
 
-def condition(case: Case) -> Condition:
-    """The Secured condition."""
-    found = verdict(case)
+def condition(context: ReconcileContext) -> Condition:
+    """Return the Secured condition."""
+    found = verdict(context)
     return Condition("Secured", found.status, found.reason, found.message)
 
 
-def verdict(case: Case) -> Verdict:
-    """How the newest reading of the inside compares with what was rendered."""
-    container, rendered = case.container, case.rendered
-    if case.blind:
-        return Verdict("Unknown", "EngineUnreachable", case.blind)
+def verdict(context: ReconcileContext) -> Verdict:
+    """Return the comparison of the newest reading of the inside with the rendered configuration."""
+    container, rendered = context.container, context.rendered
+    if context.blind:
+        return Verdict("Unknown", "EngineUnreachable", context.blind)
     if rendered is None:
         return Verdict("Unknown", "Refused", "its spec is refused: there is nothing to compare with")
     if container is None or container.state not in ALIVE:
-        words = _held(case, rendered)
-        return Verdict("False", REASON, words) if words else Verdict("Unknown", "NotRunning", "attested at every start")
+        message = _held(context, rendered)
+        return (
+            Verdict("False", REASON, message)
+            if message
+            else Verdict("Unknown", "NotRunning", "attested at every start")
+        )
     inside = container.inside
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")
     if hides(rendered.config.runtime):
-        words = f"the runtime {rendered.config.runtime} hides the box's inside from the host"
-        return Verdict("Unknown", "NotAttested", words)
-    # A network attached by hand is taken off in this same turn.
-    attached = set(container.networks) == set(peers.networks(case, rendered))
+        message = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
+        return Verdict("Unknown", "NotAttested", message)
+    # A network attached out-of-band is detached in this same pass.
+    attached = set(container.networks) == set(networks.names(context, rendered))
     compared = facts(rendered.config, inside, networks=attached, bound=container.bound)
-    words = differing(compared)
-    if not words and case.unconfined:
-        words = f"the guard of its network is lost: {case.unconfined}"
-        return Verdict("False", egress.UNGUARDED, words, compared)
-    if not words:
+    message = differing(compared)
+    if not message and context.unconfined:
+        message = f"the guard of its network is lost: {context.unconfined}"
+        return Verdict("False", networks.UNGUARDED, message, compared)
+    if not message:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
-        return Verdict("False", "Outdated", f"{words} (as it was rendered then; its next start renews it)", compared)
-    return Verdict("False", REASON, words, compared)
+        return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
+    return Verdict("False", REASON, message, compared)
 
 
 def _stops(found: Verdict, rendered: Rendered) -> bool:
     return found.status == "False" and found.reason == REASON and not rendered.report_only
 
 
-def _held(case: Case, rendered: Rendered) -> str:
-    """Why it is not started again as it is rendered now; "" when it may be."""
-    generation, config_hash, words = case.memory.insecure
-    return words if (generation, config_hash) == (case.obj.generation, rendered.config_hash) else ""
+def _held(context: ReconcileContext, rendered: Rendered) -> str:
+    """Return why it is not started again with its present configuration; "" if it may be."""
+    generation, config_hash, message = context.memory.insecure
+    return message if (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
 
 
-def _stop(case: Case, container: Container, rendered: Rendered, words: str) -> Decision:
-    """Kill it: whoever is in there is not asked to be so kind as to end."""
-    uid, why = case.obj.uid, f"not secured: {words}"
+def _stop(context: ReconcileContext, container: Container, rendered: Rendered, message: str) -> Decision:
+    """Kill it: an insecure sandbox gets no grace period."""
+    uid, why = context.obj.uid, f"not secured: {message}"
     actions: list[Action] = []
     if container.state is State.PAUSED:
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
-    insecure = (case.obj.generation, rendered.config_hash, words)
-    memory = asked_to_stop(replace(case.memory, insecure=insecure), container, case.now, "Killed")
-    event = case.event(REASON, words, warning=True)
-    return Decision(memory, REASON, words, tuple(actions), events=(event,), drift=("security",))
+    insecure = (context.obj.generation, rendered.config_hash, message)
+    memory = asked_to_stop(replace(context.memory, insecure=insecure), container, context.now, "Killed")
+    event = context.event(REASON, message, warning=True)
+    return Decision(memory, REASON, message, tuple(actions), events=(event,), drift=("security",))

@@ -1,4 +1,4 @@
-"""A container's end: which reason it had, whether it is started again, and when. By restartPolicy and back-off."""
+"""Ends of containers: their reasons, and the next start by restartPolicy and back-off."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,14 +10,14 @@ from controller.kinds.planning.instance_record import Memory, Termination
 from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
-# Ends that Paddock itself brought about: the box is started again as soon as it is wanted.
+# Ends that Paddock itself caused: the sandbox is started again as soon as it is to run.
 _OURS = ("Stopped", "Superseded", "IdleReaped", "Evicted", "DeadlineExceeded")
 # Between a process's start and the engine's note of it, at most.
 _NOTED_SECONDS = 60.0
 
 
 def end_of(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
-    """How the last run of an ended container came to its end. `lost` is when the engine itself was away."""
+    """Return the end of an ended container's last run. `lost` is the time when the engine itself was away."""
     known = memory.last_end
     same = known is not None and known.container_id == container.id
     return Termination(
@@ -51,15 +51,15 @@ def _by_exit_code(exit_code: int) -> str:
 
 
 def _went_with_engine(container: Container, memory: Memory, lost: tuple[float, float]) -> bool:
-    """Whether the engine took the container down with itself, or was down itself when the container ended."""
+    """Return True if the engine stopped the container with itself, or was down when the container ended."""
     return _unseen(container, memory) or lost[0] <= container.finished_at <= lost[1]
 
 
 def _unseen(container: Container, memory: Memory) -> bool:
-    """Whether the engine did not see the end, as the host went down under it: it has that of an earlier run, or none.
+    """Return True if the engine missed the end, as after a host crash: it has the end of an earlier run, or none.
 
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
-    when it was: one that ends at once has ended some milliseconds before it began (seen: 27 of 60 on a busy host).
+    when it was: a process that ends at once has ended some milliseconds before its start (27 of 60 on a busy host).
     """
     known = memory.last_end
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
@@ -68,17 +68,17 @@ def _unseen(container: Container, memory: Memory) -> bool:
 
 
 def was_asked_to_stop(container: Container, memory: Memory) -> bool:
-    """Whether Paddock itself told this run of the container to stop (not an earlier run of the same container)."""
+    """Return True if Paddock told this run of the container to stop (not an earlier run of the same one)."""
     return memory.asked_to_stop == (container.id, container.started_at)
 
 
 def is_ours(end: Termination) -> bool:
-    """Whether Paddock itself brought this end about."""
+    """Return True if Paddock itself caused this end."""
     return end.reason in _OURS
 
 
-def notice_change(obj: StoredObject, memory: Memory, now: float) -> Memory:
-    """The memory with the spec's present generation in it, and when it was seen first (0: before anyone noted it)."""
+def observe_generation(obj: StoredObject, memory: Memory, now: float) -> Memory:
+    """Return the state with the spec's generation, and when it was first seen (0: before any record)."""
     if memory.changed[0] == obj.generation:
         return memory
     if obj.generation == 1:
@@ -86,8 +86,8 @@ def notice_change(obj: StoredObject, memory: Memory, now: float) -> Memory:
     return replace(memory, changed=(obj.generation, now if memory.changed[0] else 0.0))
 
 
-def notice_run(container: Container, memory: Memory) -> Memory:
-    """The memory with this run in it; one that follows an end nobody asked for, or a removal by hand, is a restart."""
+def observe_run(container: Container, memory: Memory) -> Memory:
+    """Return the state with this run; one after an unrequested end, or an out-of-band removal, is a restart."""
     run = (container.id, container.started_at)
     if not container.started_at or run == memory.run:
         return memory
@@ -96,8 +96,8 @@ def notice_run(container: Container, memory: Memory) -> Memory:
     return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
 
 
-def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
-    """The memory with this end in it, counted once however often it is looked at."""
+def observe_end(container: Container, memory: Memory, lost: tuple[float, float] = (0.0, 0.0)) -> Memory:
+    """Return the state with this end in it, counted once however often it is observed."""
     known = memory.last_end
     if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
         return _seen_again(container, known, memory, lost)
@@ -105,21 +105,21 @@ def notice(container: Container, memory: Memory, lost: tuple[float, float] = (0.
     if is_ours(end):
         return replace(memory, last_end=end)
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
-    if end.reason == "EngineLost":  # no fault of the box: it is no crash, and forgives none
+    if end.reason == "EngineLost":  # not the sandbox's fault: neither a crash nor a reset of the count
         return replace(memory, last_end=end, crashes=0 if healthy else memory.crashes)
     return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
 
 
 def _seen_again(container: Container, known: Termination, memory: Memory, lost: tuple[float, float]) -> Memory:
-    """An engine that is being stopped shows ends before anyone can know that it goes: then the crash is taken back."""
+    """Return the state with a crash taken back that turns out to be the engine's own shutdown."""
     by_itself = known.reason == _by_exit_code(known.exit_code)
     if not by_itself or not _went_with_engine(container, memory, lost):
         return memory
     return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 
 
-def notice_removed(ends: Mapping[str, End], memory: Memory) -> Memory:
-    """The memory with the end of a run whose container is gone, where the engine told of it. It counts as no crash."""
+def observe_removal(ends: Mapping[str, End], memory: Memory) -> Memory:
+    """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
     container_id, started_at = memory.run
     found, known = ends.get(container_id), memory.last_end
     if found is None or (known is not None and (known.container_id, known.started_at) == memory.run):
@@ -140,7 +140,7 @@ def notice_removed(ends: Mapping[str, End], memory: Memory) -> Memory:
 
 
 def starts_again(end: Termination, restart_policy: str) -> bool:
-    """Whether a sandbox that should run is started after this end. What Paddock itself stopped always is."""
+    """Return True if a sandbox that should run is started after this end. It always is after a stop by Paddock."""
     if is_ours(end) or restart_policy == "Always":
         return True
     # What was stopped because of its probes has failed, however well it took the TERM.
@@ -149,6 +149,6 @@ def starts_again(end: Termination, restart_policy: str) -> bool:
 
 
 def start_due(end: Termination, crashes: int) -> float:
-    """Unix seconds at which the next start is due."""
+    """Return the time at which the next start is due (Unix seconds)."""
     at_once = is_ours(end) or end.reason == "EngineLost"
     return end.finished_at if at_once else end.finished_at + crash_delay_seconds(crashes)

@@ -1,7 +1,7 @@
-"""Whether a sandbox is held to its disk limit, and by whom; and the end of one that wrote past a limit that is soft.
+"""Disk limits: the DiskQuotaEnforced condition, and the stop of a sandbox that exceeded a soft limit.
 
-Where nothing holds it, what it has written is measured about every minute: told at 80 %, and beyond
-the limit it is stopped until its spec changes, as a Kubernetes node evicts a pod for its ephemeral storage.
+A soft limit is measured about every minute and reported at 80 %. Beyond it the sandbox is stopped until its spec
+changes, as a Kubernetes node evicts a pod for its ephemeral storage.
 """
 
 from dataclasses import replace
@@ -10,8 +10,7 @@ from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.reconcile_context import Case
-from controller.plan.sandbox.stopping import ALIVE
+from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.disk import in_memory
 from controller.policy.sandbox import disk_limit
 
@@ -20,8 +19,8 @@ REASON = "DiskLimitExceeded"
 _SOFT = "the limit is soft: what is written is measured about every minute, and the sandbox stopped when it is more"
 
 
-def to_look_at(snapshot: Snapshot) -> frozenset[str]:
-    """The objects that wrote more than their limit, by uid; most of the time there are none."""
+def over_limit(snapshot: Snapshot) -> frozenset[str]:
+    """Return the uids of objects that wrote more than their limit; usually none."""
     if not snapshot.layers:
         return frozenset()
     return frozenset(
@@ -34,45 +33,47 @@ def to_look_at(snapshot: Snapshot) -> frozenset[str]:
 
 
 def limit_of(snapshot: Snapshot, uid: str) -> int:
-    """What a sandbox may write in its container, bytes; 0: as much as it likes, or it is none."""
+    """Return the bytes a sandbox may write in its container; 0: unlimited, or not a sandbox."""
     sandbox = snapshot.sandboxes.get(uid)
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 
-def notice(case: Case) -> Memory:
-    """The memory with what it has written too much in it. A new generation of its spec starts afresh."""
-    memory = case.memory
-    if memory.overfull[1] and not exceeded(case):
+def observe(context: ReconcileContext) -> Memory:
+    """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
+    memory = context.memory
+    if memory.overfull[1] and not exceeded(context):
         memory = replace(memory, overfull=(0, 0))
-    limit = _soft_limit(case)
-    running = case.container is not None and case.container.state in ALIVE
-    if limit and running and case.written_bytes > limit and not exceeded(case):
-        memory = replace(memory, overfull=(case.obj.generation, case.written_bytes))
+    limit = _soft_limit(context)
+    running = context.container is not None and context.container.state in ALIVE
+    if limit and running and context.written_bytes > limit and not exceeded(context):
+        memory = replace(memory, overfull=(context.obj.generation, context.written_bytes))
     return memory
 
 
-def exceeded(case: Case) -> bool:
-    """Whether it wrote more than its limit in this generation of its spec."""
-    generation, written = case.memory.overfull
-    return bool(written) and generation == case.obj.generation
+def exceeded(context: ReconcileContext) -> bool:
+    """Return True if it wrote more than its limit in this generation of its spec."""
+    generation, written = context.memory.overfull
+    return bool(written) and generation == context.obj.generation
 
 
-def told(case: Case) -> str:
-    """What it wrote, in words."""
-    limits = case.rendered.config.limits if case.rendered else None
+def limit_message(context: ReconcileContext) -> str:
+    """Return the message of a sandbox beyond its limit."""
+    limits = context.rendered.config.limits if context.rendered else None
     allowed = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
-    return f"it wrote {format_bytes(case.memory.overfull[1])} to disk{allowed}; it starts again when its spec changes"
+    return (
+        f"it wrote {format_bytes(context.memory.overfull[1])} to disk{allowed}; it starts again when its spec changes"
+    )
 
 
-def condition(case: Case) -> Condition:
-    """The DiskQuotaEnforced condition."""
-    if case.rendered is None or not case.rendered.config.limits.disk_bytes:
-        return Condition(TYPE, "Unknown", "NotAsked", "its limits say nothing of disk")
-    config, container = case.rendered.config, case.container
+def condition(context: ReconcileContext) -> Condition:
+    """Return the DiskQuotaEnforced condition."""
+    if context.rendered is None or not context.rendered.config.limits.disk_bytes:
+        return Condition(TYPE, "Unknown", "NotAsked", "its limits do not include disk")
+    config, container = context.rendered.config, context.container
     if in_memory(config):
-        return Condition(TYPE, "True", "InMemory", "of its own it has memory alone to write to, which is sized")
+        return Condition(TYPE, "True", "InMemory", "it can write to memory only, which is limited")
     if not config.storage_bytes:
-        return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(case)})")
+        return Condition(TYPE, "False", "Soft", f"{_SOFT} ({_why(context)})")
     if container is None:
         return Condition(TYPE, "Unknown", "NoContainer", "its container will get a size")
     if container.storage_bytes < config.storage_bytes:
@@ -80,15 +81,15 @@ def condition(case: Case) -> Condition:
     return Condition(TYPE, "True", "StorageOption", "the engine holds its writable layer to the limit")
 
 
-def _soft_limit(case: Case) -> int:
-    """What it may write where nothing but this holds it; 0: without a limit, or held otherwise."""
-    if case.rendered is None or case.obj.kind != "Sandbox":
+def _soft_limit(context: ReconcileContext) -> int:
+    """Return the limit that only this module enforces, bytes; 0: unlimited, or enforced by the engine."""
+    if context.rendered is None or context.obj.kind != "Sandbox":
         return 0
-    config = case.rendered.config
+    config = context.rendered.config
     held = in_memory(config) or config.storage_bytes
     return 0 if held else config.limits.disk_bytes
 
 
-def _why(case: Case) -> str:
-    found = case.rendered.disk if case.rendered else None
+def _why(context: ReconcileContext) -> str:
+    found = context.rendered.disk if context.rendered else None
     return found.words if found else "not tried yet on this engine"

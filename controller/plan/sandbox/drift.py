@@ -1,65 +1,105 @@
-"""What differs between a container and what is wanted of it: one function a question, in words for events."""
+"""Drift: differences between a container and its desired configuration, and out-of-band changes (`docker update`).
+
+Swap, the engine's own restart policy and CPU shares are reset in place, in a stopped container before its next start.
+The engine cannot reset a CPU or memory-node set: the container is Degraded, and is created again at its next start.
+"""
 
 from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.reconcile_context import Case
-from controller.plan.sandbox import out_of_band
+from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.sandbox import Rendered
 
 # The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
 _PAGE_BYTES = 64 << 10
+# What the engine takes shares to be when nobody said anything.
+DEFAULT_SHARES = 1024
 
 
 def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str, str]]:
-    """(field, found, wanted) for each limit that is not in force."""
+    """Yield (field, found, wanted) for each limit that is not in force."""
     if wanted.cpu_millicores != found.cpu_millicores:
         yield "cpu", format_cpu(found.cpu_millicores), format_cpu(wanted.cpu_millicores)
     if not 0 <= wanted.memory_bytes - found.memory_bytes < _PAGE_BYTES:
         yield "memory", format_bytes(found.memory_bytes), format_bytes(wanted.memory_bytes)
     if wanted.pids != found.pids:
         yield "pids", str(found.pids), str(wanted.pids)
-    if out_of_band.shares_differ(wanted, found):
-        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or out_of_band.DEFAULT_SHARES)
+    if shares_differ(wanted, found):
+        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or DEFAULT_SHARES)
 
 
 def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
-    """(field, found, wanted) for all that an update in place brings back."""
+    """Yield (field, found, wanted) for all that an update in place resets."""
     if container.limits is not None:
         yield from limit_differences(wanted, container.limits)
-    yield from out_of_band.differences(container)
+    yield from _out_of_band_differences(container)
 
 
 def network_differences(wanted: tuple[str, ...], found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The networks to be taken off, and those to be put back on. A container in two worlds is taken off first."""
+    """Return the networks to detach, and those to attach. Detaching comes first."""
     return tuple(each for each in found if each not in wanted), tuple(each for each in wanted if each not in found)
 
 
-def needs_new_container(case: Case, container: Container, rendered: Rendered) -> str:
-    """Why this container has to be replaced now, "" when it has not. Only a new spec generation does that."""
-    if container.template_hash == rendered.template_hash or container.generation == case.obj.generation:
+def needs_new_container(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
+    """Return why this container has to be replaced now, "" if it need not. Only a new spec generation does that."""
+    if container.template_hash == rendered.template_hash or container.generation == context.obj.generation:
         return ""
-    before, after = case.memory.made_from, rendered.template_fields
+    before, after = context.memory.made_from, rendered.template_fields
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if not before or not changed:
         return "spec.template changed"
     if changed == ["image"]:
         return f"spec.template.image changed from {container.image} to {rendered.config.image}"
-    own = case.spec is not None and case.spec.security_level is not None
+    own = context.spec is not None and context.spec.security_level is not None
     return ", ".join(_field(name, own) for name in changed) + " changed"
 
 
 def _field(name: str, own: bool) -> str:
-    """Where a part of what makes a container stands in the spec; `own`: the level is the sandbox's own word."""
+    """Return the path of a field in the spec; `own`: the level is set by the sandbox itself."""
     if own and name == "security_level":
         return "spec.securityLevel"
     return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
 
 
 def outdated(container: Container, rendered: Rendered) -> bool:
-    """Whether a container still runs as an older Paddock, policy or default had it rendered."""
+    """Return True if a container still runs as an older Paddock, policy or default rendered it."""
     return container.config_hash != rendered.config_hash
+
+
+def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, str]]:
+    """Yield (field, found, wanted) for each setting that an update resets."""
+    found = container.by_hand
+    if found.swap_bytes:
+        yield "swap", "unlimited" if found.swap_bytes < 0 else format_bytes(found.swap_bytes), "0"
+    if found.restart_policy != "no":
+        yield "restartPolicy", found.restart_policy, "no"
+
+
+def shares_differ(wanted: Limits, found: Limits) -> bool:
+    """Return True if the CPU shares are not the desired ones; unset is the engine's default."""
+    return (found.cpu_shares or DEFAULT_SHARES) != (wanted.cpu_shares or DEFAULT_SHARES)
+
+
+def lasting(container: Container | None) -> str:
+    """Return the out-of-band settings that only a new container resets, as text; "" for none."""
+    if container is None:
+        return ""
+    held = (("CPUs", container.by_hand.cpus), ("memory nodes", container.by_hand.memory_nodes))
+    return " and ".join(f"{what} {which}" for what, which in held if which)
+
+
+def degraded(container: Container | None) -> Condition | None:
+    """Return the condition of a container that is bound to CPUs or memory nodes; None: it is not."""
+    held = lasting(container)
+    if not held:
+        return None
+    message = (
+        f"somebody bound it to the {held} (`docker update`), which the engine cannot reset; "
+        "suspend and resume it (`paddock set run-state`) to have it created again"
+    )
+    return Condition("Degraded", "True", "CpusetByHand", message)

@@ -1,8 +1,8 @@
-"""Which of the host's GPUs a sandbox gets, where the operator has listed them: no device is two sandboxes'.
+"""Assignment of the host's GPUs, if the operator lists them: no two sandboxes share a device.
 
-How many there are is a matter of the quotas (the list bounds what all may hold); here the particular ones are chosen
-and written down before the container is made. What is stopped gives its room back, and with it its devices: if they
-are somebody else's when it is started again, it is made anew with others. Without a list the engine chooses.
+Quotas bound the number of devices. Here the particular ones are chosen and recorded before the container is created. A
+stopped sandbox releases its devices; if they are taken when it starts again, it is created again with others. Without a
+list the engine chooses.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from dataclasses import replace
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
 from controller.kinds.planning.instance_record import Instance, Memory
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.plan_builder import Draft
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
 
 REASON = "GpusInUse"
@@ -20,33 +20,34 @@ _AGAIN_SECONDS = 30.0
 
 
 def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Memory) -> bool:
-    """Whether a container of that object that is stopped has devices that it may not be started with."""
+    """Return True if a stopped container of that object has devices that it may not be started with."""
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:
         return False
     return not memory.gpus or not set(memory.gpus) <= set(listed) - _others(snapshot.instances, uid)
 
 
-def assign(draft: Draft, snapshot: Snapshot, case: Case, decision: Decision) -> Decision:
-    """The decision with devices for the container that it makes; or to wait, while there are too few."""
-    listed, uid = snapshot.observed.facts.gpus, case.obj.uid
+def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with devices for the container that it creates; or a wait, while there are too few."""
+    snapshot = builder.snapshot
+    listed, uid = snapshot.observed.facts.gpus, context.obj.uid
     made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
     if made is not None and not made.config.gpus and decision.memory.gpus:
         return replace(decision, memory=replace(decision.memory, gpus=()))
-    if not listed or case.rendered is None or not case.rendered.config.gpus:
+    if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
-    taken = _others(snapshot.instances, uid) | draft.gpus
+    taken = _others(snapshot.instances, uid) | builder.gpus
     if made is None:
         starts = any(isinstance(each, StartContainer) and each.uid == uid for each in decision.actions)
         clash = starts and not taken.isdisjoint(decision.memory.gpus)
-        return _wait(case, "its GPUs were just given to another sandbox", case.now) if clash else decision
+        return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
     free = [each for each in listed if each not in taken]
-    own = [each for each in free if each in case.memory.gpus]
+    own = [each for each in free if each in context.memory.gpus]
     chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
     if len(chosen) < made.config.gpus:
-        words = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
-        return _wait(case, words, case.now + _AGAIN_SECONDS)
-    draft.gpus |= set(chosen)
+        message = f"{made.config.gpus} GPUs asked, {len(free)} of the {len(listed)} that the operator lists are free"
+        return _wait(context, message, context.now + _AGAIN_SECONDS)
+    builder.gpus |= set(chosen)
     actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
     return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
 
@@ -56,12 +57,12 @@ def _with(action: Action, chosen: tuple[str, ...]) -> Action:
     return replace(action, config=replace(action.config, gpu_ids=tuple(sorted(chosen))))
 
 
-def _wait(case: Case, words: str, until: float) -> Decision:
-    return Decision(case.memory, REASON, words, until=until)
+def _wait(context: ReconcileContext, message: str, until: float) -> Decision:
+    return Decision(context.memory, REASON, message, until=until)
 
 
 def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:
-    """The devices of all others that hold any now."""
+    """Return the devices that all other objects hold now."""
     return {
         device
         for other, each in instances.items()

@@ -1,8 +1,8 @@
-"""Idleness: when a box was last used, and whether it is time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
+"""Idleness: the last use of a sandbox, and the time to stop it (lifecycle.idleTimeoutSeconds, onIdle).
 
-Used is a box while a stream is open (exec, followed log), at each change of its spec, at its start, and when its
-processor time since then averages above a floor. That is sampled twice a timeout, when the clock starts and when it
-runs out, and never polled; what can not be read counts as use.
+In use is a sandbox with an open stream (exec, followed log), at each change of its spec, at its start, and when its CPU
+time since then averages above a floor. CPU is sampled twice per timeout, when the clock starts and when it runs out,
+and never polled; an unreadable sample counts as use.
 """
 
 from dataclasses import dataclass, replace
@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from controller.kinds.observed.activity import Activity, CpuSample, Use
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Memory
-from controller.plan.capacity import eviction
-from controller.plan.common.reconcile_context import Case
+from controller.plan.capacity import pressure
+from controller.plan.common.reconcile_context import ReconcileContext
 from controller.plan.sandbox.deaths import was_asked_to_stop
 
 REASON = "IdleReaped"
-REASONS = (REASON, eviction.REASON)
+EVICTED = "Evicted"
+REASONS = (REASON, EVICTED)
 # The store hears of use at most this often for one object: so much of it a crash of the daemon may forget.
 NOTE_SECONDS = 30.0
 CPU_FLOOR_CORES = 0.01
@@ -26,9 +27,9 @@ _UNSEEN = Activity()
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """`timer` is when to look again, `sample`: its CPU is to be sampled now, for the time since then.
+    """Idleness of one sandbox. `timer` is the time of the next check; `sample`: sample its CPU for the time since then.
 
-    `due`: it is time to stop it; `woken`: it was asleep, and is asked for now.
+    `due`: it is time to stop it. `woken`: it was stopped for idleness, and is asked for now.
     """
 
     memory: Memory
@@ -38,67 +39,67 @@ class Idleness:
     woken: bool = False
 
 
-def asleep(case: Case) -> bool:
-    """Whether it was stopped for idleness, and nobody has asked for it since."""
-    return case.memory.idled_generation == case.obj.generation
+def asleep(context: ReconcileContext) -> bool:
+    """Return True if it was stopped for idleness, and nobody has asked for it since."""
+    return context.memory.idled_generation == context.obj.generation
 
 
-def told(case: Case) -> tuple[str, str]:
-    """(reason, words) for which it is, or was, stopped."""
-    timeout = case.spec.lifecycle.idle_timeout_seconds if case.spec else 0
-    if not case.memory.evicted:
+def stop_reason(context: ReconcileContext) -> tuple[str, str]:
+    """Return the reason and message of its stop."""
+    timeout = context.spec.lifecycle.idle_timeout_seconds if context.spec else 0
+    if not context.memory.evicted:
         return REASON, f"not used for {timeout} s"
-    return eviction.REASON, f"the host was short of {' and '.join(case.memory.evicted)}, and it was not used"
+    return EVICTED, f"the host was short of {' and '.join(context.memory.evicted)}, and it was not used"
 
 
-def look(case: Case) -> Idleness:
-    """How idle it is, with the memory brought up to date."""
-    memory, seen = case.memory, case.activity or _UNSEEN
+def observe(context: ReconcileContext) -> Idleness:
+    """Return its idleness, with the state updated."""
+    memory, seen = context.memory, context.activity or _UNSEEN
     if memory.idled_generation:
-        if asleep(case) and not seen.asking:
+        if asleep(context) and not seen.asking:
             return Idleness(memory)
         return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(seen.asking))
-    timeout = eviction.timeout_seconds(case.spec, case.short_of)
-    if timeout is None or case.spec is None or case.spec.run_state != "Running":
+    timeout = pressure.timeout_seconds(context.spec, context.short_of)
+    if timeout is None or context.spec is None or context.spec.run_state != "Running":
         return Idleness(memory)
-    use, noting = _noted(case)
+    use, noting = _noted(context)
     memory = replace(memory, use=use)
-    container = case.container
+    container = context.container
     if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, memory):
         return Idleness(memory, noting)
     if seen.open:
         return Idleness(memory, noting)
     since = max(use.at, seen.last_at, container.started_at)
-    if since > case.now:  # the clock was set back, or the engine's is ahead
-        return Idleness(memory, _earlier(noting, min(since, case.now + timeout)))
-    return _judged(case, memory, container, since, timeout, noting)
+    if since > context.now:  # the clock was set back, or the engine's is ahead
+        return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
+    return _judged(context, memory, container, since, timeout, noting)
 
 
 def _judged(
-    case: Case, memory: Memory, container: Container, since: float, timeout: int, noting: float | None
+    context: ReconcileContext, memory: Memory, container: Container, since: float, timeout: int, noting: float | None
 ) -> Idleness:
-    mark, newest = _samples(case.activity or _UNSEEN, container, since)
+    mark, newest = _samples(context.activity or _UNSEEN, container, since)
     if mark is None or newest is None:
         return Idleness(memory, noting, sample=since)
     due = max(since + timeout, mark.at + min(timeout, _LEAST_WINDOW_SECONDS))
-    if case.now < due:
+    if context.now < due:
         return Idleness(memory, _earlier(noting, due))
     if newest.at < due:
         return Idleness(memory, noting, sample=since)
     if _busy(mark, newest):
-        used = Use(newest.at, False, case.now, case.obj.generation)
+        used = Use(newest.at, False, context.now, context.obj.generation)
         return Idleness(replace(memory, use=used), timer=newest.at + timeout)
     return Idleness(memory, due=True)
 
 
-def _noted(case: Case) -> tuple[Use, float | None]:
-    """The use that the store is to keep, and when it is to be told the rest."""
-    kept, seen, now, generation = case.memory.use, case.activity, case.now, case.obj.generation
+def _noted(context: ReconcileContext) -> tuple[Use, float | None]:
+    """Return the use that the store is to keep, and the time of the next write."""
+    kept, seen, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
     is_open = seen is not None and seen.open > 0
     if kept is None or kept.generation != generation:
         return Use(now, is_open, now, generation), None
     if seen is None:
-        # A daemon that is no more had streams open: they ended with it, or their commands still run. Count anew.
+        # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
         return (Use(now, False, now, generation), None) if kept.open else (kept, None)
     if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
         return kept, None
@@ -109,14 +110,14 @@ def _noted(case: Case) -> tuple[Use, float | None]:
 
 
 def _samples(seen: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
-    """The first and the newest sample of this run since then."""
+    """Return the first and the newest sample of this run since then."""
     run = (container.id, container.started_at)
     found = [each for each in (seen.mark, seen.cpu) if each is not None and each.run == run and each.at >= since]
     return (found[0], found[-1]) if found else (None, None)
 
 
 def _busy(mark: CpuSample, newest: CpuSample) -> bool:
-    """Whether it has used more of a processor than the floor; what is not known counts as use."""
+    """Return True if it used more CPU than the floor; unknown counts as use."""
     if mark.seconds is None or newest.seconds is None:
         return True
     return newest.seconds - mark.seconds > CPU_FLOOR_CORES * (newest.at - mark.at)

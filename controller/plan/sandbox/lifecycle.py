@@ -1,66 +1,218 @@
-"""A sandbox's lifecycle timers, laid around the decision for it. Called by plan/sandbox/sandbox.py."""
+"""Lifecycle of one sandbox: rest, graceful stop, deadline, time-to-live, and the reaping of idle ones."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controller.kinds.observed.activity import Run
-from controller.plan.capacity import eviction
-from controller.plan.common.altered import altered
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.sandbox import deadline, disk, idle
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import Action, SignalContainer, StartContainer, UnpauseContainer
+from controller.kinds.planning.instance_record import Memory
+from controller.plan.capacity import pressure
+from controller.plan.common.backoff import waits
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.sandbox import disk, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
-from controller.plan.sandbox.stopping import ALIVE
 
+DEADLINE = "DeadlineExceeded"
 _DELETED = "deleted when idle (lifecycle.onIdle)"
 _EXPIRED = "stopped for good: its lifecycle.activeDeadlineSeconds have passed"
 
 
-def timed(case: Case, decide: Callable[[Case], Decision]) -> Decision:
-    """Decide with what the timers say, and say when they are due next."""
-    was_expired = deadline.expired(case)
-    case = altered(case, memory=deadline.notice(case))
-    if deadline.expired(case):
-        made = deadline.timed(case, decide(case))
-        return made if was_expired else made.telling(case.event(deadline.REASON, _EXPIRED, warning=True))
-    was_overfull = disk.exceeded(case)
-    case = replace(case, memory=disk.notice(case))
-    if disk.exceeded(case):
-        made = deadline.timed(case, decide(case))
-        return made if was_overfull else made.telling(case.event(disk.REASON, disk.told(case), warning=True))
-    found = idle.look(case)
-    case = altered(case, memory=found.memory)
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Reason why a sandbox does not run.
+
+    `reason` and `message` are its conditions' once stopped, `stopping` until then.
+
+    `end` is the reason of the end in its death record. `finished`: it stays so until its spec changes. `half`: it is
+    started again as soon as it has stopped.
+    """
+
+    reason: str
+    message: str
+    stopping: str = "Suspending"
+    end: str = "Stopped"
+    finished: bool = False
+    half: bool = False
+
+
+def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
+    """Return the decision of `decide` under the lifecycle timers, with the next timer."""
+    was_expired = expired(context)
+    context = replace_if_changed(context, memory=_notice_deadline(context))
+    if expired(context):
+        made = _with_deadline(context, decide(context))
+        return made if was_expired else made.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
+    was_overfull = disk.exceeded(context)
+    context = replace(context, memory=disk.observe(context))
+    if disk.exceeded(context):
+        made = _with_deadline(context, decide(context))
+        return (
+            made
+            if was_overfull
+            else made.with_event(context.event(disk.REASON, disk.limit_message(context), warning=True))
+        )
+    found = idle.observe(context)
+    context = replace_if_changed(context, memory=found.memory)
     if found.due:
-        return _reaped(case, decide)
-    made = deadline.timed(case, decide(case))
-    made = altered(made, sample=found.sample, hold=_hold(case, made))
+        return _reap_idle(context, decide)
+    made = _with_deadline(context, decide(context))
+    made = replace_if_changed(made, sample=found.sample, hold=_hold(context, made))
     if found.woken:
-        made = made.telling(case.event("Woken", "suspended when idle, and asked for again"))
-    return made if found.timer is None else made.wake_at(found.timer)
+        made = made.with_event(context.event("Woken", "suspended when idle, and asked for again"))
+    return made if found.timer is None else made.with_timer(found.timer)
 
 
-def _reaped(case: Case, decide: Callable[[Case], Decision]) -> Decision:
-    """Stop it, or have it deleted, because nobody uses it."""
-    assert case.spec is not None
-    assert case.container is not None
-    if case.spec.lifecycle.on_idle == "Delete":
-        words = f"not used for {case.spec.lifecycle.idle_timeout_seconds} s"
-        run = (case.container.id, case.container.started_at)
-        event = case.event(idle.REASON, f"{words}: {_DELETED}")
-        return Decision(case.memory, idle.REASON, words, events=(event,), delete=True, reaped="idle", hold=run)
+def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
+    """Stop or delete it, because nobody uses it."""
+    assert context.spec is not None
+    assert context.container is not None
+    if context.spec.lifecycle.on_idle == "Delete":
+        message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
+        run = (context.container.id, context.container.started_at)
+        event = context.event(idle.REASON, f"{message}: {_DELETED}")
+        return Decision(context.memory, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=run)
     memory = replace(
-        case.memory, idled_generation=case.obj.generation, idled_at=case.now, evicted=eviction.short_of(case)
+        context.memory,
+        idled_generation=context.obj.generation,
+        idled_at=context.now,
+        evicted=pressure.short_of(context),
     )
-    case = replace(case, memory=memory)
-    reason, words = idle.told(case)
-    made = deadline.timed(case, decide(case))
-    evicted = reason == eviction.REASON
-    event = case.event(reason, f"{words}: suspended; the next `paddock exec` starts it", warning=evicted)
-    return replace(made.telling(event), reaped="pressure" if evicted else "idle", hold=_hold(case, made))
+    context = replace(context, memory=memory)
+    reason, message = idle.stop_reason(context)
+    made = _with_deadline(context, decide(context))
+    evicted = reason == idle.EVICTED
+    event = context.event(reason, f"{message}: suspended; the next `paddock exec` starts it", warning=evicted)
+    return replace(made.with_event(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
 
 
-def _hold(case: Case, made: Decision) -> Run | None:
-    """The run that nobody may begin to use any more, because idleness ends it."""
-    container = case.container
+def _hold(context: ReconcileContext, made: Decision) -> Run | None:
+    """Return the run that nobody may begin to use any more, because idleness ends it."""
+    container = context.container
     if container is None or container.state not in ALIVE or made.memory.stop_reason not in idle.REASONS:
         return None
     return (container.id, container.started_at) if was_asked_to_stop(container, made.memory) else None
+
+
+def rest(context: ReconcileContext) -> Rest | None:
+    """Return why it is not to run, None if it is to."""
+    spec = context.spec
+    if spec is None or spec.run_state == "Suspended":
+        return Rest("Suspended", "runState is Suspended")
+    if expired(context):
+        message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
+        return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
+    if disk.exceeded(context):
+        return Rest(disk.REASON, disk.limit_message(context), "Stopping", "Evicted", finished=True)
+    if idle.asleep(context):
+        reason, message = idle.stop_reason(context)
+        return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)
+    return _half_stopped(context)
+
+
+def _half_stopped(context: ReconcileContext) -> Rest | None:
+    """Finish a stop that was begun, though it is to run again: it must not end later while in use."""
+    container, reason = context.container, context.memory.stop_reason
+    if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.memory):
+        return None
+    if reason not in (*idle.REASONS, DEADLINE):
+        return None
+    return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
+
+
+def stop(
+    context: ReconcileContext, container: Container, why: str, reason: str, end: str = "Stopped"
+) -> Decision | None:
+    """Send TERM, or wait for the grace period; None once that is over (or there is none): the caller may use force.
+
+    A sandbox whose network nothing confines gets no grace. `reason` is its condition's meanwhile, `end` the reason in
+    its death record.
+    """
+    grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
+    if context.unconfined and context.network.on_guard_lost != "report":
+        return None
+    asked = was_asked_to_stop(container, context.memory)
+    until = context.memory.asked_to_stop_at + grace
+    if asked and waits(context.now, until, grace):
+        return Decision(context.memory, reason, f"asked to stop ({why}); killed if still there by then", until=until)
+    if asked or grace == 0:
+        return None
+    actions: list[Action] = []
+    if container.state is State.PAUSED:  # a frozen process cannot act on a signal
+        actions.append(UnpauseContainer(context.obj.uid, container.name, container.id, why))
+    actions.append(SignalContainer(context.obj.uid, container.name, container.id, "TERM", why))
+    memory = asked_to_stop(context.memory, container, context.now, end)
+    return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
+
+
+def asked_to_stop(memory: Memory, container: Container, now: float, end: str = "Stopped") -> Memory:
+    """Return the state in which this container's end is Paddock's own doing, for the reason `end`."""
+    run = (container.id, container.started_at)
+    return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
+
+
+def expired(context: ReconcileContext) -> bool:
+    """Return True if its deadline passed in this generation of its spec."""
+    return context.memory.expired_generation == context.obj.generation
+
+
+def _notice_deadline(context: ReconcileContext) -> Memory:
+    """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
+    memory, spec = context.memory, context.spec
+    if memory.expired_generation and not expired(context):
+        memory = replace(memory, expired_generation=0, first_start=0.0)
+    if spec is not None and spec.run_state == "Suspended" and memory.first_start:
+        memory = replace(memory, first_start=0.0)
+    due = _deadline(replace_if_changed(context, memory=memory))
+    if due is None or context.now < due or expired(context):
+        return memory
+    return replace(memory, expired_generation=context.obj.generation, expired_at=context.now)
+
+
+def _deadline(context: ReconcileContext) -> float | None:
+    """Return the time of its deadline. A start in the future means that the clock was set back: it counts from now."""
+    allowed = context.spec.lifecycle.active_deadline_seconds if context.spec else None
+    if allowed is None or not context.memory.first_start:
+        return None
+    return min(context.memory.first_start, context.now) + allowed
+
+
+def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
+    """Return the decision with its first start and its deadline as a timer, or with the TTL of a finished one."""
+    lifecycle = context.spec.lifecycle if context.spec else None
+    if lifecycle is None:
+        return made
+    if made.finished:
+        made = replace_if_changed(
+            made, memory=replace_if_changed(made.memory, first_start=0.0)
+        )  # another run counts from its own start
+        return made if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, made)
+    if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
+        return made
+    made = replace_if_changed(made, memory=_started(context, made))
+    due = _deadline(replace_if_changed(context, memory=made.memory))
+    return made if due is None or expired(context) else made.with_timer(due)
+
+
+def _started(context: ReconcileContext, made: Decision) -> Memory:
+    """Return the state with its first start: the one decided now, or that of a run that goes on."""
+    container = context.container
+    if made.memory.first_start:
+        return made.memory
+    if any(isinstance(each, StartContainer) for each in made.actions):
+        return replace(made.memory, first_start=context.now)
+    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, made.memory):
+        return replace(made.memory, first_start=container.started_at)
+    return made.memory
+
+
+def _expire_finished(context: ReconcileContext, made: Decision) -> Decision:
+    """Delete a finished sandbox when its TTL is over, or set the timer for it."""
+    assert context.spec is not None
+    end, ttl = made.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    finished_at = max(end.finished_at if end else 0.0, made.memory.expired_at if expired(context) else 0.0)
+    due = min(finished_at, context.now) + ttl
+    if context.now < due:
+        return made.with_timer(due)
+    event = context.event("TTLExpired", f"deleted {ttl} s after it finished (ttlSecondsAfterFinished)")
+    return replace(made, delete=True, reaped="ttl", events=(*made.events, event))

@@ -1,4 +1,4 @@
-"""The last words of what has ended: read once for each end, before the container is started again or removed."""
+"""Log tail of an ended container: read once for each end, before the container is started again or removed."""
 
 from dataclasses import replace
 
@@ -7,24 +7,24 @@ from controller.kinds.planning.action import ReadTail, RemoveContainer
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.snapshot import Result
-from controller.plan.common.reconcile_context import Case, Decision
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.deaths import ENDED
 
 
-def read_first(case: Case, decision: Decision) -> Decision:
-    """The decision with the reading of the log in front of it, where an end's last words are not known yet."""
-    container, end = case.container, decision.memory.last_end
+def read_first(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with a read of the log before it, if the tail of the last end is not known yet."""
+    container, end = context.container, decision.memory.last_end
     if container is None or container.state not in ENDED or end is None or end.tail is not None:
         return decision
     if (end.container_id, end.finished_at) != (container.id, container.finished_at):
         return decision
-    why = f"{end.reason}: its last words, for the record"
-    read = ReadTail(case.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
+    why = f"{end.reason}: log tail, for the record"
+    read = ReadTail(context.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
     return replace(decision, actions=(read, *decision.actions))
 
 
 def remember(memory: Memory, result: Result) -> Memory:
-    """The memory with what was read in it; of a container that is removed, nothing can be read any more."""
+    """Return the state with the tail that was read; of a removed container nothing can be read any more."""
     for action, outcome in result.done:
         end = memory.last_end
         if end is None or not isinstance(outcome, Ok):

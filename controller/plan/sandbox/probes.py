@@ -1,7 +1,7 @@
-"""What probes mean: which are asked of a box now, whether it is Ready by them, and when it is stopped for them.
+"""Probes: which run now, readiness by them, and the stop of a sandbox that fails them.
 
 The startup probe holds up the other two; readiness ends once it has passed; liveness goes on. A result counts for the
-run (container and time of start) it came from, and a probe that could not be run counts for nothing.
+run (container and start time) it came from, and a probe that could not run counts for nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ from controller.kinds.planning.action import SignalContainer
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.runtime.probe import NO_PROBES, Checked, Probe, ProbeResult, ProbeSet, Run, Tally, Watch
 from controller.plan.common.backoff import waits
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.sandbox.stopping import asked_to_stop, stop
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.sandbox.lifecycle import asked_to_stop, stop
 
 
 def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
-    """The tally with one more result. The same object when that changes nothing."""
+    """Return the tally with one more result; the same object if nothing changes."""
     known = before or Tally(result)
     if result.outcome == "success":
         after = Tally(result, successes=min(known.successes + 1, probe.success_threshold))
@@ -28,42 +28,42 @@ def tallied(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
     return before if before is not None and after == before else after
 
 
-def asked(case: Case) -> ProbeSet:
-    """The probes that the sandbox's template asks for."""
-    return case.rendered.probes if case.rendered else NO_PROBES
+def asked(context: ReconcileContext) -> ProbeSet:
+    """Return the probes of the sandbox's template."""
+    return context.rendered.probes if context.rendered else NO_PROBES
 
 
-def notice(case: Case, container: Container, memory: Memory) -> Memory:
-    """The memory with what this run's probes have shown; as it was when none is asked."""
-    wanted = asked(case)
+def observe(context: ReconcileContext, container: Container, memory: Memory) -> Memory:
+    """Return the state with this run's probe results; unchanged if there are no probes."""
+    wanted = asked(context)
     if not wanted or container.state not in (State.RUNNING, State.PAUSED):
         return memory
     run = (container.id, container.started_at)
     known = memory.checked if memory.checked is not None and memory.checked.run == run else Checked(run)
-    tallies = _tallies(case, run)
+    tallies = _tallies(context, run)
     known = replace(
         known,
         started=known.started or _passed(tallies.get("startup"), wanted.startup),
         ready=known.ready or _passed(tallies.get("readiness"), wanted.readiness),
     )
     waiting = bool(_pending(wanted, known)) and container.state is State.RUNNING
-    return replace(memory, checked=replace(known, since=(known.since or case.now) if waiting else 0.0))
+    return replace(memory, checked=replace(known, since=(known.since or context.now) if waiting else 0.0))
 
 
-def watches(case: Case, memory: Memory) -> tuple[Watch, ...]:
-    """The probes to be asked from now on: none of a box that is not meant to run, or is on its way out."""
-    container, checked = case.container, memory.checked
-    if container is None or checked is None or not _is_up(case, container) or case.deleting or checked.ended:
+def watches(context: ReconcileContext, memory: Memory) -> tuple[Watch, ...]:
+    """Return the probes to run from now on: none of a sandbox that is not to run, or is being removed."""
+    container, checked = context.container, memory.checked
+    if container is None or checked is None or not _is_up(context, container) or context.deleting or checked.ended:
         return ()
     return tuple(
         Watch(name, probe, checked.run, container.pid, container.started_at + probe.initial_delay_seconds)
-        for name, probe in _due(asked(case), checked)
+        for name, probe in _due(asked(context), checked)
     )
 
 
-def unready(case: Case, memory: Memory) -> tuple[str, str]:
-    """(reason, message) of a running box that its probes do not call ready yet; empty ones when they do."""
-    wanted, checked, container = asked(case), memory.checked, case.container
+def unready(context: ReconcileContext, memory: Memory) -> tuple[str, str]:
+    """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
+    wanted, checked, container = asked(context), memory.checked, context.container
     ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
     if ended:
         return _shown(ended), "its probes failed: it is being stopped"
@@ -72,49 +72,49 @@ def unready(case: Case, memory: Memory) -> tuple[str, str]:
     name = _pending(wanted, checked)
     if not name:
         return "", ""
-    tally = _tallies(case, checked.run).get(name)
+    tally = _tallies(context, checked.run).get(name)
     return "StartupProbe" if name == "startup" else "NotReady", _words(name, tally)
 
 
 def passed(wanted: ProbeSet, memory: Memory) -> bool:
-    """Whether all that has to pass before a box is ready has passed in the run that was seen last."""
+    """Return True if all probes needed for readiness passed in the last observed run."""
     checked = memory.checked
     if not wanted:
         return True
     return checked is not None and checked.run == memory.run and not checked.ended and not _pending(wanted, checked)
 
 
-def decide(case: Case, container: Container) -> Decision:
-    """What a container that runs as asked needs by its probes: nothing, a wait, or to be stopped."""
-    memory, checked = case.memory, case.memory.checked
+def decide(context: ReconcileContext, container: Container) -> Decision:
+    """Return the decision for a running container by its probes: nothing, a wait, or a stop."""
+    memory, checked = context.memory, context.memory.checked
     # Once begun a stop is gone through with, though the probe may be another one by now, or none.
     if ended := memory.ended_by_probes((container.id, container.started_at)):
-        return _end(case, container, ended, "its probes failed")
-    if not asked(case) or checked is None:
+        return _end(context, container, ended, "its probes failed")
+    if not asked(context) or checked is None:
         return Decision(memory)
-    deadline = case.spec.lifecycle.startup_deadline_seconds if case.spec else None
-    reason, words = _broken(case, checked, deadline)
+    deadline = context.spec.lifecycle.startup_deadline_seconds if context.spec else None
+    reason, words = _broken(context, checked, deadline)
     if reason:
-        ending = replace(case, memory=replace(memory, checked=replace(checked, ended=reason)))
-        event = case.event("Unhealthy", words, warning=True)
+        ending = replace(context, memory=replace(memory, checked=replace(checked, ended=reason)))
+        event = context.event("Unhealthy", words, warning=True)
         return replace(_end(ending, container, reason, words), events=(event,))
-    shown, message = unready(case, memory)
+    shown, message = unready(context, memory)
     until = checked.since + deadline if deadline and checked.since else None
-    return Decision(memory, shown, message, until=until if until and until > case.now else None)
+    return Decision(memory, shown, message, until=until if until and until > context.now else None)
 
 
-def _is_up(case: Case, container: Container) -> bool:
-    """Whether it runs and is meant to. A paused box is not probed: it could not answer."""
-    asked_to_run = case.spec is not None and case.spec.run_state == "Running"
-    return asked_to_run and container.state is State.RUNNING and not case.blind
+def _is_up(context: ReconcileContext, container: Container) -> bool:
+    """Return True if it runs and is meant to. A paused sandbox is not probed: it could not answer."""
+    asked_to_run = context.spec is not None and context.spec.run_state == "Running"
+    return asked_to_run and container.state is State.RUNNING and not context.blind
 
 
-def _tallies(case: Case, run: Run) -> Mapping[str, Tally]:
-    """What the probes came to that are asked now: another run, or a probe that was changed since, does not count."""
-    probed = case.probed
+def _tallies(context: ReconcileContext, run: Run) -> Mapping[str, Tally]:
+    """Return the results of the current probes; those of another run, or of a changed probe, do not count."""
+    probed = context.probed
     if probed is None or probed.run != run:
         return {}
-    wanted = dict(asked(case).named())
+    wanted = dict(asked(context).named())
     current = {each.name for each in probed.watches if wanted.get(each.name) == each.probe}
     return {name: tally for name, tally in probed.tallies.items() if name in current}
 
@@ -128,7 +128,7 @@ def _failed(tally: Tally | None, probe: Probe | None) -> bool:
 
 
 def _pending(wanted: ProbeSet, checked: Checked) -> str:
-    """The probe that has to pass next for the box to be ready, "" when it is."""
+    """Return the probe that has to pass next for readiness, "" if none."""
     if wanted.startup is not None and not checked.started:
         return "startup"
     return "readiness" if wanted.readiness is not None and not checked.ready else ""
@@ -141,9 +141,9 @@ def _due(wanted: ProbeSet, checked: Checked) -> Iterator[tuple[str, Probe]]:
             yield name, probe
 
 
-def _broken(case: Case, checked: Checked, deadline: int | None) -> tuple[str, str]:
-    """(reason, words) for which the run has to be stopped; empty ones when it has not."""
-    wanted, tallies = asked(case), _tallies(case, checked.run)
+def _broken(context: ReconcileContext, checked: Checked, deadline: int | None) -> tuple[str, str]:
+    """Return the reason and message for which the run has to be stopped; empty ones if it need not."""
+    wanted, tallies = asked(context), _tallies(context, checked.run)
     pending = _pending(wanted, checked)
     held_up = pending == "startup"
     if held_up and _failed(tallies.get("startup"), wanted.startup):
@@ -151,24 +151,24 @@ def _broken(case: Case, checked: Checked, deadline: int | None) -> tuple[str, st
     if not held_up and _failed(tallies.get("liveness"), wanted.liveness):
         return "Killed", f"{_in_a_row('liveness', tallies['liveness'])}; it is stopped"
     last = tallies.get(pending)
-    late = deadline and checked.since and not waits(case.now, checked.since + deadline, deadline)
+    late = deadline and checked.since and not waits(context.now, checked.since + deadline, deadline)
     if late and last is not None and last.last.outcome == "failure":
         return "StartFailed", f"{_words(pending, last)}, {deadline} s after its start; it is stopped"
     return "", ""
 
 
-def _end(case: Case, container: Container, reason: str, words: str) -> Decision:
-    """Stop it in its own time, then by force; that it ended is seen at the next look, and is no stop of ours."""
+def _end(context: ReconcileContext, container: Container, reason: str, message: str) -> Decision:
+    """Stop it gracefully, then by force. Its end is observed in a later pass, and is not recorded as our own stop."""
     shown = _shown(reason)
-    waiting = stop(case, container, words, shown)
+    waiting = stop(context, container, message, shown)
     if waiting is not None:
         return waiting
-    kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", words)
-    return Decision(asked_to_stop(case.memory, container, case.now), shown, words, (kill,))
+    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", message)
+    return Decision(asked_to_stop(context.memory, container, context.now), shown, message, (kill,))
 
 
 def _shown(reason: str) -> str:
-    """The reason of a death as the reason of a condition, while it is not dead yet."""
+    """Return the reason of a death as the reason of a condition, while it is not dead yet."""
     return "Unhealthy" if reason == "Killed" else reason
 
 

@@ -1,12 +1,13 @@
-"""What one Sandbox needs now: nothing, a wait, or a few engine calls. Called by plan/host.py for each object.
+"""Decisions for one Sandbox: nothing, a wait, or a few engine calls. plan/host.py has their order.
 
-Order of the questions: deletion, a blind look, what can't be run at all, failed calls that wait, a missing
-container, one that has to be replaced, small repairs in place, and last the asked run state.
+The lifecycle decider goes on to: a missing container, one that has to be replaced, repairs in place, and last the
+desired run state.
 """
 
 from dataclasses import replace
 
 from controller.kinds.common.labels import container_labels
+from controller.kinds.meta import Event
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import (
     Action,
@@ -24,172 +25,199 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import Memory
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.common.altered import altered
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, CRASH_LONGEST_SECONDS, held, waits
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import bridge, guard, peers
-from controller.plan.sandbox import attest, claim, deaths, drift, lifecycle, mounts, out_of_band, probes
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.network import guard, networks
+from controller.plan.pool import warm
+from controller.plan.sandbox import attest, deaths, drift, lifecycle, mounts, probes
+from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
-from controller.plan.sandbox.rest import Rest, rest
-from controller.plan.sandbox.stopping import ALIVE, asked_to_stop, stop
 from controller.policy.sandbox import Rendered
 
-_REMOVING_LOOK_SECONDS = 1.0
+_REMOVING_RETRY_SECONDS = 1.0
 
 
-def decide(case: Case) -> Decision:
-    """The decision for one object. One that needs nothing forgets the failures on the way there."""
-    decision = claim.settle(_decide(case))
+def observe(context: ReconcileContext) -> tuple[ReconcileContext, Event | None]:
+    """Return the context with this pass's observations in its state, and the event of a guard that was lost or is back.
+
+    A blind or unreadable observation proves nothing about the guard.
+    """
+    if context.blind:
+        return context, None
+    context = replace_if_changed(context, memory=_observed_state(context))
+    if _is_unreadable(context):
+        return context, None
+    event = guard.change_event(context)
+    return replace_if_changed(context, memory=guard.observe(context)), event
+
+
+def reconcile_unknown(context: ReconcileContext) -> Decision | None:
+    """Decide nothing about a sandbox that cannot be observed."""
+    if context.blind:
+        return Decision(context.memory, "EngineUnreachable", context.blind)
+    if _is_unreadable(context):
+        return Decision(context.memory, "Unreadable", "the engine lists its container but does not report its state")
+    return None
+
+
+def reconcile_deletion(context: ReconcileContext) -> Decision | None:
+    """Remove all that a deleted object owns."""
+    return (reconcile_failure(context) or _delete(context)) if context.deleting else None
+
+
+def reconcile_guard(context: ReconcileContext) -> Decision | None:
+    """Freeze, stop or resume a sandbox whose network guard was lost or is back. A failed call for it is waited out."""
+    made = guard.decide(context)
+    tried_before = context.was_unguarded == context.memory.unguarded
+    return (reconcile_failure(context) if made is not None and tried_before else None) or made
+
+
+def reconcile_failure(context: ReconcileContext) -> Decision | None:
+    """Wait out the back-off of an engine call that failed for the current generation."""
+    failure = context.memory.failure
+    if failure is None or not held(failure, context.obj.generation, context.deleting):
+        return None
+    if failure.terminal:
+        return Decision(context.memory, failure.reason, f"{failure.message} (waits for a change of the spec)")
+    if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
+        return Decision(context.memory, failure.reason, failure.message, until=failure.retry_at)
+    return None
+
+
+def reconcile_refusal(context: ReconcileContext) -> Decision | None:
+    """Leave a sandbox as it is while its spec is refused."""
+    if context.rendered is not None:
+        return None
+    message = "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
+    return Decision(context.memory, "Refused", message)
+
+
+def reconcile_duplicates(context: ReconcileContext) -> Decision | None:
+    """Remove all containers of the object but the one that counts."""
+    if not context.extra:
+        return None
+    return Decision(context.memory, "Duplicate", "more than one container", tuple(_removals(context, context.extra)))
+
+
+def reconcile_lifecycle(context: ReconcileContext) -> Decision:
+    """Bring the one container into the desired state, within its lifecycle timers. Attestation comes first."""
+    return lifecycle.timed(context, _kept)
+
+
+def settle(decision: Decision, event: Event | None) -> Decision:
+    """Return the decision with the guard's event. One that needs nothing forgets the failures on the way there."""
+    decision = warm.settle(decision if event is None else decision.with_event(event))
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
 
 
-def _decide(case: Case) -> Decision:
-    if case.blind:
-        return Decision(case.memory, "EngineUnreachable", case.blind)
-    case = altered(case, memory=_noticed(case))
-    if any(each.state is State.UNKNOWN for each in _all(case)):
-        return Decision(case.memory, "Unreadable", "the engine lists its container but does not tell its state")
-    before, event = case.memory, guard.told(case)
-    case = altered(case, memory=guard.notice(case))
-    made = _guarded(case, before) or _seen(case)
-    return made if event is None else made.telling(event)
+def _is_unreadable(context: ReconcileContext) -> bool:
+    return any(each.state is State.UNKNOWN for each in _all(context))
 
 
-def _guarded(case: Case, before: Memory) -> Decision | None:
-    """What a guard that was lost, or is back, asks for before all else; a call for it that failed is waited for."""
-    if case.deleting:
-        return None
-    made = guard.decide(case, before=before)
-    tried_before = before.unguarded == case.memory.unguarded
-    return (_failed_call(case) if made is not None and tried_before else None) or made
+def _kept(context: ReconcileContext) -> Decision:
+    """Keep the one container in its desired state."""
+    assert context.rendered is not None
+    insecure = attest.decide(context)
+    if context.container is None:
+        return insecure or _absent(context, context.rendered)
+    return read_first(context, insecure or _present(context, context.container, context.rendered))
 
 
-def _seen(case: Case) -> Decision:
-    waiting = _failed_call(case)
-    if waiting is not None:
-        return waiting
-    if case.deleting:
-        return _delete(case)
-    if case.rendered is None:
-        words = "; ".join(f"{each.field}: {each.message}" for each in case.refusals)
-        return Decision(case.memory, "Refused", words)
-    if case.extra:
-        return Decision(case.memory, "Duplicate", "more than one container", tuple(_removals(case, case.extra)))
-    return lifecycle.timed(case, _kept)
+def _all(context: ReconcileContext) -> tuple[Container, ...]:
+    return ((context.container,) if context.container else ()) + context.extra
 
 
-def _kept(case: Case) -> Decision:
-    """What keeps the one container as it is to be."""
-    assert case.rendered is not None
-    insecure = attest.decide(case)
-    if case.container is None:
-        return insecure or _absent(case, case.rendered)
-    return read_first(case, insecure or _present(case, case.container, case.rendered))
-
-
-def _all(case: Case) -> tuple[Container, ...]:
-    return ((case.container,) if case.container else ()) + case.extra
-
-
-def _noticed(case: Case) -> Memory:
-    """The memory with what this look shows in it: a new run, a new end, the image that the tag stood for."""
-    memory, container = case.memory, case.container
-    memory = deaths.notice_removed(case.ends, deaths.notice_change(case.obj, memory, case.now))
+def _observed_state(context: ReconcileContext) -> Memory:
+    """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
+    memory, container = context.memory, context.container
+    memory = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, memory, context.now))
     if container is None:
         return memory
-    memory = deaths.notice_run(container, altered(memory, container=container.id))
-    memory = probes.notice(case, container, memory)
+    memory = deaths.observe_run(container, replace_if_changed(memory, container=container.id))
+    memory = probes.observe(context, container, memory)
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.notice(container, memory, case.lost)
-    made_as_now = case.rendered is not None and container.config_hash == case.rendered.config_hash
-    if case.rendered is not None and made_as_now and container.template_hash == case.rendered.template_hash:
-        fields, template = case.rendered.template_fields, container.template_hash
-        memory = altered(memory, image_id=container.image_id, template=template, made_from=fields)
+        memory = deaths.observe_end(container, memory, context.lost)
+    made_as_now = context.rendered is not None and container.config_hash == context.rendered.config_hash
+    if context.rendered is not None and made_as_now and container.template_hash == context.rendered.template_hash:
+        fields, template = context.rendered.template_fields, container.template_hash
+        memory = replace_if_changed(memory, image_id=container.image_id, template=template, made_from=fields)
     return memory
 
 
-def _failed_call(case: Case) -> Decision | None:
-    """Wait out the back-off of an engine call that failed for what is still wanted."""
-    failure = case.memory.failure
-    if failure is None or not held(failure, case.obj.generation, case.deleting):
-        return None
-    if failure.terminal:
-        return Decision(case.memory, failure.reason, f"{failure.message} (waits for a change of the spec)")
-    if waits(case.now, failure.retry_at, CALL_LONGEST_SECONDS):
-        return Decision(case.memory, failure.reason, failure.message, until=failure.retry_at)
-    return None
-
-
 def _removals(
-    case: Case, containers: tuple[Container, ...], why: str = "second container of one object"
+    context: ReconcileContext, containers: tuple[Container, ...], why: str = "second container of one object"
 ) -> list[Action]:
-    return [RemoveContainer(case.obj.uid, each.name, each.id, why) for each in containers]
+    return [RemoveContainer(context.obj.uid, each.name, each.id, why) for each in containers]
 
 
-def _delete(case: Case) -> Decision:
-    containers = _all(case)
-    if not containers and case.obj.finalizers and FINALIZER not in case.obj.finalizers:
-        return Decision(case.memory, "Terminating", f"its container is gone; held by {', '.join(case.obj.finalizers)}")
+def _delete(context: ReconcileContext) -> Decision:
+    containers = _all(context)
+    if not containers and context.obj.finalizers and FINALIZER not in context.obj.finalizers:
+        return Decision(
+            context.memory, "Terminating", f"its container is gone; held by {', '.join(context.obj.finalizers)}"
+        )
     if not containers:
-        last = tuple(mounts.with_it(case))
-        return Decision(case.memory, "Terminating", "removing its volumes" if last else "gone", last, finalize=not last)
+        last = tuple(mounts.with_it(context))
+        return Decision(
+            context.memory, "Terminating", "removing its volumes" if last else "gone", last, finalize=not last
+        )
     first = containers[0]
-    why = "deleted" if case.obj.kind == "Sandbox" else "retired from its pool"
+    why = "deleted" if context.obj.kind == "Sandbox" else "retired from its pool"
     if first.state in ALIVE:
-        waiting = stop(case, first, why, "Terminating")
+        waiting = stop(context, first, why, "Terminating")
         if waiting is not None:
             return waiting
     if all(each.state is State.REMOVING for each in containers):
-        until = case.now + _REMOVING_LOOK_SECONDS
-        return Decision(case.memory, "Terminating", "the engine is removing it", until=until)
-    return Decision(case.memory, "Terminating", "removing", tuple(_removals(case, containers, why)))
+        until = context.now + _REMOVING_RETRY_SECONDS
+        return Decision(context.memory, "Terminating", "the engine is removing it", until=until)
+    return Decision(context.memory, "Terminating", "removing", tuple(_removals(context, containers, why)))
 
 
-def _absent(case: Case, rendered: Rendered) -> Decision:
-    end = case.memory.last_end
-    resting = rest(case)
+def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
+    end = context.memory.last_end
+    resting = rest(context)
     if resting is not None:
-        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
+        return Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
     if (
-        case.spec is not None
-        and case.memory.finished == rendered.template_hash
+        context.spec is not None
+        and context.memory.finished == rendered.template_hash
         and end is not None
-        and not deaths.starts_again(end, case.spec.restart_policy)
+        and not deaths.starts_again(end, context.spec.restart_policy)
     ):
-        return Decision(case.memory, end.reason, _ended(case.memory), finished=True)
-    missing = bool(case.memory.run[0]) and case.memory.template == rendered.template_hash
+        return Decision(context.memory, end.reason, _ended(context.memory), finished=True)
+    missing = bool(context.memory.run[0]) and context.memory.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
-    events = (case.event("ContainerMissing", "found no container, wanted one", warning=True),) if missing else ()
-    made = _make(case, rendered, (), why)
+    events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
+    made = _make(context, rendered, (), why)
     return replace(made, events=events, drift=("missing",) if missing else ())
 
 
-def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -> Decision:
+def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ...], why: str) -> Decision:
     """Create and start the container as rendered; the image is the one pinned for this template, if any is."""
-    memory, uid, name = case.memory, case.obj.uid, rendered.config.name
+    memory, uid, name = context.memory, context.obj.uid, rendered.config.name
     same = memory.template == rendered.template_hash
     same_image = memory.made_from.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
-        instance=case.instance_id,
+        instance=context.instance_id,
         uid=uid,
-        namespace=case.obj.namespace,
-        name=case.obj.name,
+        namespace=context.obj.namespace,
+        name=context.obj.name,
         role="sandbox",
-        generation=case.obj.generation,
+        generation=context.obj.generation,
         config_hash=rendered.config_hash,
         template_hash=rendered.template_hash,
-        revision=case.obj.resource_version,
+        revision=context.obj.resource_version,
     )
     actions: list[Action] = list(first)
     failure = memory.failure
-    if failure and failure.reason == "ImageMissing" and held(failure, case.obj.generation, case.deleting):
-        actions.append(PullImage(rendered.config.image, "found none on this host"))
+    if failure and failure.reason == "ImageMissing" and held(failure, context.obj.generation, context.deleting):
+        actions.append(PullImage(rendered.config.image, "not on this host"))
     image_id = memory.image_id if same and same_image else ""
-    actions += mounts.before_start(case, rendered, image_id or rendered.config.image, why)
+    actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
-    actions += peers.joining(case, rendered, "", why)
+    actions += networks.connect_peers(context, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
     if not (same and same_image):
         memory = replace(memory, image_id="")
@@ -199,147 +227,147 @@ def _make(case: Case, rendered: Rendered, first: tuple[Action, ...], why: str) -
     return Decision(memory, "Creating", why, tuple(actions))
 
 
-def _present(case: Case, container: Container, rendered: Rendered) -> Decision:
+def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.REMOVING:
-        until = case.now + _REMOVING_LOOK_SECONDS
-        return Decision(case.memory, "Removing", "the engine is removing its container", until=until)
-    resting = rest(case)
-    why = drift.needs_new_container(case, container, rendered) or mounts.changed(case, container, rendered)
+        until = context.now + _REMOVING_RETRY_SECONDS
+        return Decision(context.memory, "Removing", "the engine is removing its container", until=until)
+    resting = rest(context)
+    why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.half):
-        return _replace(case, container, rendered, why)
+        return _replace(context, container, rendered, why)
     if container.state is State.DEAD and resting is None:
-        return _replace(case, container, rendered, "the engine calls its container dead")
-    repaired = _repair(case, container, rendered)
-    asked = _run_state(altered(case, memory=repaired.memory), container, rendered)
+        return _replace(context, container, rendered, "the engine calls its container dead")
+    repaired = _repair(context, container, rendered)
+    asked = _run_state(replace_if_changed(context, memory=repaired.memory), container, rendered)
     return _joined(repaired, asked)
 
 
-def _replace(case: Case, container: Container, rendered: Rendered, why: str) -> Decision:
-    """Stop it in its own time, then remove, create and start in one go."""
+def _replace(context: ReconcileContext, container: Container, rendered: Rendered, why: str) -> Decision:
+    """Stop it gracefully, then remove, create and start in one group."""
     if container.state in ALIVE:
-        waiting = stop(case, container, why, "Recreating", "Superseded")
+        waiting = stop(context, container, why, "Recreating", "Superseded")
         if waiting is not None:
-            events = (case.event("Recreating", why),) if waiting.actions else ()
+            events = (context.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
-    case = replace(case, memory=asked_to_stop(case.memory, container, case.now, "Superseded"))
-    remove = RemoveContainer(case.obj.uid, container.name, container.id, why)
-    return replace(_make(case, rendered, (remove,), why), reason="Recreating")
+    context = replace(context, memory=asked_to_stop(context.memory, container, context.now, "Superseded"))
+    remove = RemoveContainer(context.obj.uid, container.name, container.id, why)
+    return replace(_make(context, rendered, (remove,), why), reason="Recreating")
 
 
-def _repair(case: Case, container: Container, rendered: Rendered) -> Decision:
-    """What is changed in a container as it stands, running or not: its networks first, its name, its limits."""
-    uid, wanted, fields = case.obj.uid, rendered.config, []
-    actions = _networks(case, container, rendered)
+def _repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+    """Repair a container in place, running or not: its networks first, then its name, mounts and limits."""
+    uid, wanted, fields = context.obj.uid, rendered.config, []
+    actions = _networks(context, container, rendered)
     if actions:
         fields.append("network")
     if container.name != wanted.name:
-        why = f"name found {container.name}, wanted {wanted.name}"
+        why = f"name found {container.name}, desired {wanted.name}"
         actions.append(RenameContainer(uid, wanted.name, container.id, container.name, why))
         fields.append("name")
-    binds = tuple(mounts.repair(case, container, rendered))
+    binds = tuple(mounts.repair(context, container, rendered))
     if binds:
         actions += binds
         fields.append("mounts")
-    resize, until, differing = _resize(case, container, rendered)
-    memory = case.memory if differing else altered(case.memory, resize=None)
+    resize, until, differing = _resize(context, container, rendered)
+    memory = context.memory if differing else replace_if_changed(context.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
 
-def _networks(case: Case, container: Container, rendered: Rendered) -> list[Action]:
-    """What brings a container back to its network. One attached by hand opens at once what the level closes."""
-    own, *shared = wanted = peers.networks(case, rendered)
+def _networks(context: ReconcileContext, container: Container, rendered: Rendered) -> list[Action]:
+    """Return the actions that restore a container's networks. One attached out-of-band opens what the level closes."""
+    own, *shared = wanted = networks.names(context, rendered)
     off, on = drift.network_differences(wanted, container.networks)
-    why = f"networks found {', '.join(container.networks) or 'none at all'}, wanted {', '.join(wanted)}"
-    uid, name, id_ = case.obj.uid, container.name, container.id
+    why = f"networks found {', '.join(container.networks) or 'none at all'}, desired {', '.join(wanted)}"
+    uid, name, id_ = context.obj.uid, container.name, container.id
     actions: list[Action] = [DisconnectNetwork(uid, name, id_, each, why) for each in off]
     if own in on:
         actions.append(ConnectNetwork(uid, name, id_, own, why))
     if not set(on).isdisjoint(shared):
-        actions += peers.joining(case, rendered, id_, why)
+        actions += networks.connect_peers(context, rendered, id_, why)
     return actions
 
 
 def _resize(
-    case: Case, container: Container, rendered: Rendered
+    context: ReconcileContext, container: Container, rendered: Rendered
 ) -> tuple[tuple[Action, ...], float | None, tuple[str, ...]]:
-    """The update that brings the limits into force, or until when it waits; and the limits that differ."""
+    """Return the update that brings the limits into force, or the end of its wait; and the limits that differ."""
     if container.limits is None:
         return (), None, ()
     wanted = rendered.config.limits
     differences = tuple(drift.differences(wanted, container))
     fields = tuple(field for field, _, _ in differences)
-    failure = case.memory.resize
-    if failure is not None and held(failure, case.obj.generation, case.deleting):
+    failure = context.memory.resize
+    if failure is not None and held(failure, context.obj.generation, context.deleting):
         if failure.terminal:
             return (), None, fields
-        if waits(case.now, failure.retry_at, CALL_LONGEST_SECONDS):
+        if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
             return (), failure.retry_at if differences else None, fields
     if not differences:
         return (), None, ()
-    why = ", ".join(f"{field} found {found}, wanted {want}" for field, found, want in differences)
+    why = ", ".join(f"{field} found {found}, desired {want}" for field, found, want in differences)
     if "cpuShares" in fields and not wanted.cpu_shares:
-        wanted = replace(wanted, cpu_shares=out_of_band.DEFAULT_SHARES)
-    return (UpdateLimits(case.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
+        wanted = replace(wanted, cpu_shares=drift.DEFAULT_SHARES)
+    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
 
 
-def _run_state(case: Case, container: Container, rendered: Rendered) -> Decision:
-    """The actions that bring a container into the asked run state."""
-    uid, name, memory = case.obj.uid, container.name, case.memory
-    resting = rest(case)
+def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+    """Return the actions that bring a container into the desired run state."""
+    uid, name, memory = context.obj.uid, container.name, context.memory
+    resting = rest(context)
     if resting is not None:
-        return _suspend(case, container, resting)
-    asked = case.spec.run_state if case.spec else "Suspended"
+        return _suspend(context, container, resting)
+    asked = context.spec.run_state if context.spec else "Suspended"
     if container.state in (State.CREATED, State.EXITED):
-        return _start(case, container, rendered)
+        return _start(context, container, rendered)
     if asked == "Paused" and container.state is State.RUNNING:
         return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
     if asked == "Paused":
         return Decision(memory, "Paused", "runState is Paused")
     if container.state is State.PAUSED:
-        found = UnpauseContainer(uid, name, container.id, "state found paused, wanted running")
+        found = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
-    return probes.decide(case, container) if container.state is State.RUNNING else Decision(memory)
+    return probes.decide(context, container) if container.state is State.RUNNING else Decision(memory)
 
 
-def _suspend(case: Case, container: Container, resting: Rest) -> Decision:
+def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> Decision:
     if container.state not in ALIVE:
-        return Decision(case.memory, resting.reason, resting.message, finished=resting.finished)
-    waiting = stop(case, container, resting.message, resting.stopping, resting.end)
+        return Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
+    waiting = stop(context, container, resting.message, resting.stopping, resting.end)
     if waiting is not None:
         return waiting
-    kill = SignalContainer(case.obj.uid, container.name, container.id, "KILL", "its grace period is over")
+    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", "its grace period is over")
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
-        actions = (UnpauseContainer(case.obj.uid, container.name, container.id, "to be killed"), kill)
-    memory = asked_to_stop(case.memory, container, case.now, resting.end)
+        actions = (UnpauseContainer(context.obj.uid, container.name, container.id, "to be killed"), kill)
+    memory = asked_to_stop(context.memory, container, context.now, resting.end)
     return Decision(memory, resting.stopping, "killing", actions)
 
 
-def _start(case: Case, container: Container, rendered: Rendered) -> Decision:
+def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
-    memory, end = case.memory, case.memory.last_end
-    why, events, fields = "state found created, wanted running", [], []
+    memory, end = context.memory, context.memory.last_end
+    why, events, fields = "state found created, desired running", [], []
     ended = container.state is State.EXITED and bool(container.started_at)
-    if ended and end is not None and case.spec is not None:
-        if not deaths.starts_again(end, case.spec.restart_policy):
+    if ended and end is not None and context.spec is not None:
+        if not deaths.starts_again(end, context.spec.restart_policy):
             memory = replace(memory, finished=rendered.template_hash)
             return Decision(memory, end.reason, _ended(memory), finished=True)
         due = deaths.start_due(end, memory.crashes)
-        if waits(case.now, due, CRASH_LONGEST_SECONDS):
+        if waits(context.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
         why = "resumed" if deaths.is_ours(end) else f"restarted after {_ended(memory)}"
         if not deaths.is_ours(end):
-            events.append(case.event("Ended", _ended(memory), warning=True))
+            events.append(context.event("Ended", _ended(memory), warning=True))
             fields.append("exited")
-    lasting = out_of_band.lasting(container) or case.stale_gpus
-    if drift.outdated(container, rendered) or lasting or bridge.unplugged(case) or peers.unplugged(case):
+    lasting = drift.lasting(container) or context.stale_gpus
+    if drift.outdated(container, rendered) or lasting or networks.unplugged(context):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
-        made = _replace(replace(case, memory=memory), container, rendered, f"{why}; rendered anew")
+        made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
-        actions: list[Action] = [*mounts.before_start(case, rendered, container.image_id, why)]
-        actions.append(StartContainer(case.obj.uid, container.name, why, container.id))
-        if case.spec is not None and case.spec.run_state == "Paused":
-            actions.append(PauseContainer(case.obj.uid, container.name, container.id, "runState is Paused"))
+        actions: list[Action] = [*mounts.before_start(context, rendered, container.image_id, why)]
+        actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
+        if context.spec is not None and context.spec.run_state == "Paused":
+            actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
         made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
     return replace(made, events=(*made.events, *events), drift=tuple(fields))
 
@@ -350,9 +378,9 @@ def _ended(memory: Memory) -> str:
 
 
 def _joined(repaired: Decision, asked: Decision) -> Decision:
-    """One decision of a repair in place and of the run state: repairs first, the earlier of two wakes."""
+    """Return one decision of an in-place repair and the run state: repairs first, the earlier of two wakes."""
     wakes = [each for each in (repaired.until, asked.until) if each is not None]
-    return altered(
+    return replace_if_changed(
         asked,
         actions=(*repaired.actions, *asked.actions),
         until=min(wakes, default=None),

@@ -1,36 +1,66 @@
-"""The status of a Sandbox, computed from what was decided and seen. Every condition is written on every pass."""
+"""The status of a Sandbox, computed from the decision and the observation. Every pass writes every condition."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from controller.kinds.common.log_tail import Tail
-from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import Termination
-from controller.kinds.runtime.container import Limits
-from controller.plan.common.reconcile_context import Case, Decision
-from controller.plan.network import bridge, egress, guard, peers
-from controller.plan.sandbox import attest, claim, disk, drift, idle, mounts, out_of_band, probes
-from controller.plan.sandbox.carried import carried
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.common.status_json import dated, limits_to_json, rfc3339
+from controller.plan.network import guard, networks
+from controller.plan.pool.warm import CLAIMING, WITHHELD
+from controller.plan.sandbox import attest, disk, drift, idle, mounts, probes
 
 _LAST_SIGNAL = 64
+# All that `status` may write; a test compares the two.
+FIELDS = frozenset(
+    {
+        "observedGeneration",
+        "conditions",
+        "restartCount",
+        "instanceRef",
+        "image",
+        "resources",
+        "launchReason",
+        "launchType",
+        "startTime",
+        "lastTermination",
+    }
+)
+CONDITIONS = frozenset(
+    {
+        "Ready",
+        "Accepted",
+        "Scheduled",
+        "Provisioned",
+        "Resized",
+        "DiskQuotaEnforced",
+        "NetworkReady",
+        "Secured",
+        "Outdated",
+        "Suspended",
+        "Finished",
+        "Degraded",
+    }
+)
 
 
-def status(case: Case, decision: Decision) -> dict[str, Any]:
-    """The whole status as JSON. Times in it are RFC 3339."""
-    memory, container = decision.memory, case.container
-    prior = {each["type"]: each for each in case.obj.status.get("conditions", ())}
+def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
+    """Return the whole status as JSON. Times in it are RFC 3339."""
+    memory, container = decision.memory, context.container
+    prior = {each["type"]: each for each in context.obj.status.get("conditions", ())}
     made: dict[str, Any] = {
-        "observedGeneration": case.obj.generation,
+        "observedGeneration": context.obj.generation,
         "conditions": [
-            dated(each, prior.get(each.type), case.obj.generation, case.now) for each in conditions(case, decision)
+            dated(each, prior.get(each.type), context.obj.generation, context.now)
+            for each in conditions(context, decision)
         ],
         "restartCount": memory.restarts,
     }
     if memory.launch:
-        made["launchType"], _, made["launchReason"] = memory.launch.partition(": ")
+        made |= {"launchType": memory.launch, "launchReason": memory.launch_reason}
     if container is not None:
         made["instanceRef"] = {"name": container.name, "containerID": container.id}
         made["image"] = {"id": container.image_id}
@@ -40,11 +70,11 @@ def status(case: Case, decision: Decision) -> dict[str, Any]:
             made["startTime"] = rfc3339(container.started_at)
     if memory.last_end is not None:
         made["lastTermination"] = _termination(memory.last_end)
-    return carried(case.obj.status, made)
+    return carried(context.obj.status, made)
 
 
 def _termination(end: Termination) -> dict[str, Any]:
-    """The death record. A time that nobody knows is left out; `signal` is the one that the exit code tells of."""
+    """Return the death record. An unknown time is left out; `signal` follows from the exit code."""
     signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
     tail = end.tail or Tail(note="not read yet")
     made = {
@@ -63,53 +93,24 @@ def _termination(end: Termination) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-def limits_to_json(limits: Limits) -> dict[str, Any]:
-    """Limits as a spec would write them."""
-    made: dict[str, Any] = {
-        "cpu": format_cpu(limits.cpu_millicores),
-        "memory": format_bytes(limits.memory_bytes),
-        "pids": limits.pids,
-    }
-    made |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
-    return made | ({"gpus": limits.gpus} if limits.gpus else {})
-
-
-def rfc3339(seconds: float) -> str:
-    """Unix seconds in the notation of the Kubernetes API."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
-    """A condition as JSON. Its time of transition moves only when its status does; `prior` is what was stored."""
-    kept = prior is not None and prior.get("status") == made.status
-    return {
-        "type": made.type,
-        "status": made.status,
-        "reason": made.reason,
-        "message": made.message,
-        "observedGeneration": generation,
-        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(now),
-    }
-
-
-def conditions(case: Case, decision: Decision) -> Iterator[Condition]:
-    """All conditions, in the order of api.md."""
-    yield _ready(case, decision)
-    yield _accepted(case)
+def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condition]:
+    """Yield all conditions, in the order of api.md."""
+    yield _ready(context, decision)
+    yield _accepted(context)
     yield _scheduled(decision)
-    yield _provisioned(case, decision)
-    yield _resized(case, decision)
-    yield disk.condition(case)
-    yield peers.ready(case, bridge.ready(case) or egress.ready(case))
-    yield attest.condition(case)
-    yield _outdated(case)
-    yield _suspended(case, decision)
+    yield _provisioned(context, decision)
+    yield _resized(context, decision)
+    yield disk.condition(context)
+    yield networks.condition(context)
+    yield attest.condition(context)
+    yield _outdated(context)
+    yield _suspended(context, decision)
     yield _flag("Finished", decision.finished, decision.reason, decision.message, "NotFinished")
-    yield _degraded(decision, case.container)
+    yield _degraded(decision, context.container)
 
 
 def _scheduled(decision: Decision) -> Condition:
-    if decision.reason in claim.WITHHELD:
+    if decision.reason in WITHHELD:
         return Condition("Scheduled", "False", decision.reason, decision.message)
     return decision.scheduled or Condition("Scheduled", "True", "Assigned", "to this host")
 
@@ -118,46 +119,46 @@ def _flag(type_: str, on: bool, reason: str, message: str, otherwise: str) -> Co
     return Condition(type_, "True", reason, message) if on else Condition(type_, "False", otherwise)
 
 
-def _ready(case: Case, decision: Decision) -> Condition:
-    container = case.container
-    if case.blind or decision.reason == "Unreadable":
+def _ready(context: ReconcileContext, decision: Decision) -> Condition:
+    container = context.container
+    if context.blind or decision.reason == "Unreadable":
         return Condition("Ready", "Unknown", decision.reason, decision.message)
-    unguarded = None if case.deleting else guard.unready(case)
+    unguarded = None if context.deleting else guard.unready(context)
     if unguarded is not None:
         return unguarded
-    asked = case.spec.run_state if case.spec else "Suspended"
-    up = container is not None and container.state is State.RUNNING and asked == "Running" and not case.deleting
-    pending, words = _pending(case, decision) if up else ("", "")
+    asked = context.spec.run_state if context.spec else "Suspended"
+    up = container is not None and container.state is State.RUNNING and asked == "Running" and not context.deleting
+    pending, message = _pending(context, decision) if up else ("", "")
     if pending:
-        return Condition("Ready", "False", pending, words)
+        return Condition("Ready", "False", pending, message)
     if up and not _interrupts(decision):
         return Condition("Ready", "True", "Running", "its container runs")
     return Condition("Ready", "False", decision.reason or "NotRunning", decision.message)
 
 
-def _pending(case: Case, decision: Decision) -> tuple[str, str]:
-    """The reason and the words why a box that runs is not ready yet."""
-    unbound = mounts.unready(case)
-    return unbound if unbound[0] else probes.unready(case, decision.memory)
+def _pending(context: ReconcileContext, decision: Decision) -> tuple[str, str]:
+    """Return the reason and message why a running sandbox is not ready yet; empty ones if it is."""
+    unbound = mounts.unready(context)
+    return unbound if unbound[0] else probes.unready(context, decision.memory)
 
 
 def _interrupts(decision: Decision) -> bool:
-    """Whether a running container is on its way out, or not the sandbox's own yet."""
-    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", claim.REASON, attest.REASON)
+    """Return True if a running container is being stopped or replaced, or is not the sandbox's own yet."""
+    return decision.reason in ("Recreating", "Suspending", "Stopping", "Terminating", CLAIMING, attest.REASON)
 
 
-def _accepted(case: Case) -> Condition:
-    if not case.refusals:
+def _accepted(context: ReconcileContext) -> Condition:
+    if not context.refusals:
         return Condition("Accepted", "True", "Admitted")
     return Condition(
-        "Accepted", "False", "Refused", "; ".join(f"{each.field}: {each.message}" for each in case.refusals)
+        "Accepted", "False", "Refused", "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
     )
 
 
-def _provisioned(case: Case, decision: Decision) -> Condition:
-    if case.blind:
+def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
+    if context.blind:
         return Condition("Provisioned", "Unknown", decision.reason, decision.message)
-    container, rendered = case.container, case.rendered
+    container, rendered = context.container, context.rendered
     if container is None or rendered is None:
         return Condition("Provisioned", "False", decision.reason or "NoContainer", decision.message)
     if container.template_hash != rendered.template_hash:
@@ -165,9 +166,9 @@ def _provisioned(case: Case, decision: Decision) -> Condition:
     return Condition("Provisioned", "True", "ContainerCreated")
 
 
-def _resized(case: Case, decision: Decision) -> Condition:
-    container, rendered = case.container, case.rendered
-    if case.blind:
+def _resized(context: ReconcileContext, decision: Decision) -> Condition:
+    container, rendered = context.container, context.rendered
+    if context.blind:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
     if container is None or container.limits is None or rendered is None:
         return Condition("Resized", "Unknown", "NotVerified", "no limits to read: the container does not run")
@@ -182,25 +183,25 @@ def _resized(case: Case, decision: Decision) -> Condition:
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
 
 
-def _outdated(case: Case) -> Condition:
-    container, rendered = case.container, case.rendered
+def _outdated(context: ReconcileContext) -> Condition:
+    container, rendered = context.container, context.rendered
     old = False
     if container is not None and rendered is not None:
-        old = drift.outdated(container, rendered) or bool(mounts.waiting(case, container, rendered))
+        old = drift.outdated(container, rendered) or bool(mounts.waiting(context, container, rendered))
     message = "its template, Paddock, a policy or a default changed since; takes effect at its next start"
     return _flag("Outdated", old, "RenderedDifferently", message, "UpToDate")
 
 
-def _suspended(case: Case, decision: Decision) -> Condition:
+def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
     if decision.reason in idle.REASONS and not decision.delete:
         return Condition("Suspended", "True", decision.reason, decision.message)
-    asked = case.spec is not None and case.spec.run_state == "Suspended" and not case.blind
-    stopped = case.container is None or case.container.state in (State.CREATED, State.EXITED, State.DEAD)
+    asked = context.spec is not None and context.spec.run_state == "Suspended" and not context.blind
+    stopped = context.container is None or context.container.state in (State.CREATED, State.EXITED, State.DEAD)
     return _flag("Suspended", asked and stopped, "Suspended", "runState is Suspended", "NotSuspended")
 
 
 def _degraded(decision: Decision, container: Container | None) -> Condition:
-    """Something keeps failing, and this is what."""
+    """Return the Degraded condition: the failure that keeps recurring."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
         return Condition("Degraded", "True", "CrashLoopBackOff", decision.message)
@@ -208,4 +209,15 @@ def _degraded(decision: Decision, container: Container | None) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return out_of_band.degraded(container) or Condition("Degraded", "False", "AsExpected")
+    return drift.degraded(container) or Condition("Degraded", "False", "AsExpected")
+
+
+def carried(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status with the fields and conditions of the stored one that another version wrote.
+
+    A field of this version that is not computed now is dropped.
+    """
+    kept = {name: value for name, value in before.items() if name not in FIELDS and name not in made}
+    mine = {each["type"] for each in made["conditions"]} | CONDITIONS
+    foreign = [each for each in before.get("conditions", ()) if each["type"] not in mine]
+    return {**kept, **made, "conditions": [*made["conditions"], *foreign]}

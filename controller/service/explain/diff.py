@@ -20,8 +20,8 @@ from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.plan.capacity.quota import Movement as Movement  # for the doors
-from controller.plan.capacity.quota import movements
+from controller.plan.capacity.quota_status import Movement as Movement  # for the doors
+from controller.plan.capacity.quota_status import movements
 from controller.plan.explain.preview import Forecast as Forecast  # for the doors
 from controller.plan.explain.preview import foresee
 from controller.policy.levels.levels import Policy

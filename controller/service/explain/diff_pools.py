@@ -12,7 +12,7 @@ from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.sandbox import Template, leveled
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.plan.capacity import quota
+from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import warm
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import reserved
@@ -64,14 +64,14 @@ def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple
 
 def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     """The row of the member that it would take over, as it would be then."""
-    if box.spec is None or quota.is_behind(world, box.obj, box.spec):
+    if box.spec is None or shortages.is_behind(world, box.obj, box.spec):
         return None
     for pool, member in warm.candidates(world, box.obj, box.spec):
         if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
             continue
         level = policy.levels[leveled(box.spec, pool.template).security_level]
         wanted = reserved(box.spec, pool.template, level.limits)
-        reserves = quota.larger(member.reserves, wanted)
-        if quota.lets_grow(world, pool, member, reserves):
+        reserves = reservations.larger(member.reserves, wanted)
+        if shortages.lets_grow(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)
     return None

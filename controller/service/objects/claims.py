@@ -18,7 +18,7 @@ from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, leveled
-from controller.plan.capacity import quota
+from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool import warm
 from controller.policy.host.host import fitted
@@ -87,14 +87,14 @@ class Claims:
         """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
         facts = self._facts()
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
-        if quota.is_behind(last, obj, spec):
+        if shortages.is_behind(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, warm.candidates(last, obj, spec)):
             if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
                 continue
             level = policy.levels[leveled(spec, pool.template).security_level]
             wanted = reserved(spec, pool.template, level.limits)
-            reserves = quota.larger(member.reserves, wanted)
+            reserves = reservations.larger(member.reserves, wanted)
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
             if not pool_has_room(transaction, pool, whole, held):
                 continue

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
-from controller.plan.common.contexts import case_of
-from controller.plan.common.reconcile_context import Case
+from controller.plan.common.contexts import context_of
+from controller.plan.common.reconcile_context import ReconcileContext
 from controller.plan.sandbox.attest import Verdict, verdict
 from controller.policy.attest.report import Row, report
 from controller.policy.levels.levels import Policy
@@ -54,11 +54,11 @@ class Attest:
                 raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
         now, observed = self._clock.now(), self._engine.observe()
         seen = replace(last, now=now, observed=observed)
-        case = case_of(seen, sandbox, as_seen(self._policy, seen))
-        return Attested(obj, now, verdict(case), _report(case, observed.facts.default_runtime))
+        context = context_of(seen, sandbox, as_seen(self._policy, seen))
+        return Attested(obj, now, verdict(context), _report(context, observed.facts.default_runtime))
 
 
-def _report(case: Case, default_runtime: str) -> tuple[Row, ...]:
-    if case.rendered is None or case.container is None or case.container.inside is None:
+def _report(context: ReconcileContext, default_runtime: str) -> tuple[Row, ...]:
+    if context.rendered is None or context.container is None or context.container.inside is None:
         return ()
-    return report(case.rendered.config, case.container.inside, default_runtime)
+    return report(context.rendered.config, context.container.inside, default_runtime)

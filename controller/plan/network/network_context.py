@@ -1,4 +1,4 @@
-"""What is around one object's container: its sealed network and its egress container, as recorded and as seen."""
+"""Network state of one object's container: its sealed network and its egress container, as recorded and as seen."""
 
 import hashlib
 from collections.abc import Callable
@@ -19,20 +19,20 @@ Subnets = Callable[[Snapshot], set[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """`subnet` is what its network is or will be on ("": none is left, or none is needed).
+class NetworkContext:
+    """Network state of one object. `subnet` is that of its network, now or when created ("": none is free or needed).
 
-    `record` is the egress container's, `containers` all that bear its uid; `uplink` whether their common bridge is
-    there. `bridges` are those of its own that lead to the Internet, `peers` is what it shares with others of its
-    namespace, and `peers_subnet` what that is or will be on. `unguarded` is why nothing new may be put on a
-    network ("" when it may), and `untried` why it is not known yet whether it may. `range` is what subnets are of.
-    `guard_lost` is why the guard does not confine what runs ("": it does, or it could not be read), `on_guard_lost`
-    what then becomes of a sandbox that only the guard confines.
+    `record` is the egress container's record, `containers` all that bear its uid; `uplink`: their common bridge exists.
+    `sealed` is its sealed network, `bridges` are its own that lead to the Internet, `peers` is the one shared within
+    its namespace, and `peers_subnet` the subnet of that, now or when created. `unguarded` is why nothing new may be
+    attached to a network ("" if it may), and `untried` why that is not known yet. `range` is where subnets are taken
+    from. `guard_lost` is why the guard does not confine what runs ("": it does, or its state is unreadable),
+    `on_guard_lost` the consequence for a sandbox that only the guard confines.
     """
 
     record: Instance | None = None
     containers: tuple[Container, ...] = ()
-    network: Network | None = None
+    sealed: Network | None = None
     uplink: bool = False
     subnet: str = ""
     unguarded: str = ""
@@ -45,13 +45,13 @@ class Surroundings:
     on_guard_lost: GuardLost = "pause"
 
 
-NOTHING = Surroundings()
+NOTHING = NetworkContext()
 
 
-def around(
+def network_context(
     snapshot: Snapshot, obj: StoredObject, rendered: Rendered | None, memory: Memory, policy: Policy, subnets: Subnets
-) -> Surroundings:
-    """The surroundings of one object. `subnets` gives those that are given away; one found for it is added to them."""
+) -> NetworkContext:
+    """Return the network state of one object. `subnets` gives the assigned subnets; a new one is added to them."""
     uid, observed = egress_uid(obj.uid), snapshot.observed
     record, containers = snapshot.instances.get(uid), observed.containers.get(uid, ())
     network = observed.networks.get(sealed_name(obj.uid))
@@ -76,10 +76,10 @@ def around(
         taken.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
-    return Surroundings(
+    return NetworkContext(
         record=record,
         containers=containers,
-        network=network,
+        sealed=network,
         uplink=egress.UPLINK in observed.networks,
         subnet=subnet,
         unguarded=observed.unguarded or snapshot.guarded.broken,
@@ -101,7 +101,7 @@ def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
 def _peers_subnet(
     snapshot: Snapshot, obj: StoredObject, memory: Memory, found: Network | None, policy: Policy, subnets: Subnets
 ) -> str:
-    """What the shared bridge is on; else what it, or another of its namespace, was to be on; else a free one."""
+    """Return the shared bridge's subnet; else the one recorded for it in this namespace; else a free one."""
     if found is not None:
         return found.subnet
     others = (each.memory.peers for each in snapshot.instances.values() if each.namespace == obj.namespace)
@@ -123,7 +123,7 @@ def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
 
 
 def taken_subnets(snapshot: Snapshot) -> set[str]:
-    """All subnets that are given away, seen or recorded."""
+    """Return all subnets in use or recorded."""
     recorded = {each.memory.subnet for each in snapshot.instances.values() if each.memory.subnet}
     shared = {each.memory.peers for each in snapshot.instances.values() if each.memory.peers}
     shared |= {each.subnet for each in snapshot.observed.networks.values() if each.role == peers.ROLE}
@@ -132,7 +132,6 @@ def taken_subnets(snapshot: Snapshot) -> set[str]:
 
 
 def _is_lost(subnet: str, memory: Memory) -> bool:
-    """Whether somebody else on this host has that subnet: the engine said so when the network was to be made."""
+    """Return True if the engine refused a network on this subnet because the host uses it otherwise."""
     failure = memory.failure
-    told = failure is not None and failure.reason == SUBNET_TAKEN and failure.message.startswith(f"{subnet} ")
-    return bool(subnet) and told
+    return bool(subnet) and failure is not None and failure.reason == SUBNET_TAKEN and failure.subnet == subnet

@@ -1,0 +1,80 @@
+"""Statuses of quotas, and the change of each quota between two snapshots (for `diff`)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.kinds.meta import Condition
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.quota import RESOURCES, Amount, StoredQuota
+from controller.plan.capacity.admission import CapacityLedger
+from controller.plan.capacity.reservations import held
+from controller.plan.common.status_json import dated
+from controller.policy.quota_ledger import Bound, bounds
+
+
+def quota_statuses(
+    ledger: CapacityLedger, quotas: Mapping[str, StoredQuota], now: float
+) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
+    """Yield the status of every quota whose stored status differs."""
+    in_force = {bound.uid: bound for each in ledger.bounds.values() for bound in each}
+    for uid, quota in quotas.items():
+        bound = in_force.get(uid)
+        if bound is not None:
+            made = _status(quota, bound, ledger.used(bound.namespace), now)
+            if made != quota.obj.status:
+                yield quota, made
+
+
+def _status(quota: StoredQuota, bound: Bound, used: Amount, now: float) -> dict[str, Any]:
+    over = exceeded(bound, used)
+    if bound.hard is None:
+        found = Condition("Exceeded", "Unknown", "Unreadable", "this version of Paddock can't read its spec")
+    elif over:
+        found = Condition("Exceeded", "True", "HardLowered", f"{over}: nothing is stopped, nothing new is started")
+    else:
+        found = Condition("Exceeded", "False", "WithinHard")
+    prior = next(iter(quota.obj.status.get("conditions", ())), None)
+    return {
+        "observedGeneration": quota.obj.generation,
+        "hard": shown(bound),
+        "used": {each.name: each.text(getattr(used, each.unit)) for each in RESOURCES},
+        "conditions": [dated(found, prior, quota.obj.generation, now)],
+    }
+
+
+def shown(bound: Bound) -> dict[str, str]:
+    """Return the limits of a quota in force as texts, without those that it does not set."""
+    hard = {each: getattr(bound.hard, each.name, None) for each in RESOURCES}
+    return {each.name: each.text(most) for each, most in hard.items() if most is not None}
+
+
+def exceeded(bound: Bound, used: Amount) -> str:
+    """Return the resources held beyond the quota, as text."""
+    found = ((each, getattr(used, each.unit), getattr(bound.hard, each.name, None)) for each in RESOURCES)
+    return ", ".join(
+        f"{each.name} {each.text(now)} of {each.text(most)}"
+        for each, now, most in found
+        if most is not None and now > most
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """Change of a quota: for each resource it bounds (name, used before, used after, limit), as texts."""
+
+    quota: str
+    namespace: str
+    resources: tuple[tuple[str, str, str, str], ...]
+
+
+def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
+    """Yield the quotas whose use differs afterwards, with the limits in force then."""
+    was, will = held(before.instances.values()), held(after.instances.values())
+    for namespace, each in sorted(bounds(after.quotas.values(), after.observed.facts).items()):
+        old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
+        for bound in each if old != new else ():
+            most = shown(bound)
+            told = [(one.name, one.text, one.unit) for one in RESOURCES if one.name in most]
+            lines = ((name, text(getattr(old, at)), text(getattr(new, at)), most[name]) for name, text, at in told)
+            yield Movement(str(bound), namespace, tuple(lines))

@@ -1,0 +1,168 @@
+"""Reservations: the resources that each object's record holds, and the resources it asks for beyond them.
+
+A record reserves the larger of what may be in use and what is desired. Growth is reserved before it is carried out;
+what shrinks or stops is released once that was observed. Nothing running is stopped for lack of capacity.
+A record is an object's seat: an object without a record is not counted and has no container.
+
+An object that cannot start (refused by the engine, image unavailable) holds nothing and has no seat; its record keeps
+the reason. While its image is being pulled again it keeps its reservation.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
+from controller.kinds.quota import RESOURCES, Amount, amount_of, of_pool
+from controller.kinds.runtime.container import Limits
+from controller.plan.common.backoff import can_not_start
+from controller.plan.common.backoff import held as held_up
+from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.network.networks import NONE, Share, is_held_up, share
+from controller.plan.pool.warm import WITHHELD
+from controller.plan.sandbox import mounts
+from controller.plan.sandbox.lifecycle import rest
+from controller.policy.quota_ledger import HOST
+from controller.policy.sandbox import volume_bytes
+
+NO_LIMITS = Limits(0, 0, 0)
+# In these states nothing uses a processor, memory or a pid. In an unknown or transient state anything may.
+_STOPPED = (State.CREATED, State.EXITED, State.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Resources of one object: held whatever the quotas say (`base`, `seated`), and needed in full (`whole`).
+
+    `beside` is the same for its egress container. `holds_up`: later objects wait for it while it lacks capacity.
+    """
+
+    base: Limits
+    whole: Limits
+    seated: bool
+    wants_seat: bool
+    beside: Share = NONE
+    holds_up: bool = True
+
+    @property
+    def asks(self) -> bool:
+        """True if it needs capacity that it does not hold."""
+        lacks = self.whole != self.base or self.beside.whole != self.beside.base
+        return lacks or (self.wants_seat and not self.seated)
+
+    def refused(self) -> "Claim":
+        """Return the claim of an object that was not admitted: what it holds already."""
+        return replace(self, whole=self.base, beside=replace(self.beside, whole=self.beside.base))
+
+
+def claim(context: ReconcileContext, decision: Decision, instance: Instance | None) -> Claim:
+    """Return what this object holds and what it asks for in full. A blind pass changes nothing."""
+    held = instance.reserves if instance else NO_LIMITS
+    containers = ((context.container,) if context.container else ()) + context.extra
+    seated = (instance is not None and instance.role != REFUSED) or bool(containers)
+    if context.blind or decision.reason == "Unreadable":
+        return Claim(held, held, seated, False, share(context, True))
+    failure = decision.memory.failure
+    tried = held_up(failure, context.obj.generation, context.deleting) and can_not_start(failure)
+    refused = not context.deleting and (context.rendered is None or (tried and is_held_up(decision)))
+    if refused and all(each.state is State.CREATED for each in containers):
+        return Claim(NO_LIMITS, NO_LIMITS, False, False, share(context, False))
+    wanted = None if refused else _wanted(context, decision)
+    used = _in_use(containers, wanted or held)
+    kept = _each(min, wanted, held) if wanted else NO_LIMITS
+    whole = _each(max, used, wanted or NO_LIMITS)
+    shares = wanted.cpu_shares if wanted else 0
+    base = replace_if_changed(_each(max, used, kept), cpu_shares=shares)
+    whole, base = _with_disk(context, whole, base, held, seated)
+    if base.pids and not _made_as_asked(context):  # devices stay with what runs, whatever its spec asks for by now
+        base, whole = (replace_if_changed(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
+    seat = context.rendered is not None and not context.deleting
+    beside = share(context, wanted is not None)
+    return Claim(base, replace_if_changed(whole, cpu_shares=shares), seated, seat, beside, holds_up=not tried)
+
+
+def _made_as_asked(context: ReconcileContext) -> bool:
+    """Return True if its container was created with the devices that its spec asks for."""
+    container, rendered = context.container, context.rendered
+    return container is not None and rendered is not None and container.template_hash == rendered.template_hash
+
+
+def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
+    """Return the limits it is to run with; None if it is not to run."""
+    if context.rendered is None or context.spec is None or context.deleting or decision.finished:
+        return None
+    resting = rest(replace_if_changed(context, memory=decision.memory))
+    if decision.reason in WITHHELD or (resting is not None and not resting.half):
+        return None
+    return context.rendered.config.limits
+
+
+def _with_disk(
+    context: ReconcileContext, whole: Limits, base: Limits, held: Limits, seated: bool
+) -> tuple[Limits, Limits]:
+    """Return both limits with disk. Disk goes with the seat: a stopped container keeps its files and volumes."""
+    wanted = held.disk_bytes
+    if context.rendered is not None and not context.deleting:
+        wanted = context.rendered.config.limits.disk_bytes + volume_bytes(mounts.wanted(context, context.rendered))
+    kept = min(wanted, held.disk_bytes) if seated else 0
+    return replace_if_changed(whole, disk_bytes=wanted), replace_if_changed(base, disk_bytes=kept)
+
+
+def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
+    """Return what may be in use now. An unreadable limit, or one lifted out-of-band, counts as the desired one."""
+    total = NO_LIMITS
+    for each in containers:
+        if each.state not in _STOPPED:
+            found = each.limits or otherwise
+            total = Limits(
+                total.cpu_millicores + (found.cpu_millicores or otherwise.cpu_millicores),
+                total.memory_bytes + (found.memory_bytes or otherwise.memory_bytes),
+                total.pids + (found.pids or otherwise.pids),
+            )
+    return total
+
+
+def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
+    return Limits(
+        of(one.cpu_millicores, other.cpu_millicores),
+        of(one.memory_bytes, other.memory_bytes),
+        of(one.pids, other.pids),
+        one.cpu_shares,
+        of(one.disk_bytes, other.disk_bytes),
+        of(one.gpus, other.gpus),
+    )
+
+
+def held(instances: Iterable[Instance]) -> dict[str, Amount]:
+    """Return what instances hold, by namespace, and all of them on the host ("")."""
+    sums: dict[str, list[int]] = {HOST: [0] * len(RESOURCES)}
+    for each in instances:
+        limits = each.reserves
+        for total in (sums[HOST], sums.setdefault(each.namespace, [0] * len(RESOURCES))):
+            total[0] += limits.cpu_millicores
+            total[1] += limits.memory_bytes
+            total[2] += limits.pids
+            total[3] += each.role == SANDBOX  # a pool's members have no seat before they are claimed
+            total[4] += limits.disk_bytes
+            total[5] += limits.gpus
+    return {namespace: Amount(*total) for namespace, total in sums.items()}
+
+
+def held_by_pools(instances: Iterable[Instance], keys: Collection[str]) -> dict[str, Amount]:
+    """Return what pools' members and the sandboxes claimed from them hold, by `of_pool`."""
+    found: dict[str, Amount] = {}
+    for each in instances if keys else ():
+        key = of_pool(each.memory.pool)
+        if key in keys:
+            found[key] = found.get(key, Amount()) + amount_of(each.reserves)
+    return found
+
+
+def larger(one: Limits, other: Limits) -> Limits:
+    """Return the larger value of each limit; the CPU shares are the second one's."""
+    return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
+
+
+def smaller(one: Limits, other: Limits) -> Limits:
+    """Return the smaller value of each limit; the CPU shares are the first one's."""
+    return _each(min, one, other)

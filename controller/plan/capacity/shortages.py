@@ -1,0 +1,35 @@
+"""Quota checks before a warm member is claimed: capacity for the claim, and older shortages that come first."""
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.quota import Amount, amount_of, of_pool
+from controller.kinds.runtime.container import Limits
+from controller.kinds.sandbox import SandboxSpec
+from controller.plan.capacity.reservations import held, held_by_pools
+from controller.policy.quota_ledger import HOST, bounds, judge, of_pools
+
+
+def lets_grow(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
+    """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
+    whole, part = amount_of(reserves, 1), amount_of(member.reserves)
+    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts), **of_pools([pool])}
+    rows = list(snapshot.instances.values())
+    used = held(rows) | held_by_pools(rows, found)
+    concerned = (of_pool(pool.obj.uid), pool.obj.namespace, HOST)
+    return all(
+        judge(each, used.get(each.namespace, Amount()), whole, part).admitted
+        for key in concerned
+        for each in found.get(key, ())
+    )
+
+
+def is_behind(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
+    """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
+    for each in snapshot.shortages:
+        other = snapshot.sandboxes.get(each.uid)
+        if other is None or other.spec is None or other.spec.priority < spec.priority or not each.holds_up:
+            continue
+        if each.scope == "host" or (each.scope == "namespace" and other.obj.namespace == obj.namespace):
+            return True
+    return False

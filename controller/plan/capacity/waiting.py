@@ -1,0 +1,64 @@
+"""Waiting for capacity: the decision of an object that was not admitted, and its Scheduled condition."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from controller.kinds.meta import Condition, StoredObject
+from controller.plan.capacity.reservations import Claim, smaller
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.sandbox import mounts
+
+WAITS = "QuotaExceeded"
+
+
+def without_room(
+    context: ReconcileContext,
+    asked: Claim,
+    message: str,
+    decide: Callable[[ReconcileContext], Decision],
+    reason: str = WAITS,
+) -> Decision:
+    """Return the decision for an object that was not admitted.
+
+    It goes on with what it holds, or waits if that is nothing.
+    """
+    assert context.rendered is not None
+    assert context.spec is not None
+    config = context.rendered.config
+    limits = replace(smaller(config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
+    if limits.pids and limits.gpus < config.limits.gpus:
+        return Decision(
+            context.memory, deferred=message
+        )  # it would have to be recreated, with devices that are not available
+    if limits.cpu_millicores and limits.memory_bytes and limits.pids:
+        within = replace(context.rendered, config=replace(mounts.as_bound(context, config), limits=limits))
+        return replace(decide(replace(context, rendered=within)), deferred=message)
+    # As one that is suspended: what is stopped stays so, and is kept in order.
+    resting = decide(replace(context, spec=context.spec.model_copy(update={"run_state": "Suspended"})))
+    # A pool's member has no status that records the event: its pool's Degraded condition reports it.
+    silent = _waits(context.obj, reason) or context.obj.kind != "Sandbox"
+    events = () if silent else (context.event(reason, message, warning=True),)
+    return replace(
+        resting,
+        reason=reason,
+        message=message,
+        events=(*resting.events, *events),
+        scheduled=Condition("Scheduled", "False", reason, message),
+    )
+
+
+def _waits(obj: StoredObject, reason: str = WAITS) -> bool:
+    """Return True if its stored status says already that it waits for capacity."""
+    found = obj.status.get("conditions", ())
+    return any(each["type"] == "Scheduled" and each["reason"] == reason for each in found)
+
+
+def scheduled(context: ReconcileContext, decision: Decision, asked: Claim) -> Condition:
+    """Return the Scheduled condition of an object that has its capacity, or of which that is not known."""
+    if not asked.seated and context.blind:
+        return Condition("Scheduled", "Unknown", decision.reason, decision.message)
+    if not asked.seated and not asked.wants_seat:
+        return Condition("Scheduled", "False", decision.reason or "NotAccepted", decision.message)
+    if context.blind and _waits(context.obj):
+        return Condition("Scheduled", "Unknown", decision.reason, decision.message)
+    return Condition("Scheduled", "True", "Assigned", "to this host")

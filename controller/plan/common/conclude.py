@@ -1,0 +1,158 @@
+"""Conclusion of one object: its decision is added to the plan, with all that the store has to hold of it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from controller.kinds.access.audit import AuditEntry
+from controller.kinds.common.labels import container_name
+from controller.kinds.meta import Event
+from controller.kinds.planning.action import StartContainer
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
+from controller.kinds.planning.plan import Deferral, Deletion, Group, Probing, Sample, StatusWrite
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.container import Limits
+from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, Timer
+from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.network.networks import egress_record
+from controller.plan.pool.warm import CLAIMING, WITHHELD
+from controller.plan.sandbox import probes
+from controller.plan.sandbox.status import status
+from controller.policy.sandbox import NO_LIMITS
+
+_ACTOR = "paddock"
+
+
+def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, reserves: Limits | None) -> None:
+    """Add the final decision for one object. `reserves` None: it has no seat, and no record is made for it."""
+    context, obj = asked.context, asked.context.obj
+    builder.audit += _audited_starts(context, decision)
+    waits = decision.until is not None or decision.sample is not None or decision.reason in WITHHELD
+    quiet = not (decision.actions or decision.finalize or waits)
+    quiet = _write(builder, context, decision, asked.instance, reserves) and quiet and asked.quiet
+    quiet = _write_egress(builder, asked, decision) and quiet
+    if quiet:
+        builder.memo.settled[obj.uid] = asked.key
+    else:
+        builder.memo.settled.pop(obj.uid, None)
+    watches = probes.watches(context, decision.memory)
+    if watches != (context.probed.watches if context.probed else ()):
+        builder.probes.append(Probing(obj.ref, watches))
+    _add_timers(builder, context, decision)
+    if decision.actions:
+        urgent = decision.reason == CLAIMING
+        builder.groups.append(Group(obj.ref, obj.generation, context.deleting, decision.actions, urgent))
+    elif decision.reason and not decision.finalize:
+        builder.deferrals.append(Deferral(obj.ref, decision.reason, decision.message, decision.until))
+    elif decision.deferred:
+        builder.deferrals.append(Deferral(obj.ref, "Deferred", decision.deferred, decision.until))
+    if decision.until is not None:
+        builder.wakes.append(decision.until)
+
+
+def _add_timers(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> None:
+    """Add the timers, samples and holds of the decision."""
+    uid, memo = context.obj.uid, builder.memo
+    memo.timers.pop(uid, None)
+    if decision.timer is not None:
+        memo.timers[uid] = Timer(context.now, decision.timer)
+        builder.wakes.append(decision.timer)
+    if decision.sample is not None and context.container is not None:
+        builder.samples.append(Sample(uid, context.container, decision.sample))
+    if decision.hold is not None:
+        builder.holds[uid] = decision.hold
+    if decision.reaped:
+        builder.reaped.append(decision.reaped)
+
+
+def _write(
+    builder: PlanBuilder,
+    context: ReconcileContext,
+    decision: Decision,
+    instance: Instance | None,
+    reserves: Limits | None,
+) -> bool:
+    """Add what the store has to hold of this decision. Return True if it holds all of it already."""
+    member = instance is not None and bool(instance.member_uid)
+    if decision.finalize and member and instance is not None:
+        builder.retired.append(instance)
+        return False
+    if decision.finalize:
+        builder.finalized.append(context.obj.ref)
+        return False
+    builder.events += events_about(builder.snapshot, instance, decision.events)
+    if decision.delete:
+        builder.deletions.append(Deletion(context.obj.ref, context.obj.generation, context.now))
+    builder.drift[context.obj.uid] = decision.drift
+    written = context.obj.status if member else status(context, decision)
+    changed = written != context.obj.status
+    if changed:
+        builder.statuses.append(StatusWrite(context.obj.ref, written))
+    wanted = record_of(context, decision, instance, reserves)
+    if wanted is not None and wanted != instance:
+        builder.instances.append(wanted)
+    return not (changed or decision.events or decision.delete) and wanted == instance
+
+
+def _write_egress(builder: PlanBuilder, asked: PendingAdmission, decision: Decision) -> bool:
+    """Add what the store has to hold of the egress container. Return True if it holds all of it already."""
+    known = asked.context.network.record
+    wanted, gone = egress_record(asked.context, decision, asked.instance, asked.claim.beside.whole)
+    if gone and known is not None and (not decision.finalize or (asked.instance and asked.instance.member_uid)):
+        builder.retired.append(known)
+    if wanted is not None and wanted != known:
+        builder.instances.append(wanted)
+    return not gone and wanted == known
+
+
+def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
+    """Return the events; those of a pool's member are about its pool, which has a name that people know."""
+    if instance is None or not instance.member_uid:
+        return events
+    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.memory.hostname
+    return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
+
+
+def record_of(
+    context: ReconcileContext, decision: Decision, instance: Instance | None, reserves: Limits | None
+) -> Instance | None:
+    """Return the record of the object's container as it has to be before any action; None: it has none."""
+    if instance is not None:
+        role = instance.role if instance.member_uid else REFUSED if reserves is None else SANDBOX
+        return replace_if_changed(instance, memory=decision.memory, reserves=reserves or NO_LIMITS, role=role)
+    if reserves is None:
+        return None
+    obj = context.obj
+    return Instance(
+        name=container_name(obj.name, obj.uid),
+        parent_uid=obj.uid,
+        parent_kind=obj.kind,
+        namespace=obj.namespace,
+        parent_name=obj.name,
+        role=SANDBOX,
+        reserves=reserves,
+        created_at=context.now,
+        memory=decision.memory,
+    )
+
+
+def _audited_starts(context: ReconcileContext, decision: Decision) -> Iterator[AuditEntry]:
+    """Yield an audit entry for each start of the sandbox's own container, if its level asks for one.
+
+    The entries are stored with the plan, in one transaction: if the store cannot be written, nothing is started.
+    """
+    if context.rendered is None or not context.rendered.audited:
+        return
+    obj = context.obj
+    for each in decision.actions:
+        if isinstance(each, StartContainer) and each.uid == obj.uid:
+            yield AuditEntry(
+                at=context.now,
+                actor=_ACTOR,
+                source="",
+                verb="start",
+                kind=obj.kind,
+                namespace=obj.namespace,
+                name=obj.name,
+                uid=obj.uid,
+                detail={"generation": obj.generation, "container": each.name},
+            )

@@ -1,0 +1,52 @@
+"""Networks of a sandbox: the one entry to egress, bridge and peers.
+
+`reconcile_networks` is called at one place, by plan/host.py, with the decision for the sandbox itself. What is missing
+is created before the sandbox's own start; what is no longer needed is removed after it. The guard, which stops or
+freezes a sandbox, is a decider of its own (guard.py).
+"""
+
+from collections.abc import Iterator
+
+from controller.kinds.meta import Condition
+from controller.kinds.planning.action import Action
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.network import bridge, egress, peers
+from controller.plan.network.egress import NONE as NONE
+from controller.plan.network.egress import UNGUARDED as UNGUARDED
+from controller.plan.network.egress import Share as Share
+from controller.plan.network.egress import is_held_up as is_held_up
+from controller.plan.network.egress import record as egress_record
+from controller.plan.network.egress import share as share
+from controller.policy.sandbox import Rendered
+
+__all__ = ["NONE", "UNGUARDED", "Share", "egress_record", "is_held_up", "share"]
+
+# Each gets the decision of the one before: the sealed network, the bridge to the Internet, the bridge among peers.
+_RECONCILERS = (egress.reconcile_egress, bridge.reconcile_bridge, peers.reconcile_peers)
+
+
+def reconcile_networks(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with all actions on the sandbox's networks, or the reason why it cannot start yet."""
+    for each in _RECONCILERS:
+        decision = each(context, decision)
+    return decision
+
+
+def names(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
+    """Return the networks that the sandbox's container is to be attached to, its own first."""
+    return peers.networks(context, rendered)
+
+
+def connect_peers(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
+    """Yield the actions that attach the container to the bridge shared with its peers."""
+    return peers.joining(context, rendered, container_id, why)
+
+
+def unplugged(context: ReconcileContext) -> bool:
+    """Return True if a stopped container cannot start because a network of it was replaced since."""
+    return bridge.unplugged(context) or peers.unplugged(context)
+
+
+def condition(context: ReconcileContext) -> Condition:
+    """Return the NetworkReady condition."""
+    return peers.ready(context, bridge.ready(context) or egress.ready(context))

@@ -1,0 +1,91 @@
+"""Starts and claims: how a sandbox is launched (Warm or Cold), and what is deferred during a burst of claims.
+
+During a burst, pools are refilled by one worker instead of all, and claimed containers are renamed later: an engine
+that starts containers is slow for those that only have to be handed over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller.kinds.planning.action import CreateContainer, RenameContainer
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.pool import sandboxpool as pools
+from controller.plan.pool import warm
+from controller.plan.pool.sandboxpool import SHARED, WARM, sharing
+
+# Claims come in bursts: for so long after one, those that follow go first.
+BURST_SECONDS = 0.2
+
+
+def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
+    """Set how many members may be started in this pass, and wake when the burst is over."""
+    builder.claiming = {uid for uid, each in snapshot.instances.items() if each.memory.claiming}
+    until = _until(snapshot) if members else None
+    if until is None:
+        return
+    started = sum(_is_to_start(snapshot.instances[uid]) for uid in snapshot.in_flight & members.keys())
+    builder.starts = max(0, 1 - started)
+    builder.wakes.append(until)
+
+
+def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
+    """Return True if a container may be created for it now; a member's takes one of the pass's starts."""
+    if builder.starts is None or instance is None or instance.role != WARM:
+        return True
+    if not builder.starts:
+        return False
+    builder.starts -= 1
+    return True
+
+
+def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision, without its rename while the limits of other claims are not in force yet."""
+    waits = bool(builder.claiming - {context.obj.uid}) and decision.memory.launch == "Warm"
+    if not waits or not decision.actions or not all(isinstance(each, RenameContainer) for each in decision.actions):
+        return decision
+    return replace(decision, actions=(), drift=(), until=context.now + BURST_SECONDS)
+
+
+def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
+    """Return the decision to create a container with its launch type and reason; other decisions are unchanged.
+
+    The sandbox waits where a pool is required and full. None: its start has to wait for a later pass.
+    """
+    if not any(isinstance(each, CreateContainer) for each in decision.actions):
+        return decision
+    snapshot, obj, spec, before = builder.snapshot, context.obj, context.spec, context.memory
+    if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
+        return None
+    if spec is not None and not before.launch and (message := sharing(warm.pools_for(snapshot, obj, spec))):
+        return Decision(before, SHARED, message)
+    sandbox = Sandbox(obj, spec)
+    if spec is None or spec.pool_policy != "Require" or before.launch:
+        return warm.launched_cold(snapshot, sandbox, decision, before, builder.policy)
+    pool, missing = pools.place(snapshot, sandbox, builder.granted)
+    if missing:
+        builder.queued[pool] += 1
+        return Decision(before, warm.EXHAUSTED, missing)
+    builder.granted[pool] += 1
+    why = "no member of the pool was ready; started as one of the pool's"
+    return replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why, pool=pool))
+
+
+def _is_to_start(instance: Instance) -> bool:
+    return instance.role == WARM and not instance.memory.container
+
+
+def _until(snapshot: Snapshot) -> float | None:
+    """Return the end of the present burst of claims (Unix seconds); None: there is none."""
+    latest = 0.0
+    for uid, each in snapshot.instances.items():
+        sandbox = snapshot.sandboxes.get(uid)
+        if sandbox is None or each.memory.launch != "Warm":
+            continue
+        if each.memory.claiming:
+            latest = max(latest, snapshot.now + BURST_SECONDS)
+        elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
+            latest = max(latest, sandbox.obj.created_at + BURST_SECONDS)
+    return latest or None

@@ -1,0 +1,58 @@
+"""Reconciliation of the pools, after their members: members to add and to retire, statuses and figures."""
+
+from dataclasses import replace
+
+from controller.kinds.planning.plan import StatusWrite
+from controller.kinds.planning.snapshot import Pool
+from controller.kinds.sandbox import FINALIZER
+from controller.plan.capacity import preemption, preload, pressure
+from controller.plan.common.contexts import context_with, rendered_with
+from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.pool.sandboxpool import RETIRED, WARM, member_of, plan_turnover, ready_ones, retirements
+
+
+def reconcile_pools(builder: PlanBuilder) -> None:
+    """Reconcile all pools; the first to give way to pending sandboxes come first."""
+    for each in preemption.in_order(builder.snapshot.pools.values()):
+        reconcile_pool(builder, each)
+
+
+def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
+    """Add what one pool needs, given the decisions for its members."""
+    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    if snapshot.observed.blind:
+        return
+    own = [each for each in snapshot.instances.values() if each.memory.pool == pool.obj.uid]
+    decided = {each.uid: each for each in builder.instances}
+    members = []
+    for each in own:
+        if each.role == WARM:
+            sandbox = memo.member(pool, each)
+            rendered, _ = rendered_with(sandbox, policy, memo, each.memory.hostname)
+            now_known = decided.get(each.uid, each)
+            context = context_with(snapshot, sandbox, policy, memo, now_known.memory)
+            made_of = member_of(pool, now_known, context.container, rendered, snapshot.now)
+            short = builder.short.get(each.uid)
+            members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
+    going = sum(each.role == RETIRED for each in own)
+    held = len(own) - len(members) - going
+    awaited = held + builder.granted[pool.obj.uid] + builder.queued[pool.obj.uid]
+    crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
+    lacks = snapshot.pressure.words()
+    image = "" if own or lacks else preload.of_pool(builder, snapshot, pool, policy, memo)
+    made = plan_turnover(pool, members, going, held, awaited, snapshot.instances.keys(), snapshot.now, lacks, image)
+    builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
+    made = preemption.give_way(builder, snapshot, pool, made, members)
+    builder.warm += ready_ones(pool, members)
+    leaving = {each.uid for each in made.retired}
+    busy = snapshot.in_flight | {each.ref.uid for each in builder.groups}
+    builder.instances = [each for each in builder.instances if each.uid not in leaving - busy]
+    gone = [each for each in made.retired if each.uid not in busy]
+    builder.instances += (*gone, *made.new)
+    builder.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
+    if made.status != pool.obj.status:
+        builder.statuses.append(StatusWrite(pool.obj.ref, made.status))
+    if made.until is not None:
+        builder.wakes.append(made.until)
+    if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
+        builder.finalized.append(pool.obj.ref)

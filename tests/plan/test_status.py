@@ -1,0 +1,61 @@
+"""Statuses: fields of other versions are kept, and older records are read."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.kinds.planning.instance_record import memory_from_json, memory_to_json
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.sandbox.status import CONDITIONS, FIELDS, carried
+from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
+from tests.plan.test_cases import CASES
+
+READY = {"type": "Ready", "status": "True"}
+LATER = {"type": "OfALaterVersion", "status": "True"}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_all_written_fields_are_listed(path: object) -> None:
+    found, _ = read(path)  # type: ignore[arg-type]
+    for each in (one for one in decide(found).writes.statuses if one.ref.kind == "Sandbox"):
+        assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/status.py"
+        assert {one["type"] for one in each.status["conditions"]} == CONDITIONS, "and new conditions"
+
+
+def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
+    before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
+    made = {"conditions": [READY], "restartCount": 2}
+    assert carried(before, made) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
+
+
+def test_status_with_foreign_fields_settles() -> None:
+    found, _ = read(next(each for each in CASES if each.stem == "create"))
+    [(uid, box)] = found.sandboxes.items()
+    box = replace(box, obj=replace(box.obj, status={"conditions": [LATER], "later": 1}))
+
+    def planned(snapshot: Snapshot) -> dict[str, object]:
+        [write] = decide(snapshot).writes.statuses
+        return dict(write.status)
+
+    status = planned(replace(found, sandboxes={uid: box}))
+    assert (status["later"], status["conditions"][-1]) == (1, LATER)  # type: ignore[index]
+    again = replace(box, obj=replace(box.obj, status=status))
+    assert decide(replace(found, sandboxes={uid: again})).writes.statuses == ()
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ({"launch": "Cold: pool `warm` had no member: none"}, ("Cold", "pool `warm` had no member: none")),
+        ({"launch": "Cold", "launch_reason": "a: b"}, ("Cold", "a: b")),
+        ({"launch": "Warm"}, ("Warm", "")),
+    ],
+)
+def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[str, str]) -> None:
+    state = memory_from_json(dict(stored))
+    assert (state.launch, state.launch_reason) == shown
+    assert memory_from_json(memory_to_json(state)) == state
+    box = sandbox("a", {"template": {"image": "a:1"}})
+    seen = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
+    [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
+    assert (write.status["launchType"], write.status["launchReason"]) == shown
