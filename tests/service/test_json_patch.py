@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.objects.json_patch import Mismatch, json_patch, merge_patch, merge_patch_between
+from controller.service.objects.json_patch import BadPatch, Mismatch, json_patch, merge_patch, merge_patch_between
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner))
@@ -75,3 +75,20 @@ def test_the_target_stays_as_it_was() -> None:
     target = {"a": [1, {"b": 2}]}
     json_patch(target, [{"op": "add", "path": "/a/1/c", "value": 3}, {"op": "remove", "path": "/a/0"}])
     assert target == {"a": [1, {"b": 2}]}
+
+
+@pytest.mark.parametrize("path", ["/a/#b", "/a/~0b", "/c/#1", "/c/+1", "/c/ 1", "/c/01"])
+def test_the_librarys_own_pointers_are_refused(path: str) -> None:
+    with pytest.raises(BadPatch, match="operation 1 .remove.: there is no"):
+        json_patch({"a": {"b": 1}, "c": [1, 2]}, [{"op": "remove", "path": path}])
+
+
+def test_a_text_as_root_is_not_parsed() -> None:
+    operations = [{"op": "replace", "path": "", "value": "[1]"}, {"op": "test", "path": "", "value": "[1]"}]
+    assert json_patch({"a": 1}, operations) == "[1]"
+
+
+def test_copies_that_fill_memory_are_refused() -> None:
+    double = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
+    with pytest.raises(BadPatch, match="copies more than 1 MiB"):
+        json_patch({"a": ["x" * 1000]}, double)
