@@ -16,9 +16,8 @@ from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, refusals
 from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.objects.profiles import Profiles, knowing_profiles
+from controller.service.objects.admission import Admit, Profiles, knowing_profiles
 
-Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
 Refused = list[tuple[Ask, str]]
 _REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)

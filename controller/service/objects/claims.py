@@ -26,7 +26,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.policy.sandbox import reserved
 from controller.ports import Clock, Meter, Transaction
-from controller.service.objects.profiles import profiles_in
+from controller.service.objects.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, pool_has_room
 
 # The oldest are free, but in a burst of claims.

@@ -21,8 +21,8 @@ Key = tuple[str, str, str]
 _PATH = ("metadata", "ownerReferences")
 
 
-class Referring(Protocol):
-    """What names its owners: a document, or an object that is patched."""
+class WriteTarget(Protocol):
+    """The source of a write, which may name owners: a document, or an object that is patched."""
 
     @property
     def kind(self) -> Kind: ...
@@ -49,7 +49,7 @@ class Owners:
         self._wanted = dict(wanted)
         self.problems: list[Problem] = []
 
-    def merged(self, document: Document, current: StoredObject | None) -> StoredObject:
+    def merged(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """The object with the references of its document laid over those that others gave it."""
         last = _named((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ())) if current else {}
         given = _named(document.owner_references)
@@ -57,13 +57,13 @@ class Owners:
         kept = {key: each for key, each in stored.items() if key in given or key not in last}
         return self._with(document, kept)
 
-    def replaced(self, document: Referring, current: StoredObject | None) -> StoredObject:
+    def replaced(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """The object with the references of its document, and no others."""
         given = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
         return self._with(document, {key: each for key, each in stored.items() if key in given})
 
-    def _with(self, document: Referring, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
+    def _with(self, document: WriteTarget, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
         references = dict(kept)
         for at, each in enumerate(document.owner_references):
             found = self._resolved(document, each)
@@ -82,7 +82,7 @@ class Owners:
         self._wanted[document.key] = obj
         return obj
 
-    def _resolved(self, document: Referring, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    def _resolved(self, document: WriteTarget, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The reference with its owner's uid, or what speaks against it."""
         key = owner_key(given, document.namespace, self._registry)
         if key is None:
@@ -105,7 +105,7 @@ class Owners:
         return {**given, "uid": owner.uid}
 
     def _blocking(
-        self, document: Referring, before: Mapping[str, Any], wanted: Mapping[str, Any]
+        self, document: WriteTarget, before: Mapping[str, Any], wanted: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
         """The reference, which holds up its owner's deletion only where whoever writes it may write the owner, too."""
         kind, namespace, name = owner_key(wanted, document.namespace, self._registry) or ("", None, "")
@@ -120,7 +120,7 @@ class Owners:
         word = f"{kind.lower()}/{name}"
         return f"blockOwnerDeletion holds up the deletion of {word}, which you may not write; leave it out"
 
-    def check_cycles(self, documents: Sequence[Referring]) -> None:
+    def check_cycles(self, documents: Sequence[WriteTarget]) -> None:
         """Note a problem for each document whose object would own itself through others. Call it last."""
         for each in documents:
             if each.owner_references:
@@ -128,7 +128,7 @@ class Owners:
                 if way:
                     self._say(each, None, f"it would own itself: {' is owned by '.join(way)}; break the circle")
 
-    def _way_back(self, document: Referring) -> list[str]:
+    def _way_back(self, document: WriteTarget) -> list[str]:
         """The chain of owners from the document's object to itself; empty when there is none."""
         seen: set[Key] = set()
         rest: list[tuple[Key, list[str]]] = [(document.key, [_word(document.key)])]
@@ -147,7 +147,7 @@ class Owners:
     def _at(self, key: Key) -> StoredObject | None:
         return self._wanted.get(key) or self._transaction.get(*key)
 
-    def _say(self, document: Referring, at: int | None, message: str) -> None:
+    def _say(self, document: WriteTarget, at: int | None, message: str) -> None:
         self.problems.append(document.problem(_PATH if at is None else (*_PATH, at), message))
 
 

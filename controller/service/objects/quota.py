@@ -25,7 +25,7 @@ from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fit
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
-from controller.service.objects.profiles import Profiles, profiles_in
+from controller.service.objects.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
