@@ -18,8 +18,7 @@ from controller.kinds.planning.action import CreateContainer
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
-from controller.kinds.sandbox import SandboxSpec, Template
-from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.kinds.sandbox import SandboxSpec
 from controller.plan.capacity.quota import Movement as Movement  # for the doors
 from controller.plan.capacity.quota import movements
 from controller.plan.explain.preview import Forecast as Forecast  # for the doors
@@ -28,8 +27,16 @@ from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
-from controller.service.explain.diff_pools import claimed, pools_as_asked
-from controller.service.explain.diff_profiles import boxes_of, changed_profiles, pools_of, profile_of, profiles_as_asked
+from controller.service.explain.diff_snapshot import (
+    boxes_of,
+    changed_profiles,
+    claimed,
+    pools_as_asked,
+    pools_of,
+    profile_of,
+    profiles_as_asked,
+    template_of,
+)
 from controller.service.objects.apply import Applied, Apply, Source
 from controller.service.objects.apply_set import NO_SET, ApplySet
 
@@ -173,7 +180,7 @@ class Diff:
         key = (obj.namespace, spec.template_ref.name)
         with errors.store_in_words():
             named = templates.get(key) or self._store.get("SandboxTemplate", *key)
-        return Sandbox(obj, spec, _template(named))
+        return Sandbox(obj, spec, template_of(named))
 
 
 def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
@@ -199,16 +206,6 @@ def _of_one_moment(applied: Applied, now: StoredObject | None) -> bool:
     if applied.result == "pruned":
         return now is not None and now.generation == applied.obj.generation
     return now is not None and now.resource_version == applied.obj.resource_version
-
-
-def _template(obj: StoredObject | None) -> Template | None:
-    """What the template says; None where there is none that this version can read, or it is going."""
-    if obj is None or obj.deleted_at is not None:
-        return None
-    try:
-        return SandboxTemplateSpec.model_validate(obj.spec)
-    except ValidationError:
-        return None
 
 
 def _refers(box: Sandbox | Pool) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""Pools in a plan that is asked for: as their specs would have them, and the members that new sandboxes would take."""
+"""The last snapshot as a diff's documents would have it: pools, claimed members and security profiles."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.sandbox import Template, leveled
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.plan.capacity import quota
 from controller.plan.pool import warm
 from controller.policy.levels.levels import Policy
@@ -33,10 +34,10 @@ def pools_as_asked(
         key = (obj.namespace, spec.template_ref.name)
         if uid in asked or key in named:
             found = named.get(key) or stored(*key)
-            yield Pool(obj, spec, _template(found), found.generation if found else 0)
+            yield Pool(obj, spec, template_of(found), found.generation if found else 0)
 
 
-def _template(obj: StoredObject | None) -> Template | None:
+def template_of(obj: StoredObject | None) -> Template | None:
     """What the template says; None where there is none that this version can read, or it is going."""
     try:
         return None if obj is None or obj.deleted_at is not None else SandboxTemplateSpec.model_validate(obj.spec)
@@ -75,3 +76,32 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
         if quota.lets_grow(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)
     return None
+
+
+def profiles_as_asked(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
+    """Every profile by uid, those among the objects as they would be."""
+    asked = {each.uid: stored_profile(each) for each in objects if each.kind == KIND.name}
+    found = {**last.profiles, **asked}
+    return {uid: each for uid, each in found.items() if each.obj.deleted_at is None}
+
+
+def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
+    """The names of the profiles among the objects."""
+    return {each.name for each in objects if each.kind == KIND.name}
+
+
+def boxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
+    """The sandboxes with one of these profiles, by uid."""
+    return {uid: each for uid, each in last.sandboxes.items() if profile_of(each) in names}
+
+
+def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
+    """The pools whose template names one of these profiles, by uid."""
+    return {uid: each for uid, each in last.pools.items() if profile_of(each) in names}
+
+
+def profile_of(box: Sandbox | Pool) -> str:
+    """The security level that it or its template names; empty where there is no template."""
+    if box.template is None:
+        return ""
+    return leveled(box.spec if isinstance(box, Sandbox) else None, box.template).security_level
