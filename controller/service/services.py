@@ -37,19 +37,19 @@ from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
-from controller.service.sandbox.activity import NoLeft, NoLoop, Used
+from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
-from controller.service.sandbox.escaped_processes import Escapes
+from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.exec_records import ExecRecords
 from controller.service.sandbox.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.sandbox.inspect import Inspections
-from controller.service.sandbox.port_forward import Forward, NoPorts, PortLimits
+from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
-from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
 from controller.service.sources.volume import NoVolumes
@@ -60,7 +60,7 @@ from controller.service.watch.hub import Watches
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:
-    """What this host gives the use-cases of its sandboxes. A port that is absent refuses every request.
+    """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
     `samples` gives the last usage of each container.
@@ -71,7 +71,7 @@ class HostPorts:
     files: Files = field(default_factory=NoFiles)
     ports: Ports = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
-    adopted_execs: LeftExecs = field(default_factory=NoLeft)
+    adopted_execs: LeftExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
     exec_folder: Path | None = None
@@ -79,7 +79,7 @@ class HostPorts:
 
 @dataclass(frozen=True, slots=True)
 class LoopPorts:
-    """What connects the use-cases with the reconcile loop.
+    """The connections between the use-cases and the reconcile loop.
 
     `wake` is called after each write. `snapshot` gives the last one that the loop planned on. `in_use` counts open
     streams, for the idle clock. `watches` is the hub that hears of the loop's commits too (without one it is made).
@@ -125,13 +125,13 @@ class FleetServices:
 class SandboxServices:
     """The use-cases that need the host that runs the sandbox."""
 
-    into_box: IntoBox
+    into_box: SandboxStreams
     previous: PreviousLogs
     egress_logs: EgressLogs
     detached: Detached
     inspections: Inspections
     files: BoxFiles
-    forward: Forward
+    forward: PortForward
     usages: Usages
     attest: Attest
     why: Why
@@ -208,14 +208,14 @@ def make_sandbox(
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
-    into_box = IntoBox(
+    into_box = SandboxStreams(
         objects=objects,
         engine=engine,
         streams=streams,
-        used=Used(in_use=loop.in_use, engine=engine, wake=loop.wake),
+        activity=ActivityTracker(in_use=loop.in_use, engine=engine, wake=loop.wake),
         rules=limits.exec_rules,
-        escapes=Escapes(store=store, engine=engine, clock=clock),
-        left=host.adopted_execs,
+        escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
+        adopted=host.adopted_execs,
         deadlines=ExecDeadlines(store, limits.exec_rules),
         secrets=host.secrets,
     )
@@ -227,7 +227,7 @@ def make_sandbox(
         detached=Detached(objects=objects, into_box=into_box, clock=clock, records=records, registry=pipeline.registry),
         inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
         files=BoxFiles(into_box, host.files, limits.transfers),
-        forward=Forward(into_box, host.ports, limits.connections),
+        forward=PortForward(into_box, host.ports, limits.connections),
         usages=Usages(objects, host.samples),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),

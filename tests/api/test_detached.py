@@ -93,7 +93,7 @@ def test_how_it_ended_is_said_also_when_nobody_can_tell(sandbox: Sandbox, box: W
 
     for run, state, message in (
         (breaks, "Lost", "the engine went away"),
-        (lambda **_: iter(()), "Lost", "its stream ended before it did"),
+        (lambda **_: iter(()), "Lost", "its stream ended before the command"),
         (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
     ):
         box.streams.run = run

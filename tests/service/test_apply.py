@@ -152,7 +152,7 @@ def test_a_document_of_an_object_that_is_gone_is_a_conflict(world: World, line: 
 
 def test_a_document_of_an_earlier_object_of_that_name_is_a_conflict(world: World) -> None:
     world.apply()
-    with pytest.raises(errors.Conflict, match="created anew since"):
+    with pytest.raises(errors.Conflict, match="recreated since"):
         world.apply(_with("uid: another"))
 
 

@@ -154,8 +154,8 @@ def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) 
     [
         (ApplySet(prune=True), "need a set"),
         (ApplySet(take_over=True), "need a set"),
-        (ApplySet("Web Shop", prune=True), "no name of an apply set"),
-        (ApplySet("web", allow_empty=True), "is for pruning"),
+        (ApplySet("Web Shop", prune=True), "not a valid apply set name"),
+        (ApplySet("web", allow_empty=True), "only for pruning"),
     ],
 )
 def test_what_does_not_go_together_is_refused(world: World, as_set: ApplySet, words: str) -> None:
@@ -166,7 +166,7 @@ def test_what_does_not_go_together_is_refused(world: World, as_set: ApplySet, wo
 def test_what_the_files_keep_is_never_pruned_with_its_owner(world: World) -> None:
     owner = ", ownerReferences: [{kind: Sandbox, name: a}]"
     applied(world, box("a") + box("b", metadata=owner) + box("c", metadata=owner), WEB)
-    with pytest.raises(errors.Conflict, match=r"sandbox/b|metadata.name: is owned by what is no longer in the files"):
+    with pytest.raises(errors.Conflict, match=r"sandbox/b|metadata.name: would be deleted with its owner"):
         applied(world, box("b", metadata=owner))
     assert world.sandbox("a").deleted_at is None
     assert applied(world, box("b")) == ["sandbox/b configured", "sandbox/a pruned", "sandbox/c pruned"]

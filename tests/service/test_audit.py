@@ -82,7 +82,7 @@ def test_a_change_whose_entry_cannot_be_written_does_not_happen(world: World, mo
 
 
 def without_trace(entry: AuditEntry) -> dict[str, object]:
-    """What is told beside the id of the request, which is there."""
+    """Return an entry's detail without the request's id, which must be there."""
     assert re.fullmatch("[0-9a-f]{32}", entry.detail["traceId"])
     return {name: value for name, value in entry.detail.items() if name != "traceId"}
 

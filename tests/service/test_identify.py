@@ -1,4 +1,4 @@
-"""Who comes through a door: peers by uid and groups, tokens by what only their holder knows."""
+"""Authentication: local callers by uid and groups, others by token."""
 
 import secrets
 
@@ -42,7 +42,7 @@ def test_root_and_the_daemons_user_and_the_sockets_group_may_do_everything(world
     found = doors(world)
     assert roles(found, 0) == roles(found, 990) == roles(found, 1000, 60) == roles(found, 1000, 100, 60) == ["admin"]
     assert found.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
-    with pytest.raises(errors.Forbidden, match="nothing is granted to uid 4242"):
+    with pytest.raises(errors.Forbidden, match="uid 4242 has no grants"):
         found.peer(Peer(1, 4242, 100))
 
 

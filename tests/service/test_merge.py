@@ -75,7 +75,7 @@ def test_nothing_that_goes_in_is_changed(last: Any, new: Any, live: Any) -> None
 
 
 def _holds(merged: Any, new: Any) -> bool:
-    """Whether the merged value says all that was applied. No items of ours: those of others may be there."""
+    """Return True if the merged value contains all that was applied. Items of others may be there too."""
     if new == []:
         return isinstance(merged, list)
     if isinstance(new, dict):

@@ -67,8 +67,8 @@ def test_references_that_others_gave_stay(world: World) -> None:
     ("text", "words"),
     [
         (owned("b", "Sandbox/nobody"), "sandbox/nobody does not exist in namespace `default`"),
-        (owned("b", "Sandbox/b"), "cannot own itself"),
-        (owned("b", "Box/a"), "`Box` is no kind"),
+        (owned("b", "Sandbox/b"), "can't own itself"),
+        (owned("b", "Box/a"), "`Box` is not a kind"),
         (box("b", metadata=", ownerReferences: [{kind: Sandbox, name: a, uid: x}]"), "leave `uid` out"),
         (owned("b", "Sandbox/dying"), "sandbox/dying is being deleted"),
         (owned("b", "Sandbox/c") + owned("c", "Sandbox/b"), "would own itself"),

@@ -1,4 +1,4 @@
-"""What read-only kinds show: a real loop's work on the fake engine, and an engine or a store in trouble."""
+"""Read-only kinds, over a real loop on the fake engine, and with a failing engine or store."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -12,7 +12,7 @@ from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.ports import StreamError
 from controller.service import errors
-from controller.service.sandbox.activity import Used
+from controller.service.sandbox.activity import ActivityTracker
 from tests.conftest import HandClock
 from tests.helpers_api import Endless, View, World
 
@@ -25,7 +25,7 @@ class Doors:
     def __init__(self) -> None:
         self.log = ActivityLog(HandClock())
         self.woken = 0
-        self.used = Used(in_use=self.log, engine=View(), wake=self._wake)  # type: ignore[arg-type]
+        self.used = ActivityTracker(in_use=self.log, engine=View(), wake=self._wake)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         self.woken += 1
@@ -119,7 +119,7 @@ def test_a_sandbox_that_is_another_one_by_now_is_not_entered(world: World) -> No
     open_ = world.services.into_box.exec(kind, "default", "quickstart", ["true"])
     world.finish_deletion()
     world.apply()
-    with pytest.raises(StreamError, match="created anew"):
+    with pytest.raises(StreamError, match="recreated"):
         open_()
 
 

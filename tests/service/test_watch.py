@@ -34,7 +34,7 @@ class Reader:
             self.events += earlier
 
     def read(self, until: Any = None) -> list[tuple[str, str]]:
-        """What came, as (type, name), once `until` is true of it, or the watch has ended."""
+        """Return the events as (type, name), once `until` is true of them, or the watch has ended."""
 
         def there() -> bool:
             self._woken.wait(0.05)
@@ -240,7 +240,7 @@ def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clo
 
 
 def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> None:
-    """What each reader was told is what the store's log has, in its order."""
+    """Each reader gets what the store's log has, in its order."""
     log = [(each.type, each.obj.name) for each in store.changes(begun, limit=100_000)]
     assert len(log) >= WRITERS * COMMITS
     for reader in readers:

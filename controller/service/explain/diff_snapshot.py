@@ -23,14 +23,14 @@ from controller.service.objects.claims import handed_over
 def pools_as_asked(
     last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
-    """The pools among the objects as they would be, and those whose template is. `stored` finds other templates."""
+    """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
     asked = {each.uid: each for each in objects if each.kind == "SandboxPool"}
     named = {(each.namespace, each.name): each for each in objects if each.kind == "SandboxTemplate"}
     for uid, obj in {**{uid: each.obj for uid, each in last.pools.items()}, **asked}.items():
         try:
             spec = SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError:
-            continue  # it is kept as it is: see loop/desired.py
+            continue  # it stays as in the snapshot: see loop/desired.py
         key = (obj.namespace, spec.template_ref.name)
         if uid in asked or key in named:
             found = named.get(key) or stored(*key)
@@ -38,7 +38,7 @@ def pools_as_asked(
 
 
 def template_of(obj: StoredObject | None) -> Template | None:
-    """What the template says; None where there is none that this version can read, or it is going."""
+    """Return a template's spec; None if it is absent, in deletion, or unreadable for this version."""
     try:
         return None if obj is None or obj.deleted_at is not None else SandboxTemplateSpec.model_validate(obj.spec)
     except ValidationError:
@@ -46,9 +46,9 @@ def template_of(obj: StoredObject | None) -> Template | None:
 
 
 def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
-    """The snapshot once these new sandboxes are stored, and each of them by the uid that it had before.
+    """Return the snapshot with these new sandboxes, and each of them by its uid in the diff.
 
-    One for which a member is ready takes it over, as in the transaction that would create it.
+    A sandbox claims a ready member, as in the transaction that would create it.
     """
     made, instances = {}, dict(world.instances)
     for each in wanted:
@@ -64,7 +64,7 @@ def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple
 
 
 def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
-    """The row of the member that it would take over, as it would be then."""
+    """Return the row of the member that it would claim, as it would be then."""
     if box.spec is None or quota.is_behind(world, box.obj, box.spec):
         return None
     for pool, member in warm.candidates(world, box.obj, box.spec):
@@ -79,29 +79,29 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
 
 
 def profiles_as_asked(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
-    """Every profile by uid, those among the objects as they would be."""
+    """Return every profile by uid, with those among the objects."""
     asked = {each.uid: stored_profile(each) for each in objects if each.kind == KIND.name}
     found = {**last.profiles, **asked}
     return {uid: each for uid, each in found.items() if each.obj.deleted_at is None}
 
 
 def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
-    """The names of the profiles among the objects."""
+    """Return the names of the profiles among the objects."""
     return {each.name for each in objects if each.kind == KIND.name}
 
 
 def boxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
-    """The sandboxes with one of these profiles, by uid."""
+    """Return the sandboxes with one of these profiles, by uid."""
     return {uid: each for uid, each in last.sandboxes.items() if profile_of(each) in names}
 
 
 def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
-    """The pools whose template names one of these profiles, by uid."""
+    """Return the pools whose template names one of these profiles, by uid."""
     return {uid: each for uid, each in last.pools.items() if profile_of(each) in names}
 
 
 def profile_of(box: Sandbox | Pool) -> str:
-    """The security level that it or its template names; empty where there is no template."""
+    """Return the security level of a sandbox or its template; empty without a template."""
     if box.template is None:
         return ""
     return leveled(box.spec if isinstance(box, Sandbox) else None, box.template).security_level

@@ -1,4 +1,4 @@
-"""Apply: every document is checked, merged and admitted before the first write; one transaction, all or nothing."""
+"""Apply: check, merge and admit every document before the first write, in one transaction."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _SEEN = ("spec", "labels", "annotations", "owner_references")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A spec file as it was sent: its name, for messages, and its text."""
+    """A spec file: its name, for messages, and its text."""
 
     file: str
     text: str
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one document. `write` says whether the store has to be told."""
+    """The result of one document. `write`: the stored object changed."""
 
     kind: Kind
     obj: StoredObject
@@ -52,7 +52,7 @@ class Applied:
 
 
 class _DryRun(Exception):
-    """Ends the transaction of a dry run: nothing of it is kept."""
+    """Raised to roll back the transaction of a dry run."""
 
 
 class Apply:
@@ -70,9 +70,9 @@ class Apply:
         as_set: ApplySet = NO_SET,
         applied_by: str = "",
     ) -> list[Applied]:
-        """Apply files; the answer is in the order of their documents, and then what was pruned.
+        """Apply files; return the results in the order of their documents, then the pruned objects.
 
-        Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; then nothing was written.
+        Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; nothing is written then.
         """
         as_set.check()
         with _refusals_counted(self._meter):
@@ -169,12 +169,12 @@ class Apply:
         return pending, problems, conflicts
 
     def _profiles(self, transaction: Transaction, documents: Sequence[Document]) -> Iterator[StoredObject]:
-        """The security profiles among the documents: the others are admitted by them as they will be."""
+        """Yield the security profiles among the documents: the other documents are admitted by them."""
         for each in documents:
             if each.kind.name == PROFILE.name:
-                with suppress(ValidationError):  # told when it is its turn
-                    wanted = normalise(each.kind, _merged_spec(each, transaction.get(*each.key)))
-                    yield StoredObject(PROFILE.name, "", each.name, uid="", spec=wanted.stored)
+                with suppress(ValidationError):  # reported with its document
+                    spec = normalise(each.kind, _merged_spec(each, transaction.get(*each.key)))
+                    yield StoredObject(PROFILE.name, "", each.name, uid="", spec=spec.stored)
 
 
 @contextmanager
@@ -191,9 +191,9 @@ def _refusals_counted(meter: Meter) -> Iterator[None]:
 
 
 def _annotated(document: Document, current: StoredObject | None, obj: StoredObject) -> Iterator[Problem]:
-    """A problem where its annotations and those that it has already are too large together."""
-    if (current is None or obj.annotations != current.annotations) and (words := too_large(obj.annotations)):
-        yield document.problem(("metadata", "annotations"), words)
+    """Yield a problem if changed annotations are too large together with the stored ones."""
+    if (current is None or obj.annotations != current.annotations) and (message := too_large(obj.annotations)):
+        yield document.problem(("metadata", "annotations"), message)
 
 
 def _applied(pending: PendingWrite, shown: StoredObject) -> Applied:
@@ -249,19 +249,19 @@ def _laid_over(
 
 
 def _conflicts(document: Document, current: StoredObject | None) -> list[Problem]:
-    """Why this document does not fit the object that is stored, if it does not."""
+    """Return the conflicts of a document with its stored object."""
     version, uid = document.resource_version, document.uid
     word = f"{document.kind.name.lower()}/{document.name}"
     if current is None:
         if version or uid:
             path = ("metadata", "resourceVersion" if version else "uid")
-            return [document.problem(path, f"{word} does not exist any more; remove this line to create it anew")]
+            return [document.problem(path, f"{word} does not exist any more; remove this line to create it again")]
         return []
     if current.deleted_at is not None:
         text = f"{word} is being deleted; wait (`paddock wait --for=delete {word}`), then apply again"
         return [document.problem(("metadata", "name"), text)]
     if uid and uid != current.uid:
-        text = f"{word} was deleted and created anew since; remove this line to change the new one"
+        text = f"{word} was deleted and recreated since; remove this line to change the new one"
         return [document.problem(("metadata", "uid"), text)]
     if version and version != str(current.resource_version):
         text = f"{word} was changed since (it is at {current.resource_version}); read it again, or remove this line"

@@ -87,22 +87,22 @@ def _carry_out(document: dict[str, Any], operation: Mapping[str, Any]) -> None:
     if name == "test":
         _test(document, path, operation["value"])
     elif name == "add":
-        _check_place(document, path)
+        _check_target(document, path)
         _apply(document, op="add", path=_text(path), value=deepcopy(operation["value"]))
     elif name == "replace":
         _replace(document, path, deepcopy(operation["value"]))
     elif name == "remove":
-        _take(document, path)
+        _remove(document, path)
     elif name == "copy":
         value = deepcopy(_find(document, _pointer(operation, "from")))
-        _check_place(document, path)
+        _check_target(document, path)
         _apply(document, op="add", path=_text(path), value=value)
     else:
         source = _pointer(operation, "from")
         if path[: len(source)] == source and path != source:
             raise BadPatch(f"{_shown(source)} can't be moved into itself")
-        value = _take(document, source)
-        _check_place(document, path)
+        value = _remove(document, source)
+        _check_target(document, path)
         _apply(document, op="add", path=_text(path), value=value)
 
 
@@ -114,15 +114,15 @@ def _replace(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     holder = _find(document, path[:-1])
     if isinstance(holder, dict) and path[-1] not in holder:
         raise BadPatch(f"there is nothing at {_shown(path)}; use `add`")
-    _check_place(document, path)
+    _check_target(document, path)
     _find(document, path)
     _apply(document, op="replace", path=_text(path), value=value)
 
 
-def _take(document: dict[str, Any], path: Sequence[str]) -> Any:
+def _remove(document: dict[str, Any], path: Sequence[str]) -> Any:
     """Remove the value at that path and return it."""
     if path == [_ROOT]:
-        raise BadPatch("the whole object can't be taken away; delete it")
+        raise BadPatch("the whole object can't be removed; delete it")
     found = _find(document, path)
     _apply(document, op="remove", path=_text(path))
     return found
@@ -134,7 +134,7 @@ def _test(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     except BadPatch as error:
         raise Mismatch(str(error)) from error
     if not _equal(found, value):
-        raise Mismatch(f"{_shown(path)} is not as tested")
+        raise Mismatch(f"{_shown(path)} does not have the tested value")
 
 
 def _pointer(operation: Mapping[str, Any], name: str) -> list[str]:
@@ -169,11 +169,11 @@ def _find(document: Any, steps: Sequence[str]) -> Any:
     return found
 
 
-def _check_place(document: Any, steps: Sequence[str]) -> None:
+def _check_target(document: Any, steps: Sequence[str]) -> None:
     """Raise BadPatch unless a value can be put there: a field of a mapping, an item of a list, or its end."""
     holder, last = _find(document, steps[:-1]), steps[-1]
     if not isinstance(holder, dict | list):
-        raise BadPatch(f"{_shown(steps[:-1])} is no mapping and no list")
+        raise BadPatch(f"{_shown(steps[:-1])} is neither a mapping nor a list")
     if isinstance(holder, list) and last != "-" and not (_INDEX.fullmatch(last) and int(last) <= len(holder)):
         raise BadPatch(f"there is no item {_shown(steps)}; the list has {len(holder)}")
 

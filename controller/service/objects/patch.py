@@ -1,6 +1,6 @@
-"""Patching one object: its spec, and what of its metadata is the users', checked and admitted as apply does it.
+"""Patch one object: its spec and the users' metadata, checked and admitted as apply does it.
 
-What a file applied stays remembered as it was: the next apply of that file keeps what a patch set beside it.
+The last applied configuration stays: the next apply of that file keeps the fields that only a patch set.
 """
 
 from collections.abc import Mapping
@@ -41,10 +41,10 @@ class Patch:
         dry_run: bool = False,
         patched_by: str = "",
     ) -> StoredObject:
-        """The object as it is then. One that says the same afterwards is not written.
+        """Return the patched object. One that does not change is not written.
 
-        Raises NotFound, Conflict (a `test`, a resourceVersion or a uid that does not hold; an object that is being
-        deleted), BadRequest for a patch that can't be read, Invalid with every reason, or ServiceUnavailable.
+        Raises NotFound, Conflict (a failed `test`, another resourceVersion or uid, or an object that is
+        being deleted), BadRequest for a patch that can't be read, Invalid with every reason, or ServiceUnavailable.
         """
         errors.check_built_in(kind, name)
         with self._pipeline.transaction() as writing:
@@ -55,7 +55,7 @@ class Patch:
             try:
                 pending = _patched(writing, kind, current, body, type_)
             except RecursionError as error:
-                raise errors.BadRequest("the patch is nested deeper than any object is") from error
+                raise errors.BadRequest("the patch is nested too deeply; send fewer levels") from error
             patched = pending.obj
             if dry_run or patched == current:
                 return patched
@@ -73,31 +73,31 @@ def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body:
     before = serialize.obj(current)
     after = _carried_out(before, body, type_)
     _check(current, before, after)
-    metadata, spec = after["metadata"], without_nulls(_plain(after["spec"]))
+    metadata, spec = after["metadata"], without_nulls(_mutable(after["spec"]))
     finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
     problems += patch_metadata.problems_of(current, metadata)
-    references = _plain(metadata.get("ownerReferences") or ())
+    references = _mutable(metadata.get("ownerReferences") or ())
     target = Referrer(kind, current.namespace, current.name, tuple(references))
     wrong = _schema_problems(kind, current, spec)
     normal, refused = (None, wrong) if wrong else writing.admitted(target, spec)
     problems += refused
     if problems or normal is None:
         raise errors.invalid(problems)
-    obj = with_spec(kind, patch_metadata.laid_over(current, metadata), normal, finalizers=finalizers)
-    moved = references != _plain(current.owner_references)
+    obj = with_spec(kind, patch_metadata.with_metadata(current, metadata), normal, finalizers=finalizers)
+    moved = references != _mutable(current.owner_references)
     return writing.checked(PendingWrite(target, current, obj), resolve_owners=moved)
 
 
-def _plain(value: Any) -> Any:
-    """Mappings and lists that may be changed."""
+def _mutable(value: Any) -> Any:
+    """Return a mutable copy of nested mappings and lists."""
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _mutable(each) for key, each in value.items()}
+    return [_mutable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
-    """The patched document; labels and annotations are there to be added to, also where they are empty."""
-    target = _plain(before)
+    """Return the patched document. Empty labels and annotations exist in it, so that a JSON patch can add to them."""
+    target = _mutable(before)
     if type_ == "merge":
         if not isinstance(body, Mapping):
             raise errors.BadRequest('a merge patch is a mapping, such as {"spec": {"runState": "Suspended"}}')
@@ -113,14 +113,14 @@ def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
 
 
 def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
-    """Refuse what a patch may not touch, and preconditions that do not hold."""
+    """Refuse changes to fields that are not patchable, and failed preconditions."""
     word = f"{current.kind.lower()}/{current.name}"
     parts = {"metadata": Mapping, "spec": Mapping}
     if not isinstance(after, Mapping) or any(not isinstance(after.get(name), each) for name, each in parts.items()):
         raise errors.invalid([Problem("", 0, 0, "", "an object must keep its metadata and its spec, both mappings")])
     metadata = after["metadata"]
     if metadata.get("uid", current.uid) != current.uid:
-        raise errors.Conflict(f"{word} was deleted and created anew since; read it again")
+        raise errors.Conflict(f"{word} was deleted and recreated since; read it again")
     if metadata.get("resourceVersion", str(current.resource_version)) != str(current.resource_version):
         raise errors.Conflict(f"{word} was changed since (it is at {current.resource_version}); read it again")
     leaving = current.deleted_at is not None
@@ -128,16 +128,16 @@ def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
     fixed = _differing("metadata", before["metadata"], metadata, (*free, "resourceVersion", "uid"))
     fixed += _differing("", before, after, ("metadata",) if leaving else ("metadata", "spec"))
     if leaving and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
-        text = f"{word} is being deleted; wait until it is gone, then create it anew"
+        text = f"{word} is being deleted; wait until it is gone, then create it again"
         raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
-        words = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
-        raise errors.invalid([Problem("", 0, 0, field, words, "FieldValueForbidden") for field in fixed])
+        message = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
+        raise errors.invalid([Problem("", 0, 0, field, message, "FieldValueForbidden") for field in fixed])
 
 
-def _differing(around: str, before: Mapping[str, Any], after: Mapping[str, Any], free: tuple[str, ...]) -> list[str]:
+def _differing(parent: str, before: Mapping[str, Any], after: Mapping[str, Any], free: tuple[str, ...]) -> list[str]:
     names = [name for name in {**before, **after} if name not in free and before.get(name) != after.get(name)]
-    return [f"{around}.{name}" if around else str(name) for name in names]
+    return [f"{parent}.{name}" if parent else str(name) for name in names]
 
 
 def _schema_problems(kind: Kind, current: StoredObject, spec: Mapping[str, Any]) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""Creating and replacing one object, as POST and PUT do: no merge, and a replacement must know what it replaces."""
+"""Create and replace one object (POST and PUT): no merge, and a replacement names its resourceVersion."""
 
 import structlog
 
@@ -15,13 +15,13 @@ _log = structlog.get_logger("paddock.write")
 
 
 class Write:
-    """The use-cases. A body is the text of one document; what only Paddock sets (status, uid ...) is not taken over."""
+    """The use-cases. A body is the text of one document. Fields of Paddock's own (status, uid ...) are ignored."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
     def create(self, kind: Kind, namespace: str, body: str, *, written_by: str = "") -> StoredObject:
-        """The new object. Raises AlreadyExists, Invalid with every reason, BadRequest, or ServiceUnavailable."""
+        """Create an object. Raises AlreadyExists, Invalid with every reason, BadRequest, or ServiceUnavailable."""
         document = self._read(kind, namespace, body)
         if document.resource_version or document.uid:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
@@ -32,13 +32,13 @@ class Write:
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
             made = PendingWrite(document, None, writing.created(document, spec))
             [stored] = writing.put([writing.checked(made)])
-        self._told("created", stored, written_by)
+        self._announce("created", stored, written_by)
         return stored
 
     def replace(self, kind: Kind, namespace: str, name: str, body: str, *, written_by: str = "") -> StoredObject:
-        """The object with the body's spec, labels, annotations and owners instead of its own; its status stays.
+        """Replace an object's spec, labels, annotations and owners; its status stays.
 
-        Raises NotFound, Conflict when it was changed since, Invalid with every reason, BadRequest, or
+        Raises NotFound, Conflict when it has changed since, Invalid with every reason, BadRequest, or
         ServiceUnavailable.
         """
         document = self._read(kind, namespace, body)
@@ -58,7 +58,7 @@ class Write:
             obj = with_spec(kind, current, spec, labels=labels, annotations=annotations)
             [stored] = writing.put([writing.checked(PendingWrite(document, current, obj))])
         if stored.resource_version != current.resource_version:
-            self._told("replaced", stored, written_by)
+            self._announce("replaced", stored, written_by)
         return stored
 
     def _read(self, kind: Kind, namespace: str, body: str) -> Document:
@@ -72,9 +72,9 @@ class Write:
             raise errors.BadRequest(f"the body is a {document.kind.name}, and the path is of {kind.plural}")
         return document
 
-    def _told(self, what: str, stored: StoredObject, written_by: str) -> None:
+    def _announce(self, event: str, stored: StoredObject, written_by: str) -> None:
         self._pipeline.wake()
-        _log.info(what, object=str(stored.ref), generation=stored.generation, by=written_by)
+        _log.info(event, object=str(stored.ref), generation=stored.generation, by=written_by)
 
 
 def _admitted(writing: WriteTransaction, document: Document) -> Normal:
@@ -86,12 +86,12 @@ def _admitted(writing: WriteTransaction, document: Document) -> Normal:
 
 
 def _check_current(document: Document, current: StoredObject) -> None:
-    """Raises Conflict unless the body was made from the object as it is."""
+    """Raise Conflict unless the body was made from the stored version of the object."""
     word = f"{current.kind.lower()}/{current.name}"
     if document.uid and document.uid != current.uid:
-        raise errors.Conflict(f"{word} was deleted and created anew since; read it again")
+        raise errors.Conflict(f"{word} was deleted and recreated since; read it again")
     if document.resource_version != str(current.resource_version):
         text = f"{word} was changed since (it is at {current.resource_version}); read it again, then replace it"
         raise errors.Conflict(text)
     if current.deleted_at is not None:
-        raise errors.Conflict(f"{word} is being deleted; wait until it is gone, then create it anew")
+        raise errors.Conflict(f"{word} is being deleted; wait until it is gone, then create it again")
