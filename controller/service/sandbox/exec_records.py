@@ -66,7 +66,7 @@ class ExecRecords:
         except OSError as error:
             self.forget(record.shown.id)
             reason = (error.strerror or str(error)).lower()
-            raise errors.ServiceUnavailable(f"detached command not recorded: {reason}: {self._folder}") from error
+            raise errors.ServiceUnavailable(f"detached command can't be recorded: {reason}: {self._folder}") from error
         return self.log(record.shown.id)
 
     def save(self, record: Record) -> None:

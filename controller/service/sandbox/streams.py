@@ -47,7 +47,7 @@ class SandboxStreams:
         self._secrets = secrets
         self._objects, self._engine, self._streams, self._activity = objects, engine, streams, activity
         self._adopted, self._deadlines = adopted, deadlines
-        self._slots, self._escapes = ExecSlots(rules.per_sandbox), escapes
+        self._places, self._escapes = ExecSlots(rules.per_sandbox), escapes
         self.rules = rules
 
     def logs(
@@ -98,7 +98,7 @@ class SandboxStreams:
             container = self._container(obj)
             if container.state is not State.RUNNING:
                 raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){state_message(obj)}")
-        self._slots.check(obj.uid, _word(obj))
+        self._places.check(obj.uid, _word(obj))
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
@@ -113,7 +113,7 @@ class SandboxStreams:
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def open_() -> Iterator[Chunk]:
-            release = self._slots.take(obj.uid, _word(obj))
+            release = self._places.take(obj.uid, _word(obj))
             try:
                 found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
                 return TrackedStream(start(found.id, escaped=self._escapes.handler(obj, found)), release)
@@ -148,7 +148,7 @@ class SandboxStreams:
 
         def open_() -> Iterator[Chunk]:
             chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
-            return TrackedStream(chunks, self._slots.hold(obj.uid))
+            return TrackedStream(chunks, self._places.hold(obj.uid))
 
         return self._activity.stream(obj.uid, open_, asks=False)
 
