@@ -280,7 +280,7 @@ def test_what_ran_is_found_again_with_its_time_and_its_end(sandbox: Sandbox, box
     assert len(box.services.into_box._places._taken) == 1, "it has its place"
     (ref, asked) = box.streams.asked[-1]
     assert (ref, asked["timeout_seconds"]) == ("exec-1", 60)
-    assert b"first\n\n[... the daemon was started again" in again.log(kind(), "default", "quickstart", begun.id)
+    assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", begun.id)
     go_on.set()
     holds(lambda: shown(again).state == "Exited")
     assert (shown(again).exit_code, box.services.into_box._places._taken) == (7, {})

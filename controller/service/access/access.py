@@ -16,7 +16,7 @@ from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, refusals
 from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.objects.admission import Admit, Profiles, knowing_profiles
+from controller.service.objects.admission import Admit, Profiles, cached_policy
 
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
 Refused = list[tuple[Ask, str]]
@@ -106,7 +106,7 @@ def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
 
 def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
     """Return admission that also applies the limits of the caller's grants."""
-    policy_with = knowing_profiles()
+    policy_with = cached_policy()
 
     def admit_for_caller(
         kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles

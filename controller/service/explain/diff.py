@@ -28,13 +28,13 @@ from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
 from controller.service.explain.diff_snapshot import (
-    boxes_of,
     changed_profiles,
     claimed,
-    pools_as_asked,
+    pools_after,
     pools_of,
     profile_of,
-    profiles_as_asked,
+    profiles_after,
+    sandboxes_of,
     template_of,
 )
 from controller.service.objects.apply import Applied, Apply, Source
@@ -134,7 +134,7 @@ class Diff:
         asked = [each.after for each in found if each.after is not None]
         pools = {**pools_of(last, changed_profiles(asked)), **{each.obj.uid: each for each in self._pools(last, found)}}
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        before = replace(before, profiles=profiles_as_asked(last, asked))
+        before = replace(before, profiles=profiles_after(last, asked))
         policy = as_seen(self._policy, before)
         created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
         world, claims = claimed(before, [each for uid, each in desired.items() if uid in created], policy)
@@ -151,7 +151,7 @@ class Diff:
             with errors.store_in_words():
                 return self._store.get("SandboxTemplate", namespace, name)
 
-        return list(pools_as_asked(last, [each.after for each in found if each.after is not None], stored))
+        return list(pools_after(last, [each.after for each in found if each.after is not None], stored))
 
     def _desired(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
         """Return the sandboxes that would be stored, or whose template or profile would change, by uid."""
@@ -168,7 +168,7 @@ class Diff:
         for uid, box in last.sandboxes.items():
             if uid not in boxes and _refers(box) in templates:
                 boxes[uid] = self._sandbox(box.obj, templates)
-        return {**boxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
+        return {**sandboxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
 
     def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
         try:

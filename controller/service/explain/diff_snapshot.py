@@ -20,7 +20,7 @@ from controller.policy.sandbox import reserved
 from controller.service.objects.claims import handed_over
 
 
-def pools_as_asked(
+def pools_after(
     last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
     """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
@@ -78,7 +78,7 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     return None
 
 
-def profiles_as_asked(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
+def profiles_after(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
     """Return every profile by uid, with those among the objects."""
     asked = {each.uid: stored_profile(each) for each in objects if each.kind == KIND.name}
     found = {**last.profiles, **asked}
@@ -90,7 +90,7 @@ def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
     return {each.name for each in objects if each.kind == KIND.name}
 
 
-def boxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
+def sandboxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
     """Return the sandboxes with one of these profiles, by uid."""
     return {uid: each for uid, each in last.sandboxes.items() if profile_of(each) in names}
 

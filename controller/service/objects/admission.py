@@ -27,7 +27,7 @@ def admitting(
 
     `observe` gives the last observation of the host, `guarded` the canary's last result.
     """
-    policy_with = knowing_profiles()
+    policy_with = cached_policy()
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
         seen = observe()
@@ -45,7 +45,7 @@ def profiles_in(transaction: Transaction, written: Iterable[StoredObject] = ()) 
     return tuple(stored_profile(found[name]) for name in sorted(found))
 
 
-def knowing_profiles() -> Callable[[Policy, Profiles], Policy]:
+def cached_policy() -> Callable[[Policy, Profiles], Policy]:
     """Return `with_profiles` with a cache of its last result: all documents of a request ask for the same one."""
     last: tuple[Policy, Profiles, Policy] | None = None
 
