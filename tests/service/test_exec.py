@@ -24,7 +24,7 @@ def sandbox_kind() -> Kind:
 
 
 @given(PIECES, st.integers(0, 400))
-def test_what_fits_is_kept_whole_and_the_rest_is_counted(pieces: list[tuple[str, bytes]], limit: int) -> None:
+def test_output_within_the_limit_is_kept_whole(pieces: list[tuple[str, bytes]], limit: int) -> None:
     collector = Collector(limit)
     for stream, data in pieces:
         collector.add(Chunk(stream, data))
@@ -46,7 +46,7 @@ def test_what_fits_is_kept_whole_and_the_rest_is_counted(pieces: list[tuple[str,
         assert kept == whole[:head] + mark + whole[len(whole) - tail :]
 
 
-def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
+def test_memory_is_bounded_by_the_kept_output() -> None:
     capped = Capped(1000)
     for _ in range(10_000):
         capped.add(b"x" * 1000)
@@ -54,7 +54,7 @@ def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
     assert capped.omitted_bytes == 10_000_000 - 1000
 
 
-def test_slots_are_left_again_and_then_forgotten() -> None:
+def test_released_slots_are_free_again() -> None:
     slots = ExecSlots(2)
     leave = [slots.take("a", "sandbox `a`"), slots.take("a", "sandbox `a`")]
     slots.check("b", "sandbox `b`")
@@ -72,7 +72,7 @@ def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:
     world.apply()
     world.view.show(world.sandbox())
     into = world.services.into_box
-    into._slots.most = 1
+    into._places.most = 1
     world.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
     opened = into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
     with pytest.raises(errors.TooManyRequests):

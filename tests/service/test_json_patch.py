@@ -32,7 +32,7 @@ DOCUMENTS = st.dictionaries(st.sampled_from("abc"), SET)
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_the_examples_of_the_merge_patch(target: Any, patch: Any, wanted: Any) -> None:
+def test_merge_patch_examples_of_the_rfc(target: Any, patch: Any, wanted: Any) -> None:
     assert merge_patch(target, patch) == wanted
 
 
@@ -43,7 +43,7 @@ def test_a_merge_patch_twice_is_once(target: Any, patch: Any) -> None:
 
 
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_patch_between_two_makes_the_one_of_the_other(before: Any, after: Any) -> None:
+def test_the_patch_between_two_turns_one_into_the_other(before: Any, after: Any) -> None:
     assert merge_patch(before, merge_patch_between(before, after)) == after
 
 
@@ -61,12 +61,12 @@ def test_the_patch_between_two_makes_the_one_of_the_other(before: Any, after: An
         ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc"]}], {"foo": ["bar", ["abc"]]}),
     ],
 )
-def test_the_examples_of_the_json_patch(target: Any, operations: Any, wanted: Any) -> None:
+def test_json_patch_examples_of_the_rfc(target: Any, operations: Any, wanted: Any) -> None:
     assert json_patch(target, operations) == wanted
 
 
 @pytest.mark.parametrize(("found", "tested"), [("10", 10), (1, True), ([1, 2], [2, 1]), ({"a": 1}, {})])
-def test_what_is_not_equal(found: Any, tested: Any) -> None:
+def test_unequal_values_are_a_mismatch(found: Any, tested: Any) -> None:
     with pytest.raises(Mismatch):
         json_patch({"a": found}, [{"op": "test", "path": "/a", "value": tested}])
 

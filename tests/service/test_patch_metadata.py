@@ -19,7 +19,7 @@ def patch(world: World, name: str, metadata: dict[str, Any], of: str = "Sandbox"
     return world.services.patch.patch(kind(world, of), "default", name, {"metadata": metadata})
 
 
-def test_a_finalizer_of_ones_own_holds_the_object_until_it_is_taken_off(world: World) -> None:
+def test_a_foreign_finalizer_holds_the_object(world: World) -> None:
     world.apply(box("a"))
     assert patch(world, "a", {"finalizers": [FINALIZER, MINE]}).generation == 1
     world.services.objects.delete(kind(world), "default", "a")
@@ -58,7 +58,7 @@ def test_finalizers_that_are_refused(world: World, finalizers: Any, said: str) -
     assert world.sandbox("a") == before
 
 
-def test_of_one_that_is_being_deleted_only_finalizers_can_be_taken_off(world: World) -> None:
+def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
     world.apply(box("a"))
     patch(world, "a", {"finalizers": [FINALIZER, MINE]})
     world.services.objects.delete(kind(world), "default", "a")

@@ -45,13 +45,13 @@ def template_of(obj: StoredObject | None) -> Template | None:
         return None
 
 
-def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
+def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
     """Return the snapshot with these new sandboxes, and each of them by its uid in the diff.
 
     A sandbox claims a ready member, as in the transaction that would create it.
     """
     made, instances = {}, dict(world.instances)
-    for each in wanted:
+    for each in desired:
         seen = replace(world, instances=MappingProxyType(instances))
         row = _taken(seen, each, policy)
         obj = each.obj if row is None else replace(each.obj, uid=row.uid)
@@ -71,8 +71,8 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
         if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
             continue
         level = policy.levels[leveled(box.spec, pool.template).security_level]
-        wanted = reserved(box.spec, pool.template, level.limits)
-        reserves = quota.larger(member.reserves, wanted)
+        desired = reserved(box.spec, pool.template, level.limits)
+        reserves = quota.larger(member.reserves, desired)
         if quota.lets_grow(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)
     return None

@@ -116,12 +116,12 @@ class Apply:
     def _read(self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet) -> list[Document]:
         documents: list[Document] = []
         problems: list[Problem] = []
-        room = Room()
+        budget = Room()
         for each in sources:
             if len(problems) >= MOST_PROBLEMS:
                 problems.append(Problem(each.file, 0, 0, "", REST_UNTOLD))
                 break
-            found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, room=room)
+            found, wrong = parse(each.file, each.text, self._pipeline.registry, namespace=namespace, room=budget)
             documents += found
             problems += wrong
         problems += repeated(documents)
@@ -251,19 +251,19 @@ def _laid_over(
 def _conflicts(document: Document, current: StoredObject | None) -> list[Problem]:
     """Return the conflicts of a document with its stored object."""
     version, uid = document.resource_version, document.uid
-    word = f"{document.kind.name.lower()}/{document.name}"
+    subject = f"{document.kind.name.lower()}/{document.name}"
     if current is None:
         if version or uid:
             path = ("metadata", "resourceVersion" if version else "uid")
-            return [document.problem(path, f"{word} does not exist any more; remove this line to create it again")]
+            return [document.problem(path, f"{subject} no longer exists; remove this line to create it again")]
         return []
     if current.deleted_at is not None:
-        text = f"{word} is being deleted; wait (`paddock wait --for=delete {word}`), then apply again"
+        text = f"{subject} is being deleted; wait (`paddock wait --for=delete {subject}`), then apply again"
         return [document.problem(("metadata", "name"), text)]
     if uid and uid != current.uid:
-        text = f"{word} was deleted and recreated since; remove this line to change the new one"
+        text = f"{subject} was deleted and recreated since; remove this line to change the new one"
         return [document.problem(("metadata", "uid"), text)]
     if version and version != str(current.resource_version):
-        text = f"{word} was changed since (it is at {current.resource_version}); read it again, or remove this line"
+        text = f"{subject} was changed since (it is at {current.resource_version}); read it again, or remove this line"
         return [document.problem(("metadata", "resourceVersion"), text)]
     return []

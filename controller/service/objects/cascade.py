@@ -108,8 +108,8 @@ class Cascade:
             users = [each.name if obj.namespace else f"{each.namespace}/{each.name}" for each in staying]
             if users:
                 names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-                word = f"{obj.kind.lower()} `{obj.name}`"
-                yield f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
+                subject = f"{obj.kind.lower()} `{obj.name}`"
+                yield f"{subject} is used by {reference.kind.lower()} {names}; delete or change those first"
 
     def _users(self, obj: StoredObject) -> Iterable[tuple[Reference, list[StoredObject]]]:
         """Yield the objects that refer to one by name, by reference."""

@@ -132,9 +132,9 @@ class Objects:
         deleted_by: str = "",
     ) -> Sequence[StoredObject]:
         """Request the deletion of all matching objects of a namespace, in one transaction."""
-        wanted = selector.parse(labels)
+        matching = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
-            found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
+            found = [each for each in transaction.list(kind.name, namespace) if matching.matches(each.labels)]
             deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
         self._announce(deleted, deleted_by)
         return deleted

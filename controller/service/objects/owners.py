@@ -88,37 +88,37 @@ class Owners:
         if key is None:
             known = ", ".join(each.name for each in self._registry)
             return f"`{given['kind']}` is not a kind; known kinds: {known}"
-        word = f"{key[0].lower()}/{key[2]}"
+        subject = f"{key[0].lower()}/{key[2]}"
         kind = self._registry.by_name(key[0])
         if kind is not None and kind.namespaced and not document.kind.namespaced:
-            return f"{word} is namespaced and can't own an object of the host; remove this reference"
+            return f"{subject} is namespaced and can't own an object of the host; remove this reference"
         if key == document.key:
             return "an object can't own itself; remove this reference"
         owner = self._at(key)
         if owner is None:
             where = f" in namespace `{key[1]}`" if key[1] else ""
-            return f"{word} does not exist{where}; apply it first, or remove this reference"
+            return f"{subject} does not exist{where}; apply it first, or remove this reference"
         if owner.deleted_at is not None:
-            return f"{word} is being deleted; remove this reference"
+            return f"{subject} is being deleted; remove this reference"
         if given.get("uid") and given["uid"] != owner.uid:
-            return f"{word} was deleted and recreated since; leave `uid` out to refer to the new one"
+            return f"{subject} was deleted and recreated since; leave `uid` out to refer to the new one"
         return {**given, "uid": owner.uid}
 
     def _blocking(
-        self, document: WriteTarget, before: Mapping[str, Any], wanted: Mapping[str, Any]
+        self, document: WriteTarget, before: Mapping[str, Any], reference: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
         """Return the reference; it blocks its owner's deletion only if the caller may write the owner, too."""
-        kind, namespace, name = owner_key(wanted, document.namespace, self._registry) or ("", None, "")
-        asked, known = wanted.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
+        kind, namespace, name = owner_key(reference, document.namespace, self._registry) or ("", None, "")
+        asked, known = reference.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
         ask = Ask("update", kind, namespace, name)
         if asked is False or (before and asked == known):
-            return wanted
+            return reference
         if asked is None:
-            return wanted if decision(ask).allowed else {**wanted, "blockOwnerDeletion": False}
+            return reference if decision(ask).allowed else {**reference, "blockOwnerDeletion": False}
         if may(ask):
-            return wanted
-        word = f"{kind.lower()}/{name}"
-        return f"blockOwnerDeletion blocks the deletion of {word}, which you may not write; leave it out"
+            return reference
+        subject = f"{kind.lower()}/{name}"
+        return f"blockOwnerDeletion blocks the deletion of {subject}, which you may not write; leave it out"
 
     def check_cycles(self, documents: Sequence[WriteTarget]) -> None:
         """Add a problem for each document whose object would own itself through others. Call it last."""
@@ -133,17 +133,17 @@ class Owners:
     def _cycle(self, document: WriteTarget) -> list[str]:
         """Return the chain of owners from the document's object to itself; empty if there is none."""
         seen: set[Key] = set()
-        rest: list[tuple[Key, list[str]]] = [(document.key, [_word(document.key)])]
+        rest: list[tuple[Key, list[str]]] = [(document.key, [_subject(document.key)])]
         while rest:
             key, chain = rest.pop()
             obj = self._at(key)
             for reference in obj.owner_references if obj else ():
                 owner = owner_key(reference, key[1], self._registry)
                 if owner == document.key:
-                    return [*chain, _word(owner)]
+                    return [*chain, _subject(owner)]
                 if owner is not None and owner not in seen:
                     seen.add(owner)
-                    rest.append((owner, [*chain, _word(owner)]))
+                    rest.append((owner, [*chain, _subject(owner)]))
         return []
 
     def _at(self, key: Key) -> StoredObject | None:
@@ -157,5 +157,5 @@ def _named(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Map
     return {(str(each.get("kind")), str(each.get("name"))): each for each in references}
 
 
-def _word(key: Key) -> str:
+def _subject(key: Key) -> str:
     return f"{key[0].lower()}/{key[2]}"

@@ -114,21 +114,21 @@ def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
 
 def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
     """Refuse changes to fields that are not patchable, and failed preconditions."""
-    word = f"{current.kind.lower()}/{current.name}"
+    subject = f"{current.kind.lower()}/{current.name}"
     parts = {"metadata": Mapping, "spec": Mapping}
     if not isinstance(after, Mapping) or any(not isinstance(after.get(name), each) for name, each in parts.items()):
         raise errors.invalid([Problem("", 0, 0, "", "an object must keep its metadata and its spec, both mappings")])
     metadata = after["metadata"]
     if metadata.get("uid", current.uid) != current.uid:
-        raise errors.Conflict(f"{word} was deleted and recreated since; read it again")
+        raise errors.Conflict(f"{subject} was deleted and recreated since; read it again")
     if metadata.get("resourceVersion", str(current.resource_version)) != str(current.resource_version):
-        raise errors.Conflict(f"{word} was changed since (it is at {current.resource_version}); read it again")
+        raise errors.Conflict(f"{subject} was changed since (it is at {current.resource_version}); read it again")
     leaving = current.deleted_at is not None
     free = ("finalizers",) if leaving else patch_metadata.PATCHABLE
     fixed = _differing("metadata", before["metadata"], metadata, (*free, "resourceVersion", "uid"))
     fixed += _differing("", before, after, ("metadata",) if leaving else ("metadata", "spec"))
     if leaving and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
-        text = f"{word} is being deleted; wait until it is gone, then create it again"
+        text = f"{subject} is being deleted; wait until it is gone, then create it again"
         raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
         message = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"

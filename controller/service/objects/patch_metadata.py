@@ -58,12 +58,12 @@ def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Prob
     return []
 
 
-def finalizers(current: StoredObject, wanted: Any) -> tuple[tuple[str, ...], list[Problem]]:
+def finalizers(current: StoredObject, desired: Any) -> tuple[tuple[str, ...], list[Problem]]:
     """Return the finalizers after the patch, and the problems with them.
 
     Paddock's own can't be removed: that would leave a container without an object.
     """
-    given = list(wanted or ()) if isinstance(wanted, list | tuple | None) else None
+    given = list(desired or ()) if isinstance(desired, list | tuple | None) else None
     if given is None or not all(isinstance(each, str) for each in given):
         return current.finalizers, [_problem("must be a list of names such as `example.org/cleanup`")]
     own = [each for each in current.finalizers if _is_own(each)]

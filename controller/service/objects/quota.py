@@ -55,8 +55,8 @@ class Fitting:
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
             pool = _read(SandboxPoolSpec, obj)
-            for path, words in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
-                yield f"spec.{path}", words
+            for path, message in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
+                yield f"spec.{path}", message
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
             return
@@ -67,10 +67,10 @@ class Fitting:
             self._profiles = profiles_in(self._transaction, self._written.values())
         otherwise = default_limits(leveled(spec, template).security_level, self._profiles) or NO_LIMITS
         limits = reserved(spec, template, otherwise)
-        for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
-            yield _FIELD, words
-        for path, words in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
-            yield f"spec.{path}", words
+        for message in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
+            yield _FIELD, message
+        for path, message in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
+            yield f"spec.{path}", message
 
     def _too_many(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """Yield a refusal of a new object in a full namespace. A Quota is always accepted: it may raise the limit."""
@@ -78,10 +78,10 @@ class Fitting:
         if not namespace or obj.kind == "Quota" or self._transaction.get(obj.kind, namespace, obj.name) is not None:
             return
         limits = [(each.hard.objects, str(each)) for each in self.of(namespace) if isinstance(each.hard, HardQuota)]
-        bounds_ = [(most, words) for most, words in limits if most is not None]
+        bounds_ = [(most, message) for most, message in limits if most is not None]
         if not bounds_ and not self._most_objects:
             return
-        most, words = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
+        most, message = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
         if namespace not in self._places:
             keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
             place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
@@ -89,7 +89,7 @@ class Fitting:
         held, places = self._places[namespace]
         if held + places[obj.uid] > most:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
-            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({words}); {advice}"
+            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({message}); {advice}"
             yield "metadata.namespace", full
 
     def _shared(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -97,15 +97,15 @@ class Fitting:
         if obj.kind == "SandboxPool":
             pool = _read(SandboxPoolSpec, obj)
             template = self._template(obj.namespace, pool.template_ref) if pool else None
-            if pool and (words := shares_volumes(template)):
-                yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {words}"
+            if pool and (message := shares_volumes(template)):
+                yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {message}"
         elif obj.kind == "SandboxTemplate":
             own = _read(SandboxTemplateSpec, obj)
-            words = shares_volumes(own)
-            pools = self._pools_of(obj) if words else ""
+            message = shares_volumes(own)
+            pools = self._pools_of(obj) if message else ""
             for number, each in enumerate(own.volumes) if own and pools else ():
                 if not each.read_only:
-                    yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {words}"
+                    yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {message}"
 
     def _pools_of(self, template: StoredObject) -> str:
         """Return the names of a template's pools, as they will be, for a message."""

@@ -87,11 +87,11 @@ def _admitted(writing: WriteTransaction, document: Document) -> Normal:
 
 def _check_current(document: Document, current: StoredObject) -> None:
     """Raise Conflict unless the body was made from the stored version of the object."""
-    word = f"{current.kind.lower()}/{current.name}"
+    subject = f"{current.kind.lower()}/{current.name}"
     if document.uid and document.uid != current.uid:
-        raise errors.Conflict(f"{word} was deleted and recreated since; read it again")
+        raise errors.Conflict(f"{subject} was deleted and recreated since; read it again")
     if document.resource_version != str(current.resource_version):
-        text = f"{word} was changed since (it is at {current.resource_version}); read it again, then replace it"
+        text = f"{subject} was changed since (it is at {current.resource_version}); read it again, then replace it"
         raise errors.Conflict(text)
     if current.deleted_at is not None:
-        raise errors.Conflict(f"{word} is being deleted; wait until it is gone, then create it again")
+        raise errors.Conflict(f"{subject} is being deleted; wait until it is gone, then create it again")

@@ -138,12 +138,12 @@ class ActivityTracker:
                 raise StreamError(str(error)) from error
             if container is not None and self.may_use(obj, container):
                 return container
-            word = f"{obj.kind.lower()} `{obj.name}`"
+            subject = f"{obj.kind.lower()} `{obj.name}`"
             if not will_start(obj) and _condition(obj, "Ready").get("status") != "True":
-                raise StreamError(f"{word} does not run{state_message(obj)}")
+                raise StreamError(f"{subject} does not run{state_message(obj)}")
             if not self._in_use.wait(passes, deadline - time.monotonic()):
                 raise StreamError(
-                    f"{word} did not start within {seconds:g} s{state_message(obj)}; try again in a moment"
+                    f"{subject} did not start within {seconds:g} s{state_message(obj)}; try again in a moment"
                 )
 
     def may_use(self, obj: StoredObject, container: Container) -> bool:
@@ -166,10 +166,10 @@ def state_message(obj: StoredObject) -> str:
     ready = _condition(obj, "Ready")
     if not ready:
         return " yet: it was not observed so far; try again in a moment"
-    said = f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")
+    message = f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")
     if ready["reason"] == "Suspended":
-        said += "; set it to Running first (`paddock set run-state`): only sandboxes suspended as idle are woken"
-    return said
+        message += "; set it to Running first (`paddock set run-state`): only sandboxes suspended as idle are woken"
+    return message
 
 
 def _condition(obj: StoredObject, type_: str) -> dict[str, str]:

@@ -30,19 +30,19 @@ class ExecSlots:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _taken: dict[str, int] = field(default_factory=dict)
 
-    def check(self, uid: str, word: str) -> None:
+    def check(self, uid: str, subject: str) -> None:
         """Raise TooManyRequests if no slot is free."""
         if (taken := self._taken.get(uid, 0)) >= self.most:
             raise errors.TooManyRequests(
-                f"{word} runs {taken} commands, and the limit is {self.most}; wait until one ends, "
+                f"{subject} runs {taken} commands, and the limit is {self.most}; wait until one ends, "
                 "or raise exec_per_sandbox in the daemon's settings"
             )
 
-    def take(self, uid: str, word: str) -> Callable[[], None]:
+    def take(self, uid: str, subject: str) -> Callable[[], None]:
         """Take a slot; return its release. Raises StreamError if the last one was taken since `check`."""
         with self._lock:
             try:
-                self.check(uid, word)
+                self.check(uid, subject)
             except errors.TooManyRequests as error:
                 raise StreamError(str(error)) from error
             return self._count(uid)

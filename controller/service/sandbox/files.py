@@ -48,8 +48,8 @@ class NoFiles:
 class Work:
     """A running operation, with ServiceErrors. Closing it ends the use and frees the slot."""
 
-    def __init__(self, word: str, path: str, work: FileWork, over: Callable[[], None]) -> None:
-        self._word, self._path, self._work, self._over = word, path, work, over
+    def __init__(self, subject: str, path: str, work: FileWork, over: Callable[[], None]) -> None:
+        self._subject, self._path, self._work, self._over = subject, path, work, over
 
     def send(self, data: bytes) -> None:
         """Send a piece of input. Raises ServiceError."""
@@ -78,7 +78,7 @@ class Work:
         try:
             return do()
         except FileError as error:
-            raise failed(error, self._word, self._path) from error
+            raise failed(error, self._subject, self._path) from error
 
 
 class BoxFiles:
@@ -93,7 +93,7 @@ class BoxFiles:
     def begin(self, kind: Kind, namespace: str, name: str, ask: FileAsk) -> Work:
         """Start an operation; may block while an idle-suspended sandbox starts. Raises ServiceError."""
         ask = replace(ask, max_bytes=self.limits.max_bytes)
-        word = f"{kind.name.lower()} `{name}`"
+        subject = f"{kind.name.lower()} `{name}`"
         release = self.slots.take(f"{namespace}/{name}")
 
         def over() -> None:
@@ -106,11 +106,11 @@ class BoxFiles:
             )
         except FileError as error:
             release()
-            raise failed(error, word, ask.path) from error
+            raise failed(error, subject, ask.path) from error
         except BaseException:
             release()
             raise
-        return Work(word, ask.path, work, over)
+        return Work(subject, ask.path, work, over)
 
     def refuse_larger(self, count: int) -> None:
         """Raise TooLarge for a transfer that announces too many bytes."""
@@ -119,8 +119,8 @@ class BoxFiles:
             raise errors.TooLarge(f"these are {count} bytes; {limit}")
 
 
-def failed(error: FileError, word: str, path: str) -> errors.ServiceError:
+def failed(error: FileError, subject: str, path: str) -> errors.ServiceError:
     """Return the ServiceError for a FileError. Its `causes` give the kind, for programs."""
-    message = f"{word}: {path}: {error}"
+    message = f"{subject}: {path}: {error}"
     causes = [{"reason": error.kind, "message": str(error), "field": "path"}]
     return _ERRORS.get(error.kind, errors.Conflict)(message, causes=causes)

@@ -97,8 +97,8 @@ class SandboxStreams:
         if not will_start(obj):
             container = self._container(obj)
             if container.state is not State.RUNNING:
-                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){state_message(obj)}")
-        self._places.check(obj.uid, _word(obj))
+                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+        self._places.check(obj.uid, _subject(obj))
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
@@ -113,7 +113,7 @@ class SandboxStreams:
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def open_() -> Iterator[Chunk]:
-            release = self._places.take(obj.uid, _word(obj))
+            release = self._places.take(obj.uid, _subject(obj))
             try:
                 found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
                 return TrackedStream(start(found.id, escaped=self._escapes.handler(obj, found)), release)
@@ -164,7 +164,7 @@ class SandboxStreams:
         if not will_start(obj):
             container = self._container(obj)
             if container.state not in states:
-                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){state_message(obj)}")
+                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         end_use = self._activity.begin(obj.uid)
         try:
             found = self._found(obj)
@@ -192,8 +192,8 @@ class SandboxStreams:
             return found
         blind = self._engine.observe().blind
         if blind:
-            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_word(obj)}: {blind}")
-        raise errors.Conflict(f"{_word(obj)} has no container{state_message(obj)}")
+            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_subject(obj)}: {blind}")
+        raise errors.Conflict(f"{_subject(obj)} has no container{state_message(obj)}")
 
     def _found(self, obj: StoredObject) -> Container | None:
         """Return the container of the derived name, or of the status.
@@ -210,9 +210,9 @@ class SandboxStreams:
         """Return the current object and its container. Raises Conflict if the object was recreated."""
         now = self._objects.get(kind, before.namespace, before.name)
         if now.uid != before.uid:
-            raise errors.Conflict(f"{_word(before)} was deleted and recreated meanwhile; try again")
+            raise errors.Conflict(f"{_subject(before)} was deleted and recreated meanwhile; try again")
         return now, self._found(now)
 
 
-def _word(obj: StoredObject) -> str:
+def _subject(obj: StoredObject) -> str:
     return f"{obj.kind.lower()} `{obj.name}`"
