@@ -17,11 +17,12 @@ from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
-from controller.service.objects.profiles import Profiles
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
-from controller.service.services import Services, make_services
+from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
+from controller.service.sources.volume import NoVolumes
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -226,22 +227,24 @@ def make_world(
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
         return refusals
 
-    services = make_services(
-        registry=registry or discover(),
-        store=store,
+    host = HostPorts(
         engine=engine or view,
         streams=engine or streams,
         files=engine.files if engine else files,
         ports=engine.ports if engine else ports,
-        volumes=engine.kept_volumes if engine else None,
-        connections=connections,
-        admit=admit,
-        transfers=transfers,
-        exec_folder=folder / "execs",
-        left=engine.left if engine else streams,
+        volumes=engine.kept_volumes if engine else NoVolumes(),
+        adopted_execs=engine.left if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
+        exec_folder=folder / "execs",
+    )
+    services = make_services(
+        registry=registry or discover(),
+        store=store,
         clock=clock,
-        wake=lambda: woken.append(1),
+        admit=admit,
+        host=host,
+        loop=LoopPorts(wake=lambda: woken.append(1)),
+        limits=ServiceLimits(transfers=transfers or TransferLimits(), connections=connections or PortLimits()),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
     )
     return World(

@@ -18,7 +18,7 @@ from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
 from controller.service.objects.admission import admitting
-from controller.service.services import Services, make_services
+from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 
@@ -28,31 +28,33 @@ def services_of(
 ) -> Services:
     """Build all use-cases for the listeners."""
     settings, canary = core.settings, loop.canary
+    host = HostPorts(
+        engine=engine,
+        streams=engine.streams,
+        files=engine.files,
+        ports=engine.ports,
+        volumes=engine.kept_volumes,
+        adopted_execs=engine.left,
+        secrets=secrets,
+        samples=loop.samples.now,
+        exec_folder=settings.state_dir / "execs",
+    )
+    limits = ServiceLimits(
+        exec_rules=settings.exec_rules(),
+        transfers=settings.transfer_limits(),
+        connections=settings.port_limits(),
+        most_objects=settings.objects_per_namespace,
+    )
     return make_services(
         registry=discover(),
         store=store,
-        engine=engine,
-        streams=engine.streams,
-        admit=admitting(policy, engine.observe, lambda: canary.now),
         clock=core.clock,
-        wake=core.alarm.hurry,
-        snapshot=core.last,
+        admit=admitting(policy, engine.observe, lambda: canary.now),
+        host=host,
+        loop=LoopPorts(core.alarm.hurry, core.last, loop.activity, loop.watches, core.traces),
+        limits=limits,
         policy=policy,
-        watches=loop.watches,
         meter=core.meter,
-        in_use=loop.activity,
-        exec_rules=settings.exec_rules(),
-        samples=loop.samples.now,
-        traces=core.traces,
-        secrets=secrets,
-        files=engine.files,
-        volumes=engine.kept_volumes,
-        left=engine.left,
-        exec_folder=settings.state_dir / "execs",
-        ports=engine.ports,
-        connections=settings.port_limits(),
-        transfers=settings.transfer_limits(),
-        most_objects=settings.objects_per_namespace,
     )
 
 

@@ -1,1 +1,1 @@
-"""WHAT A USER CAN ASK. Use-cases over the ports; they know no HTTP, no click, no Docker and no SQL."""
+"""The use-cases of users, over the ports. No HTTP, click, Docker or SQL."""

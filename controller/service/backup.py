@@ -1,4 +1,4 @@
-"""A copy of everything that is stored, made while the daemon runs."""
+"""Backup of the store while the daemon runs."""
 
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ class Backup:
         self._store, self._clock, self._meter = store, clock, meter or NullMeter()
 
     def make(self) -> BinaryIO:
-        """An open file that has no name; close it. Raises ServiceUnavailable."""
+        """Return an open, unnamed file; the caller closes it. Raises ServiceUnavailable."""
         with errors.store_in_words():
             self._store.audit.append([entry(self._clock, "backup")])
             made = self._store.backup()

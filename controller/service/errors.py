@@ -1,4 +1,4 @@
-"""What a use-case can answer instead of a result, with Kubernetes' reasons. Every door shows these the same way."""
+"""Errors of the use-cases, with Kubernetes' reasons. Every endpoint shows them the same way."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from controller.kinds.registry import Kind
 
 
 class ServiceError(Exception):
-    """Base of all. `causes` are Kubernetes' StatusCauses (field, message, reason, and the place in a file)."""
+    """Base class. `causes` are Kubernetes' StatusCauses (field, message, reason, and the position in a file)."""
 
     reason: ClassVar[str] = "InternalError"
     code: ClassVar[int] = 500
@@ -29,7 +29,7 @@ class BadRequest(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """Nobody knows who asks."""
+    """The caller is not authenticated."""
 
     reason, code = "Unauthorized", 401
 
@@ -43,13 +43,13 @@ class NotFound(ServiceError):
 
 
 class MethodNotAllowed(ServiceError):
-    """A kind that is read-only can be read, and nothing else."""
+    """The kind is read-only."""
 
     reason, code = "MethodNotAllowed", 405
 
 
 class Conflict(ServiceError):
-    """The object is not as the request took it to be: read it again."""
+    """The object has changed since the caller read it; read it again."""
 
     reason, code = "Conflict", 409
 
@@ -59,13 +59,13 @@ class AlreadyExists(ServiceError):
 
 
 class Gone(ServiceError):
-    """The asked revision is no longer kept: list again."""
+    """The requested revision is no longer kept; list again."""
 
     reason, code = "Expired", 410
 
 
 class TooLarge(ServiceError):
-    """More than one transfer may have."""
+    """The transfer exceeds the size limit."""
 
     reason, code = "RequestEntityTooLarge", 413
 
@@ -75,25 +75,25 @@ class Invalid(ServiceError):
 
 
 class TooManyRequests(ServiceError):
-    """The daemon serves only so many of these at a time."""
+    """A limit on concurrent requests of this type is reached."""
 
     reason, code = "TooManyRequests", 429
 
 
 class ServiceUnavailable(ServiceError):
-    """The store or the engine can't be used now."""
+    """The store or the engine is unavailable."""
 
     reason, code = "ServiceUnavailable", 503
 
 
 class NoSpace(ServiceError):
-    """The box has no room for it."""
+    """The sandbox has no free space for it."""
 
     reason, code = "InsufficientStorage", 507
 
 
 def cause(problem: Problem) -> dict[str, Any]:
-    """A problem as a StatusCause, with its place where it has one."""
+    """Return a problem as a StatusCause, with its position in a file if it has one."""
     found = {"reason": problem.reason, "message": problem.message, "field": problem.field}
     if problem.file:
         found["file"] = problem.file
@@ -102,26 +102,26 @@ def cause(problem: Problem) -> dict[str, Any]:
 
 
 def invalid(problems: Sequence[Problem]) -> Invalid:
-    """One error that tells every problem."""
+    """Return one error with every problem."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
     return refused(Invalid, f"{count}; nothing was changed", problems)
 
 
-def refused(error: type[_Error], words: str, problems: Sequence[Problem]) -> _Error:
-    """An error of that kind, which tells these problems after the words: the first of them, where there are many."""
-    told = bounded(problems)
-    return error("\n".join((words, *map(str, told))), causes=[cause(each) for each in told])
+def refused(error: type[_Error], message: str, problems: Sequence[Problem]) -> _Error:
+    """Return an error of that class, with a message and these problems; of many only the first."""
+    shown = bounded(problems)
+    return error("\n".join((message, *map(str, shown))), causes=[cause(each) for each in shown])
 
 
 def check_built_in(kind: Kind, name: str) -> None:
     """Raise Conflict for an object that belongs to Paddock."""
-    if words := kind.is_built_in(name):
-        raise Conflict(words, kind=kind.plural, name=name)
+    if message := kind.is_built_in(name):
+        raise Conflict(message, kind=kind.plural, name=name)
 
 
 @contextmanager
 def store_in_words() -> Iterator[None]:
-    """Turns what the store may raise into errors for the user."""
+    """Translate the store's exceptions into ServiceErrors."""
     try:
         yield
     except ports.Conflict as error:

@@ -1,11 +1,10 @@
-"""All use-cases over one set of ports: what the doors are given."""
+"""All use-cases over one set of ports: the fleet's, which need only the store, and those that need a sandbox's host."""
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.policy.levels.levels import Policy
 from controller.ports import (
@@ -31,24 +30,26 @@ from controller.service.access.tokens import TokenAdmin
 from controller.service.backup import Backup
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import Why
-from controller.service.objects.apply import Admit, Apply
+from controller.service.objects.admission import Admit
+from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
+from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
-from controller.service.sandbox.activity import NoLeft, NoLoop, Used
+from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
-from controller.service.sandbox.escaped_processes import Escapes
+from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
 from controller.service.sandbox.exec_limits import ExecRules
 from controller.service.sandbox.exec_records import ExecRecords
 from controller.service.sandbox.files import BoxFiles, NoFiles, TransferLimits
 from controller.service.sandbox.inspect import Inspections
-from controller.service.sandbox.port_forward import Forward, NoPorts, PortLimits
+from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
-from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
 from controller.service.sources.volume import NoVolumes
@@ -58,140 +59,176 @@ from controller.service.watch.hub import Watches
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """The use-cases by what they are about."""
+class HostPorts:
+    """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
+
+    `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
+    `samples` gives the last usage of each container.
+    """
+
+    engine: Engine
+    streams: Streams
+    files: Files = field(default_factory=NoFiles)
+    ports: Ports = field(default_factory=NoPorts)
+    volumes: Volumes = field(default_factory=NoVolumes)
+    adopted_execs: LeftExecs = field(default_factory=NoAdoptedExecs)
+    secrets: Secrets | None = None
+    samples: LastSamples = dict
+    exec_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPorts:
+    """The connections between the use-cases and the reconcile loop.
+
+    `wake` is called after each write. `snapshot` gives the last one that the loop planned on. `in_use` counts open
+    streams, for the idle clock. `watches` is the hub that hears of the loop's commits too (without one it is made).
+    `traces` keeps which request wrote which generation, for the loop's log lines.
+    """
+
+    wake: Wake
+    snapshot: LastSnapshot = lambda: None
+    in_use: InUse = field(default_factory=NoLoop)
+    watches: Watches | None = None
+    traces: Traces = field(default_factory=Traces)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The settings' limits. `most_objects` bounds a namespace whose quotas give no bound (0: no bound)."""
+
+    exec_rules: ExecRules = field(default_factory=ExecRules)
+    transfers: TransferLimits = field(default_factory=TransferLimits)
+    connections: PortLimits = field(default_factory=PortLimits)
+    most_objects: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetServices:
+    """The use-cases that need the store and no host: they serve every sandbox, wherever it runs."""
 
     registry: Registry
     apply: Apply
     objects: Objects
-    into_box: IntoBox
-    previous: PreviousLogs
-    egress_logs: EgressLogs
-    detached: Detached
-    inspections: Inspections
-    files: BoxFiles
-    forward: Forward
     diff: Diff
     patch: Patch
     write: Write
     watches: Watches
-    why: Why
-    attest: Attest
     tokens: TokenAdmin
     lifetimes: Lifetimes
     audit: Audit
     recorder: Recorder
     backup: Backup
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxServices:
+    """The use-cases that need the host that runs the sandbox."""
+
+    into_box: SandboxStreams
+    previous: PreviousLogs
+    egress_logs: EgressLogs
+    detached: Detached
+    inspections: Inspections
+    files: BoxFiles
+    forward: PortForward
     usages: Usages
+    attest: Attest
+    why: Why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(FleetServices, SandboxServices):
+    """Both bundles, for a daemon that is the fleet's and its own host's."""
 
 
 def make_services(
     *,
     registry: Registry,
     store: Store,
-    engine: Engine,
-    streams: Streams,
-    admit: Admit,
     clock: Clock,
-    wake: Wake,
-    new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
-    snapshot: LastSnapshot = lambda: None,
-    watches: Watches | None = None,
-    meter: Meter | None = None,
+    admit: Admit,
+    host: HostPorts,
+    loop: LoopPorts,
+    limits: ServiceLimits | None = None,
     policy: Policy | None = None,
-    in_use: InUse | None = None,
-    exec_rules: ExecRules | None = None,
-    files: Files | None = None,
-    transfers: TransferLimits | None = None,
-    ports: Ports | None = None,
-    connections: PortLimits | None = None,
-    samples: LastSamples | None = None,
-    traces: Traces | None = None,
-    left: LeftExecs | None = None,
-    secrets: Secrets | None = None,
-    exec_folder: Path | None = None,
-    most_objects: int = 0,
-    volumes: Volumes | None = None,
+    meter: Meter | None = None,
+    new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
 ) -> Services:
-    """Build the use-cases. Does no work; `wake` is called after each write that the loop should see.
-
-    `snapshot` is the last one that the loop planned on: what `diff` plans on, too.
-    `in_use` is told of open streams, and heeded by the loop. `samples` are what containers used lately.
-    `policy` is the operator's, to which the host's facts are added.
-    `files` reaches the boxes' files, within `transfers`, and `ports` their ports, within `connections`; without them,
-    asking for them is refused.
-    `exec_folder` is where detached commands are recorded (without it there are none), and `left` finds them again.
-    `most_objects` is how many objects a namespace may hold whose quotas do not say (0: any number).
-    `volumes` are those on this host. `traces` keeps which request wrote what, for the loop's log lines.
-    `watches` is the hub, where others (the loop) tell it of their commits too; without one, it is made here.
-    """
-    watches, admit = watches or Watches(store, clock), bounding(admit, lambda: policy or Policy())
-    store = auditing(traced(announcing(store, watches.notify), traces or Traces()), clock, meter)
-
-    def facts() -> HostFacts:
-        return engine.observe().facts
-
-    claims = Claims(snapshot, meter or NullMeter(), facts, clock, policy)
-    apply = Apply(
+    """Build the use-cases; starts nothing. `policy` is the operator's, without the facts of the host."""
+    watches, limits, policy = loop.watches or Watches(store, clock), limits or ServiceLimits(), policy or Policy()
+    store = auditing(traced(announcing(store, watches.notify), loop.traces), clock, meter)
+    pipeline = Pipeline(
         store=store,
         registry=registry,
-        admit=admit,
-        wake=wake,
+        admit=bounding(admit, lambda: policy),
+        wake=loop.wake,
         clock=clock,
         new_uid=new_uid,
-        claims=claims,
-        facts=facts,
-        most_objects=most_objects,
-        meter=meter,
+        claims=Claims(loop.snapshot, meter or NullMeter(), lambda: host.engine.observe().facts, clock, policy),
+        facts=lambda: host.engine.observe().facts,
+        most_objects=limits.most_objects,
     )
-    lifetimes = Lifetimes(clock)
-    sources = make_sources(store, engine, snapshot, clock, volumes or NoVolumes(), policy)
-    objects = Objects(store=store, registry=registry, wake=wake, clock=clock, sources=sources)
-    exec_rules = exec_rules or ExecRules()
-    used = Used(in_use=in_use or NoLoop(), engine=engine, wake=wake)
-    into_box = IntoBox(
-        objects=objects,
-        engine=engine,
-        streams=streams,
-        used=used,
-        rules=exec_rules,
-        escapes=Escapes(store=store, engine=engine, clock=clock),
-        left=left or NoLeft(),
-        deadlines=ExecDeadlines(store, exec_rules),
-        secrets=secrets,
-    )
-    records = ExecRecords(exec_folder, into_box.rules.output_bytes)
-    return Services(
-        registry=registry,
+    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy)
+    objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
+    fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy)
+    return Services(**vars(fleet), **vars(sandbox))
+
+
+def make_fleet(
+    pipeline: Pipeline,
+    objects: Objects,
+    watches: Watches,
+    snapshot: LastSnapshot,
+    policy: Policy,
+    meter: Meter | None,
+) -> FleetServices:
+    """Build the use-cases over the store that the pipeline writes to."""
+    store, clock = pipeline.store, pipeline.clock
+    apply, lifetimes = Apply(pipeline, meter), Lifetimes(clock)
+    return FleetServices(
+        registry=pipeline.registry,
         apply=apply,
         objects=objects,
-        into_box=into_box,
-        egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
-        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
-        forward=Forward(into_box, ports or NoPorts(), connections or PortLimits()),
-        inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
-        detached=Detached(objects=objects, into_box=into_box, clock=clock, records=records, registry=registry),
-        files=BoxFiles(into_box, files or NoFiles(), transfers or TransferLimits()),
         diff=Diff(apply=apply, store=store, clock=clock, snapshot=snapshot, policy=policy),
-        patch=Patch(store=store, registry=registry, admit=admit, wake=wake, clock=clock, facts=facts),
-        write=Write(
-            store=store,
-            registry=registry,
-            admit=admit,
-            wake=wake,
-            clock=clock,
-            new_uid=new_uid,
-            claims=claims,
-            facts=facts,
-            most_objects=most_objects,
-        ),
+        patch=Patch(pipeline),
+        write=Write(pipeline),
         watches=watches,
-        why=Why(objects=objects, store=store, clock=clock, snapshot=snapshot, policy=policy),
-        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=snapshot, policy=policy),
         tokens=TokenAdmin(store.tokens, clock, lifetimes),
         lifetimes=lifetimes,
         audit=store.audit,
         recorder=Recorder(store.audit, clock, meter),
         backup=Backup(store, clock, meter),
-        usages=Usages(objects, samples or dict),
+    )
+
+
+def make_sandbox(
+    pipeline: Pipeline, objects: Objects, host: HostPorts, loop: LoopPorts, limits: ServiceLimits, policy: Policy
+) -> SandboxServices:
+    """Build the use-cases of the sandboxes on this host."""
+    store, clock, engine, streams = pipeline.store, pipeline.clock, host.engine, host.streams
+    into_box = SandboxStreams(
+        objects=objects,
+        engine=engine,
+        streams=streams,
+        activity=ActivityTracker(in_use=loop.in_use, engine=engine, wake=loop.wake),
+        rules=limits.exec_rules,
+        escapes=EscapedProcesses(store=store, engine=engine, clock=clock),
+        adopted=host.adopted_execs,
+        deadlines=ExecDeadlines(store, limits.exec_rules),
+        secrets=host.secrets,
+    )
+    records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
+    return SandboxServices(
+        into_box=into_box,
+        previous=PreviousLogs(objects=objects, store=store, streams=streams, into_box=into_box),
+        egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
+        detached=Detached(objects=objects, into_box=into_box, clock=clock, records=records, registry=pipeline.registry),
+        inspections=Inspections(objects=objects, store=store, engine=engine, streams=streams, into_box=into_box),
+        files=BoxFiles(into_box, host.files, limits.transfers),
+        forward=PortForward(into_box, host.ports, limits.connections),
+        usages=Usages(objects, host.samples),
+        attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
+        why=Why(objects=objects, store=store, clock=clock, snapshot=loop.snapshot, policy=policy),
     )

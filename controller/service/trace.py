@@ -1,9 +1,9 @@
-"""From a request to the engine calls it leads to: one id, which every log line on the way bears as `trace_id`.
+"""Trace ids: one id from a request to its engine calls, in every log line as `trace_id`.
 
-A request's lines get it from structlog's context (`tracing`). The loop acts later, on another thread and for many
-requests at once: what it needs is kept in memory, by object and generation (`Traces`). The id on an action's line is
-that of the request which wrote the object last at that generation. A daemon that starts knows none of those before it;
-and what Paddock does of its own accord, for the warm members of a pool or an orphan, has none.
+A request's lines get it from structlog's context (`tracing`). The loop acts later, on another thread, for many requests
+at once. So the ids are kept in memory by object and generation (`Traces`). An action's line has the id of the request
+that wrote the object last at that generation. Ids are lost when the daemon restarts. Actions of Paddock itself, for
+warm members of a pool or for an orphan, have none.
 """
 
 import re
@@ -19,13 +19,13 @@ from controller.kinds.meta import StoredObject
 from controller.ports import Store, Transaction
 
 _FIELD = "trace_id"
-_MOST = 2_000  # 0.3 KiB each; the loop acts within moments
-# W3C Trace Context: version, trace id, parent id, flags; what a later version may add need not be understood.
+_MOST = 2_000  # 0.3 KiB each; the loop acts within seconds
+# W3C Trace Context: version, trace id, parent id, flags; parts that a later version adds are ignored.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
 def trace_of(given: Sequence[str]) -> str:
-    """The trace id in the `traceparent` headers of a request; a new one unless there is one that is well formed."""
+    """Return the trace id of a request's `traceparent` headers, or a new one if they are malformed."""
     found = _TRACEPARENT.fullmatch(given[0].strip()) if len(given) == 1 else None
     if found is None:
         return secrets.token_hex(16)
@@ -35,46 +35,46 @@ def trace_of(given: Sequence[str]) -> str:
 
 
 def tracing(trace: str) -> AbstractContextManager[None]:
-    """Every log line written inside bears this id, and so does what is written to the store; "": nothing changes."""
+    """Add this id to every log line and store write inside; "" changes nothing."""
     return cast(
         AbstractContextManager[None], structlog.contextvars.bound_contextvars(**({_FIELD: trace} if trace else {}))
     )
 
 
 def current_trace() -> str:
-    """The id of the request that is worked on here; "" outside of any."""
+    """Return the id of the current request; "" outside of requests."""
     return str(structlog.contextvars.get_contextvars().get(_FIELD, ""))
 
 
 class Traces:
-    """The last ids, by object and generation. Threads may share it."""
+    """The latest ids by object and generation. Thread-safe."""
 
     def __init__(self, most: int = _MOST) -> None:
-        """`most` is how many are kept: the oldest go first."""
+        """Keep at most `most` ids; the oldest are dropped first."""
         self._lock = threading.Lock()
         self._most = most
         self._ids: dict[tuple[str, int], str] = {}
 
     def of(self, uid: str, generation: int) -> str:
-        """The id of the request that wrote the object last at this generation; empty: not known."""
+        """Return the id of the last request that wrote this generation; empty if unknown."""
         with self._lock:
             return self._ids.get((uid, generation), "")
 
     def keep(self, uid: str, generation: int, trace: str) -> None:
         with self._lock:
-            self._ids.pop((uid, generation), None)  # so that it is the newest
+            self._ids.pop((uid, generation), None)  # the newest comes last
             self._ids[(uid, generation)] = trace
             while len(self._ids) > self._most:
                 del self._ids[next(iter(self._ids))]
 
 
 def traced(store: Store, traces: Traces) -> Store:
-    """The same store; the ids of what requests write through it are kept in `traces`."""
-    return cast(Store, _Traced(store, traces))
+    """Return the store with its writes recorded in `traces`."""
+    return cast(Store, _TracedStore(store, traces))
 
 
-class _Traced:
-    """Transactions are wrapped; everything else is the store's own."""
+class _TracedStore:
+    """A wrapper of the store's transactions; all else is delegated."""
 
     def __init__(self, store: Store, traces: Traces) -> None:
         self._store, self._traces = store, traces
@@ -83,18 +83,18 @@ class _Traced:
     def transaction(self) -> Iterator[Transaction]:
         trace = current_trace()
         with self._store.transaction() as transaction:
-            noted = _Noted(transaction)
-            yield cast(Transaction, noted)
+            recording = _RecordingTransaction(transaction)
+            yield cast(Transaction, recording)
             if trace:  # before the commit: the loop may act on it at once
-                for uid, generation in noted.written:
+                for uid, generation in recording.written:
                     self._traces.keep(uid, generation, trace)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-class _Noted:
-    """A transaction that remembers what it changed."""
+class _RecordingTransaction:
+    """A transaction that records the objects it changed."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -93,7 +93,7 @@ def test_how_it_ended_is_said_also_when_nobody_can_tell(sandbox: Sandbox, box: W
 
     for run, state, message in (
         (breaks, "Lost", "the engine went away"),
-        (lambda **_: iter(()), "Lost", "its stream ended before it did"),
+        (lambda **_: iter(()), "Lost", "its stream ended before the command"),
         (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
     ):
         box.streams.run = run
@@ -280,7 +280,7 @@ def test_what_ran_is_found_again_with_its_time_and_its_end(sandbox: Sandbox, box
     assert len(box.services.into_box._places._taken) == 1, "it has its place"
     (ref, asked) = box.streams.asked[-1]
     assert (ref, asked["timeout_seconds"]) == ("exec-1", 60)
-    assert b"first\n\n[... the daemon was started again" in again.log(kind(), "default", "quickstart", begun.id)
+    assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", begun.id)
     go_on.set()
     holds(lambda: shown(again).state == "Exited")
     assert (shown(again).exit_code, box.services.into_box._places._taken) == (7, {})

@@ -63,7 +63,7 @@ def test_replace_what_was_changed_since(client: Client, served: World) -> None:
     assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
     assert "was changed since (it is at 2); read it again" in answer.json()["message"]
     read["metadata"] |= {"resourceVersion": "2", "uid": "another"}
-    assert "was deleted and created anew" in client.put(BOX, json=read).json()["message"]
+    assert "was deleted and recreated" in client.put(BOX, json=read).json()["message"]
     assert served.sandbox("box").labels == {"app": "other"}
 
 

@@ -46,7 +46,7 @@ def test_an_empty_file_prunes_only_if_that_is_said(paddock: Run, spec: Spec, ser
     paddock("apply", "-f", spec(), "--applyset", "web")
     prune = ("apply", "-f", "-", "--applyset", "web", "--prune")
     refused = paddock(*prune, stdin="# nothing\n")
-    assert (refused.exit_code, "say --allow-empty" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "add --allow-empty" in refused.stderr) == (1, True)
     assert served.sandbox().deleted_at is None
     assert paddock(*prune, "--allow-empty", stdin="# nothing\n").stdout == "sandbox.paddock/quickstart pruned\n"
 

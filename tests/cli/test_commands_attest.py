@@ -108,4 +108,4 @@ def test_before_anybody_has_looked(world: World, paddock: Run) -> None:
     world.apply()
     done = paddock("attest", "quickstart")
     assert done.exit_code != 0
-    assert "ask again in a moment" in done.stderr
+    assert "try again in a moment" in done.stderr

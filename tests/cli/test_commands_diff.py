@@ -77,7 +77,7 @@ def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
     assert paddock("diff", "-f", "/nowhere.yaml").exit_code == 2
     assert paddock("--server", "unix:///nowhere.sock", "diff", "-f", spec()).exit_code == 2
     early = paddock("diff", "--plan", "-f", spec())
-    assert (early.exit_code, "has not looked at the engine yet" in early.stderr) == (2, True)
+    assert (early.exit_code, "has not observed the engine yet" in early.stderr) == (2, True)
 
 
 def test_a_plan_is_printed_and_not_carried_out(live: Run, house: House) -> None:

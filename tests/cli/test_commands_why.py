@@ -56,4 +56,4 @@ def test_before_the_first_look(world: World, paddock: Run) -> None:
     world.apply()
     done = paddock("why", "quickstart")
     assert done.exit_code != 0
-    assert "not looked at the engine yet" in done.stderr
+    assert "not observed the engine yet" in done.stderr

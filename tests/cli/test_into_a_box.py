@@ -143,7 +143,7 @@ def test_the_previous_log_is_the_last_words_where_the_container_was_replaced(pad
         )
     done = paddock("logs", "quickstart", "-p", "--tail", "1")
     assert (done.exit_code, done.stdout) == (0, "two\n")
-    assert "warning: its container was replaced: these are the last lines" in done.stderr
+    assert "warning: its container was replaced: these are the last kept lines" in done.stderr
     assert "can't be followed" in paddock("logs", "quickstart", "-pf").stderr
 
 

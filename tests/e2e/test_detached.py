@@ -81,7 +81,7 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
         with box_of(daemon) as box:
             assert found(box, ends).state == found(box, killed).state == "Running"
             assert box.exec_log(ends).startswith(b"a line\n")
-            assert b"the daemon was started again" in box.exec_log(ends)
+            assert b"the daemon was restarted" in box.exec_log(ends)
             box.kill_exec(killed)
             wait_for("it is killed", lambda: found(box, killed).state == "Killed")
             wait_for("and its process is gone", lambda: "sleep 31415" not in processes(container))

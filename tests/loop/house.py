@@ -30,9 +30,9 @@ from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Meter, NullMeter, Transaction
+from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
-from controller.service.objects.profiles import Profiles
-from controller.service.services import Services, make_services
+from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.service.trace import Traces
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
@@ -129,18 +129,18 @@ class House:
         return make_services(
             registry=discover(),
             store=store,
-            engine=self.engine,
-            streams=self.engine,
-            volumes=self.engine.kept_volumes,
-            admit=self._admit,
             clock=self.clock,
-            wake=lambda: self.wake(),
-            new_uid=self._new_uid,
-            snapshot=lambda: self.turn.last,
-            in_use=self.activity,
-            traces=self.traces,
+            admit=self._admit,
+            host=HostPorts(engine=self.engine, streams=self.engine, volumes=self.engine.kept_volumes),
+            loop=LoopPorts(
+                wake=lambda: self.wake(),
+                snapshot=lambda: self.turn.last,
+                in_use=self.activity,
+                traces=self.traces,
+            ),
+            limits=ServiceLimits(most_objects=self.most_objects),
             policy=self.policy,
-            most_objects=self.most_objects,
+            new_uid=self._new_uid,
         )
 
     def _admit(self, kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:

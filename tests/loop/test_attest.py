@@ -124,9 +124,9 @@ def test_what_can_not_be_told(house: House) -> None:
     with pytest.raises(NotFound):
         attest(house)
     house.apply("web")
-    with pytest.raises(ServiceUnavailable, match="has not looked at it yet"):
+    with pytest.raises(ServiceUnavailable, match="has not observed it yet"):
         attest(house)
     house.settle()
     house.engine.go_down()
-    with pytest.raises(ServiceUnavailable, match="ask again"):
+    with pytest.raises(ServiceUnavailable, match="try again"):
         attest(house)

@@ -90,7 +90,7 @@ def test_what_a_claim_wants_is_reserved_with_it(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
     assert reserved(house, "a") == 768 << 20, "before any turn"
-    assert events(house, "a")["Claimed"].endswith("a warm box of pool warm")
+    assert events(house, "a")["Claimed"].endswith("a warm sandbox of pool warm")
 
 
 def test_one_file_of_several_claims(house: House) -> None:

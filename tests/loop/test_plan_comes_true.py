@@ -202,7 +202,7 @@ def test_a_template_and_its_sandbox_in_one_file(house: House) -> None:
 
 
 def test_a_daemon_that_has_not_looked_yet_promises_nothing(house: House) -> None:
-    with pytest.raises(errors.ServiceUnavailable, match="has not looked"):
+    with pytest.raises(errors.ServiceUnavailable, match="has not observed"):
         differ(house).diff([Source("test", document(**box()))], plan=True)
 
 

@@ -286,7 +286,7 @@ def test_one_that_only_a_container_still_has_is_not_deleted(house: House) -> Non
     house.settle()
     assert house.condition("a", "Outdated").startswith("True")
     assert listed(house) == {"shared": "Bound"}
-    with pytest.raises(errors.Conflict, match="mounted in a container"):
+    with pytest.raises(errors.Conflict, match="still mounted in a container"):
         delete_volume(house, "shared")
     house.engine.kill(house.container_name("a"))
     house.settle()

@@ -10,7 +10,7 @@ from tests.helpers_api import QUICKSTART, World
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
-def test_a_new_object_is_stored_with_its_defaults_and_everything_that_is_the_servers(world: World) -> None:
+def test_a_new_object_gets_defaults_and_server_fields(world: World) -> None:
     assert world.apply() == ["created"]
     stored = world.sandbox()
     assert stored.uid == "00000000-0000-4000-8000-000000000001"
@@ -40,13 +40,13 @@ def test_the_same_again_writes_nothing_and_wakes_nobody(world: World) -> None:
     ("before", "after"),
     [("cpu: 500m", 'cpu: "0.5"'), ("512Mi", "0.5Gi"), ("  resources:", "  runState: Running\n  resources:")],
 )
-def test_what_says_the_same_in_other_words_moves_no_generation(world: World, before: str, after: str) -> None:
+def test_an_equal_spec_keeps_the_generation(world: World, before: str, after: str) -> None:
     world.apply()
     assert world.apply(QUICKSTART.replace(before, after)) == ["unchanged"]
     assert world.sandbox().generation == 1
 
 
-def test_a_changed_spec_moves_the_generation_and_labels_do_not(world: World) -> None:
+def test_only_a_changed_spec_increments_the_generation(world: World) -> None:
     world.apply()
     assert world.apply(QUICKSTART.replace("512Mi", "1Gi")) == ["configured"]
     assert world.sandbox().generation == 2
@@ -54,7 +54,7 @@ def test_a_changed_spec_moves_the_generation_and_labels_do_not(world: World) -> 
     assert (world.sandbox().generation, world.sandbox().labels) == (2, {"app": "other"})
 
 
-def test_what_others_set_stays_and_what_the_file_drops_goes_back_to_its_default(world: World) -> None:
+def test_apply_keeps_foreign_fields_and_resets_dropped_ones(world: World) -> None:
     world.apply(QUICKSTART + "  restartPolicy: Never\n")
     spec = dict(world.sandbox().spec)
     spec["resources"] = {"limits": {**spec["resources"]["limits"], "pids": 99}}
@@ -114,7 +114,7 @@ def test_what_policy_refuses_is_placed_in_the_file(world: World) -> None:
     assert world.store.list("Sandbox")[0] == []
 
 
-def test_a_merge_whose_result_is_invalid_is_told_in_the_same_words(world: World) -> None:
+def test_an_invalid_merge_result_has_the_same_messages(world: World) -> None:
     world.apply()
     spec = dict(world.sandbox().spec)
     world.change(spec={**spec, "lifecycle": {"shutdownGracePeriodSeconds": 99999}})
@@ -145,14 +145,14 @@ def test_a_resource_version_that_moved_on_is_a_conflict(world: World) -> None:
 
 
 @pytest.mark.parametrize("line", ["resourceVersion: '1'", "uid: gone"])
-def test_a_document_of_an_object_that_is_gone_is_a_conflict(world: World, line: str) -> None:
-    with pytest.raises(errors.Conflict, match="does not exist any more"):
+def test_a_document_of_a_deleted_object_conflicts(world: World, line: str) -> None:
+    with pytest.raises(errors.Conflict, match="no longer exists"):
         world.apply(_with(line))
 
 
-def test_a_document_of_an_earlier_object_of_that_name_is_a_conflict(world: World) -> None:
+def test_a_document_with_another_uid_conflicts(world: World) -> None:
     world.apply()
-    with pytest.raises(errors.Conflict, match="created anew since"):
+    with pytest.raises(errors.Conflict, match="recreated since"):
         world.apply(_with("uid: another"))
 
 
@@ -179,7 +179,7 @@ def test_no_document_at_all_is_said_so(world: World) -> None:
         world.apply("# nothing here\n")
 
 
-def test_a_store_that_fails_is_unavailable_and_nobody_is_woken(world: World) -> None:
+def test_a_failing_store_is_unavailable_without_wake(world: World) -> None:
     world.store.close()
     with pytest.raises(errors.ServiceUnavailable, match="the store can't be used now"):
         world.apply()

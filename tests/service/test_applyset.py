@@ -38,7 +38,7 @@ def applied(world: World, text: str, as_set: ApplySet = PRUNE, **options: object
     return [f"{each.kind.name.lower()}/{each.obj.name} {each.result}" for each in found]
 
 
-def test_members_bear_the_set_and_plain_applies_leave_them_in_it(world: World) -> None:
+def test_plain_applies_keep_the_membership(world: World) -> None:
     assert applied(world, box("a"), WEB) == ["sandbox/a created"]
     assert world.sandbox("a").labels == {LABEL: "web"}
     assert applied(world, box("a"), WEB) == ["sandbox/a unchanged"]
@@ -60,7 +60,7 @@ def test_the_label_is_not_a_files_to_give(world: World) -> None:
         world.apply(box("a", metadata=f", labels: {{{LABEL}: web}}"))
 
 
-def test_members_of_another_set_are_refused_all_at_once_unless_taken_over(world: World) -> None:
+def test_members_of_other_sets_are_refused_unless_taken_over(world: World) -> None:
     applied(world, box("a") + box("b"), WEB)
     other = ApplySet("other")
     with pytest.raises(errors.Conflict) as raised:
@@ -73,7 +73,7 @@ def test_members_of_another_set_are_refused_all_at_once_unless_taken_over(world:
     assert applied(world, box("b")) == ["sandbox/b unchanged"], "what was taken over is not pruned from here"
 
 
-def test_prune_deletes_what_is_no_longer_in_the_files_of_all_kinds_and_namespaces(world: World) -> None:
+def test_prune_deletes_dropped_members_everywhere(world: World) -> None:
     applied(world, template("t") + box("a", "t") + box("b") + box("c", metadata=", namespace: team"), WEB)
     applied(world, box("x"), ApplySet("other"))
     world.apply(box("y"))
@@ -106,7 +106,7 @@ def test_a_dry_run_shows_it_and_writes_nothing(world: World) -> None:
     assert world.store.revision() == revision
 
 
-def test_what_is_in_use_afterwards_is_refused_and_nothing_half_applied(world: World) -> None:
+def test_a_refused_prune_applies_nothing(world: World) -> None:
     applied(world, template("t") + template("u") + box("a", "t"), WEB)
     world.apply(box("outside", "u"))
     revision = world.store.revision()
@@ -122,7 +122,7 @@ def test_what_is_in_use_afterwards_is_refused_and_nothing_half_applied(world: Wo
     ]
 
 
-def test_what_speaks_against_pruning_is_told_along_with_the_documents_problems(world: World) -> None:
+def test_prune_refusals_come_with_the_documents_problems(world: World) -> None:
     applied(world, template("t") + box("a", "t") + box("b"), WEB)
     world.apply(box("outside", "t"))
     revision = world.store.revision()
@@ -141,7 +141,7 @@ def test_what_speaks_against_pruning_is_told_along_with_the_documents_problems(w
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
-def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) -> None:
+def test_empty_files_delete_a_set_only_with_allow_empty(world: World, text: str) -> None:
     applied(world, box("a"), WEB)
     with pytest.raises(errors.BadRequest, match=r"would delete every object of apply set `web`.*--allow-empty"):
         applied(world, text)
@@ -154,19 +154,19 @@ def test_empty_files_delete_a_set_only_if_that_is_said(world: World, text: str) 
     [
         (ApplySet(prune=True), "need a set"),
         (ApplySet(take_over=True), "need a set"),
-        (ApplySet("Web Shop", prune=True), "no name of an apply set"),
-        (ApplySet("web", allow_empty=True), "is for pruning"),
+        (ApplySet("Web Shop", prune=True), "not a valid apply set name"),
+        (ApplySet("web", allow_empty=True), "only for pruning"),
     ],
 )
-def test_what_does_not_go_together_is_refused(world: World, as_set: ApplySet, words: str) -> None:
+def test_exclusive_options_are_refused(world: World, as_set: ApplySet, words: str) -> None:
     with pytest.raises(errors.BadRequest, match=words):
         applied(world, box("a"), as_set)
 
 
-def test_what_the_files_keep_is_never_pruned_with_its_owner(world: World) -> None:
+def test_a_kept_object_is_never_pruned_with_its_owner(world: World) -> None:
     owner = ", ownerReferences: [{kind: Sandbox, name: a}]"
     applied(world, box("a") + box("b", metadata=owner) + box("c", metadata=owner), WEB)
-    with pytest.raises(errors.Conflict, match=r"sandbox/b|metadata.name: is owned by what is no longer in the files"):
+    with pytest.raises(errors.Conflict, match=r"sandbox/b|metadata.name: would be deleted with its owner"):
         applied(world, box("b", metadata=owner))
     assert world.sandbox("a").deleted_at is None
     assert applied(world, box("b")) == ["sandbox/b configured", "sandbox/a pruned", "sandbox/c pruned"]

@@ -32,7 +32,7 @@ def told(world: World) -> list[tuple[str, str, str, str]]:
     return [(each.actor, each.verb, each.name, each.outcome) for each in world.store.audit.entries()]
 
 
-def test_each_change_is_told_once_with_its_fields_and_without_values(world: World) -> None:
+def test_each_change_is_audited_once_without_values(world: World) -> None:
     with access.acting(ANN):
         world.apply()
         world.apply()
@@ -71,7 +71,7 @@ def test_everything_that_a_deletion_takes_along_is_told(world: World) -> None:
     assert sorted(each[2] for each in told(world) if each[1] == "delete") == ["child", "quickstart"]
 
 
-def test_a_change_whose_entry_cannot_be_written_does_not_happen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_needs_its_audit_entry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise StoreError("no room")
 
@@ -82,7 +82,7 @@ def test_a_change_whose_entry_cannot_be_written_does_not_happen(world: World, mo
 
 
 def without_trace(entry: AuditEntry) -> dict[str, object]:
-    """What is told beside the id of the request, which is there."""
+    """Return an entry's detail without the request's id, which must be there."""
     assert re.fullmatch("[0-9a-f]{32}", entry.detail["traceId"])
     return {name: value for name, value in entry.detail.items() if name != "traceId"}
 
@@ -108,7 +108,7 @@ def test_what_paddock_does_of_itself_has_no_trace(world: World) -> None:
     assert all("traceId" not in each.detail for each in world.store.audit.entries())
 
 
-def test_entries_are_counted_and_those_that_could_not_be_written(world: World) -> None:
+def test_entries_and_write_failures_are_counted(world: World) -> None:
     registry = new_registry("0.1.0")
     meter = PrometheusMeter(registry, strict=True)
     store = auditing(world.store, world.clock, meter)

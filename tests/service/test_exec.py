@@ -1,4 +1,4 @@
-"""What commands may take: their output within bounds, byte for byte; their time; their places."""
+"""Limits of commands: output, time and slots."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.collected_output import Capped, Collector
-from controller.service.sandbox.exec_limits import Places
+from controller.service.sandbox.exec_limits import ExecSlots
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World
 
@@ -24,7 +24,7 @@ def sandbox_kind() -> Kind:
 
 
 @given(PIECES, st.integers(0, 400))
-def test_what_fits_is_kept_whole_and_the_rest_is_counted(pieces: list[tuple[str, bytes]], limit: int) -> None:
+def test_output_within_the_limit_is_kept_whole(pieces: list[tuple[str, bytes]], limit: int) -> None:
     collector = Collector(limit)
     for stream, data in pieces:
         collector.add(Chunk(stream, data))
@@ -46,7 +46,7 @@ def test_what_fits_is_kept_whole_and_the_rest_is_counted(pieces: list[tuple[str,
         assert kept == whole[:head] + mark + whole[len(whole) - tail :]
 
 
-def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
+def test_memory_is_bounded_by_the_kept_output() -> None:
     capped = Capped(1000)
     for _ in range(10_000):
         capped.add(b"x" * 1000)
@@ -54,18 +54,18 @@ def test_a_lot_of_output_takes_no_more_memory_than_is_kept() -> None:
     assert capped.omitted_bytes == 10_000_000 - 1000
 
 
-def test_places_are_left_again_and_then_forgotten() -> None:
-    places = Places(2)
-    leave = [places.take("a", "sandbox `a`"), places.take("a", "sandbox `a`")]
-    places.check("b", "sandbox `b`")
-    with pytest.raises(errors.TooManyRequests, match=r"runs 2 commands already.* raise exec_per_sandbox"):
-        places.check("a", "sandbox `a`")
-    with pytest.raises(StreamError, match="2 are the most at a time"):
-        places.take("a", "sandbox `a`")
+def test_released_slots_are_free_again() -> None:
+    slots = ExecSlots(2)
+    leave = [slots.take("a", "sandbox `a`"), slots.take("a", "sandbox `a`")]
+    slots.check("b", "sandbox `b`")
+    with pytest.raises(errors.TooManyRequests, match=r"runs 2 commands, .* raise exec_per_sandbox"):
+        slots.check("a", "sandbox `a`")
+    with pytest.raises(StreamError, match="the limit is 2"):
+        slots.take("a", "sandbox `a`")
     for each in leave:
         each()
-    places.check("a", "sandbox `a`")
-    assert not places._taken
+    slots.check("a", "sandbox `a`")
+    assert not slots._taken
 
 
 def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:

@@ -12,7 +12,7 @@ from controller.service.sandbox.exec_log import ExecLog
 
 
 @given(st.lists(st.binary(max_size=700), max_size=12), st.integers(min_value=2, max_value=600))
-def test_it_keeps_what_a_gathered_result_keeps_and_is_found_again(pieces: list[bytes], limit: int) -> None:
+def test_the_log_keeps_what_a_collected_result_keeps(pieces: list[bytes], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         capped, log = Capped(limit), ExecLog(Path(folder), limit)
         for each in pieces:
@@ -26,7 +26,7 @@ def test_it_keeps_what_a_gathered_result_keeps_and_is_found_again(pieces: list[b
         log.close()
 
 
-def test_a_disk_that_takes_no_more_ends_the_log_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_log_with_a_reason(tmp_path: Path) -> None:
     log = ExecLog(tmp_path / "gone", 100)
     log.add(b"x")
     log.add(b"y")

@@ -1,4 +1,4 @@
-"""Who comes through a door: peers by uid and groups, tokens by what only their holder knows."""
+"""Authentication: local callers by uid and groups, others by token."""
 
 import secrets
 
@@ -38,11 +38,11 @@ def roles(identify: Identify, uid: int, gid: int = 100, *groups: int) -> list[st
     return [each.role for each in identify.peer(Peer(1, uid, gid, groups)).grants]
 
 
-def test_root_and_the_daemons_user_and_the_sockets_group_may_do_everything(world: World) -> None:
+def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
     found = doors(world)
     assert roles(found, 0) == roles(found, 990) == roles(found, 1000, 60) == roles(found, 1000, 100, 60) == ["admin"]
     assert found.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
-    with pytest.raises(errors.Forbidden, match="nothing is granted to uid 4242"):
+    with pytest.raises(errors.Forbidden, match="uid 4242 has no grants"):
         found.peer(Peer(1, 4242, 100))
 
 
@@ -54,7 +54,7 @@ def test_grants_by_user_and_by_group(world: World, subject: str) -> None:
         found.peer(Peer(1, 1001, 60, (60, 100)))
 
 
-def test_a_subject_that_this_host_does_not_know_is_nobody(world: World) -> None:
+def test_an_unknown_subject_matches_nobody(world: World) -> None:
     found = doors(world, "user:nobody-here", "group:none-here", group_role="none")
     with pytest.raises(errors.Forbidden):
         found.peer(Peer(1, 1001, 100))
@@ -78,7 +78,7 @@ def test_a_token_opens_what_it_grants_until_it_expires(world: World, identify: I
         identify.token(text, "")
 
 
-def test_a_revoked_token_opens_nothing_and_its_name_may_be_taken_again(world: World, identify: Identify) -> None:
+def test_a_revoked_token_frees_its_name(world: World, identify: Identify) -> None:
     old = made(world)
     with pytest.raises(errors.Conflict, match="there is a token `ci` already"):
         made(world)
@@ -121,7 +121,7 @@ class NoTokens:
 
 
 @given(st.text(max_size=200) | st.from_regex(r"pdk_[0-9a-f]{0,14}_[A-Za-z0-9_-]{0,50}", fullmatch=True))
-def test_no_text_makes_it_fail_otherwise_than_by_a_refusal(text: str) -> None:
+def test_any_text_is_a_token_or_unauthorized(text: str) -> None:
     class Unknown:
         def by_id(self, id_: str) -> None:
             assert len(id_) == 12

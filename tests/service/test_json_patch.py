@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.objects.json_patch import Mismatch, json_patch, merge_patch, merge_patch_between
+from controller.service.objects.json_patch import BadPatch, Mismatch, json_patch, merge_patch, merge_patch_between
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner))
@@ -32,7 +32,7 @@ DOCUMENTS = st.dictionaries(st.sampled_from("abc"), SET)
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_the_examples_of_the_merge_patch(target: Any, patch: Any, wanted: Any) -> None:
+def test_merge_patch_examples_of_the_rfc(target: Any, patch: Any, wanted: Any) -> None:
     assert merge_patch(target, patch) == wanted
 
 
@@ -43,7 +43,7 @@ def test_a_merge_patch_twice_is_once(target: Any, patch: Any) -> None:
 
 
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_patch_between_two_makes_the_one_of_the_other(before: Any, after: Any) -> None:
+def test_the_patch_between_two_turns_one_into_the_other(before: Any, after: Any) -> None:
     assert merge_patch(before, merge_patch_between(before, after)) == after
 
 
@@ -61,12 +61,12 @@ def test_the_patch_between_two_makes_the_one_of_the_other(before: Any, after: An
         ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc"]}], {"foo": ["bar", ["abc"]]}),
     ],
 )
-def test_the_examples_of_the_json_patch(target: Any, operations: Any, wanted: Any) -> None:
+def test_json_patch_examples_of_the_rfc(target: Any, operations: Any, wanted: Any) -> None:
     assert json_patch(target, operations) == wanted
 
 
 @pytest.mark.parametrize(("found", "tested"), [("10", 10), (1, True), ([1, 2], [2, 1]), ({"a": 1}, {})])
-def test_what_is_not_equal(found: Any, tested: Any) -> None:
+def test_unequal_values_are_a_mismatch(found: Any, tested: Any) -> None:
     with pytest.raises(Mismatch):
         json_patch({"a": found}, [{"op": "test", "path": "/a", "value": tested}])
 
@@ -75,3 +75,20 @@ def test_the_target_stays_as_it_was() -> None:
     target = {"a": [1, {"b": 2}]}
     json_patch(target, [{"op": "add", "path": "/a/1/c", "value": 3}, {"op": "remove", "path": "/a/0"}])
     assert target == {"a": [1, {"b": 2}]}
+
+
+@pytest.mark.parametrize("path", ["/a/#b", "/a/~0b", "/c/#1", "/c/+1", "/c/ 1", "/c/01"])
+def test_the_librarys_own_pointers_are_refused(path: str) -> None:
+    with pytest.raises(BadPatch, match=r"operation 1 \(remove\): there is no"):
+        json_patch({"a": {"b": 1}, "c": [1, 2]}, [{"op": "remove", "path": path}])
+
+
+def test_a_text_as_root_is_not_parsed() -> None:
+    operations = [{"op": "replace", "path": "", "value": "[1]"}, {"op": "test", "path": "", "value": "[1]"}]
+    assert json_patch({"a": 1}, operations) == "[1]"
+
+
+def test_copies_that_fill_memory_are_refused() -> None:
+    double = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
+    with pytest.raises(BadPatch, match="copies more than 1 MiB"):
+        json_patch({"a": ["x" * 1000]}, double)

@@ -34,7 +34,7 @@ def test_applying_again_changes_nothing(last: Any, new: Any, live: Any) -> None:
 
 @settings(deadline=None)
 @given(_SPEC, _SPEC)
-def test_what_was_never_applied_by_us_is_not_taken_away(new: Any, live: Any) -> None:
+def test_fields_of_others_are_not_removed(new: Any, live: Any) -> None:
     merged = merge({}, new, live)
     assert set(merged) == set(new) | set(live)
     assert all(merged[key] == live[key] for key in set(live) - set(new))
@@ -42,7 +42,7 @@ def test_what_was_never_applied_by_us_is_not_taken_away(new: Any, live: Any) -> 
 
 @settings(deadline=None)
 @given(_SPEC, _SPEC, _SPEC)
-def test_only_what_was_applied_and_is_no_longer_is_taken_away(last: Any, new: Any, live: Any) -> None:
+def test_only_dropped_fields_are_removed(last: Any, new: Any, live: Any) -> None:
     gone = set(live) - set(merge(last, new, live))
     assert gone == {key for key in live if key in last and key not in new}
 
@@ -75,7 +75,7 @@ def test_nothing_that_goes_in_is_changed(last: Any, new: Any, live: Any) -> None
 
 
 def _holds(merged: Any, new: Any) -> bool:
-    """Whether the merged value says all that was applied. No items of ours: those of others may be there."""
+    """Return True if the merged value contains all that was applied. Items of others may be there too."""
     if new == []:
         return isinstance(merged, list)
     if isinstance(new, dict):

@@ -1,4 +1,4 @@
-"""Reading, deleting, events, tables, and the way into a box."""
+"""Get, list, delete, events, tables, logs and exec."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def _named(name: str, label: str = "demo") -> str:
     return QUICKSTART.replace("quickstart", name).replace("app: demo", f"app: {label}")
 
 
-def test_get_gives_the_object_or_says_where_it_is_not(world: World, kind: Kind) -> None:
+def test_get_returns_the_object_or_not_found(world: World, kind: Kind) -> None:
     world.apply()
     assert world.services.objects.get(kind, "default", "quickstart").name == "quickstart"
     with pytest.raises(errors.NotFound, match="sandboxes `nope` not found in namespace `team`"):
@@ -95,7 +95,7 @@ def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) ->
     }
 
 
-def test_exec_needs_a_running_container_and_says_what_the_conditions_say(world: World, kind: Kind) -> None:
+def test_exec_without_a_running_container_names_the_condition(world: World, kind: Kind) -> None:
     world.apply()
     with pytest.raises(errors.Conflict, match="has no container yet"):
         world.services.into_box.exec(kind, "default", "quickstart", ["true"])

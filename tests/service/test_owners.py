@@ -37,7 +37,7 @@ def owners(world: World, name: str) -> list[Any]:
     return [each["name"] for each in world.sandbox(name).owner_references]
 
 
-def test_an_owner_is_found_by_name_and_noted_by_uid_also_in_the_same_files(world: World) -> None:
+def test_an_owner_is_resolved_by_name_to_its_uid(world: World) -> None:
     assert world.apply(owned("b", "Sandbox/a") + box("a")) == ["created", "created"]
     [reference] = world.sandbox("b").owner_references
     assert reference == {
@@ -67,8 +67,8 @@ def test_references_that_others_gave_stay(world: World) -> None:
     ("text", "words"),
     [
         (owned("b", "Sandbox/nobody"), "sandbox/nobody does not exist in namespace `default`"),
-        (owned("b", "Sandbox/b"), "cannot own itself"),
-        (owned("b", "Box/a"), "`Box` is no kind"),
+        (owned("b", "Sandbox/b"), "can't own itself"),
+        (owned("b", "Box/a"), "`Box` is not a kind"),
         (box("b", metadata=", ownerReferences: [{kind: Sandbox, name: a, uid: x}]"), "leave `uid` out"),
         (owned("b", "Sandbox/dying"), "sandbox/dying is being deleted"),
         (owned("b", "Sandbox/c") + owned("c", "Sandbox/b"), "would own itself"),
@@ -83,7 +83,7 @@ def test_references_that_others_gave_stay(world: World) -> None:
         ),
     ],
 )
-def test_what_can_not_own_is_refused_in_words(world: World, text: str, words: str) -> None:
+def test_an_invalid_owner_is_refused(world: World, text: str, words: str) -> None:
     world.apply(box("a") + owned("child", "Sandbox/a") + box("dying"))
     delete(world, "dying")
     revision = world.store.revision()
@@ -138,7 +138,7 @@ def test_orphans_stay_and_name_no_owner(world: World) -> None:
     assert (owners(world, "b"), owners(world, "c")) == ([], ["b"])
 
 
-def test_what_is_in_use_is_refused_with_all_that_would_go_along(world: World) -> None:
+def test_a_cascade_with_an_object_in_use_is_refused(world: World) -> None:
     world.apply(template("t") + owned("user", "SandboxTemplate/t", refers="t"))
     world.apply(box("other", "t"))
     revision = world.store.revision()
@@ -161,7 +161,7 @@ def test_template_goes_at_once_with_users_that_do(world: World) -> None:
     assert world.store.get("SandboxTemplate", "default", "t") is None
 
 
-def test_an_owner_of_a_kind_that_is_not_known_is_not_taken_for_gone(world: World) -> None:
+def test_an_owner_of_an_unknown_kind_is_not_gone(world: World) -> None:
     world.apply(box("a") + owned("b", "Sandbox/a"))
     foreign = {"kind": "OfALaterVersion", "name": "x", "uid": "u"}
     world.change("b", owner_references=(*world.sandbox("b").owner_references, foreign))
@@ -184,7 +184,7 @@ def blocking(world: World) -> Any:
     return reference.get("blockOwnerDeletion")
 
 
-def test_holding_up_a_deletion_takes_the_right_to_write_the_owner(world: World) -> None:
+def test_blocking_a_deletion_needs_write_access_to_the_owner(world: World) -> None:
     world.apply(template("t"))
     with acting(USER) as refused, pytest.raises(errors.Invalid, match="which you may not write; leave it out"):
         world.apply(of_template("true"))

@@ -19,7 +19,7 @@ def patch(world: World, name: str, metadata: dict[str, Any], of: str = "Sandbox"
     return world.services.patch.patch(kind(world, of), "default", name, {"metadata": metadata})
 
 
-def test_a_finalizer_of_ones_own_holds_the_object_until_it_is_taken_off(world: World) -> None:
+def test_a_foreign_finalizer_holds_the_object(world: World) -> None:
     world.apply(box("a"))
     assert patch(world, "a", {"finalizers": [FINALIZER, MINE]}).generation == 1
     world.services.objects.delete(kind(world), "default", "a")
@@ -40,10 +40,10 @@ def without(world: World, finalizer: str) -> StoredObject:
     [
         (None, "metadata.finalizers: `paddock/container` is Paddock's own"),
         ([MINE], "metadata.finalizers: `paddock/container` is Paddock's own"),
-        ([FINALIZER, "paddock/other"], "`paddock/other` is no finalizer of yours"),
-        ([FINALIZER, "cleanup"], "`cleanup` is no finalizer of yours"),
-        ([FINALIZER, "foregroundDeletion"], "`foregroundDeletion` is no finalizer of yours"),
-        ([FINALIZER, f"{MINE} "], "is no finalizer of yours"),
+        ([FINALIZER, "paddock/other"], "`paddock/other` is not a valid finalizer"),
+        ([FINALIZER, "cleanup"], "`cleanup` is not a valid finalizer"),
+        ([FINALIZER, "foregroundDeletion"], "`foregroundDeletion` is not a valid finalizer"),
+        ([FINALIZER, f"{MINE} "], "is not a valid finalizer"),
         ([FINALIZER, 1], "must be a list of names"),
         ("x", "must be a list of names"),
         ([FINALIZER, *(f"{MINE}-{n}" for n in range(16))], "at most 16 finalizers"),
@@ -58,13 +58,13 @@ def test_finalizers_that_are_refused(world: World, finalizers: Any, said: str) -
     assert world.sandbox("a") == before
 
 
-def test_of_one_that_is_being_deleted_only_finalizers_can_be_taken_off(world: World) -> None:
+def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
     world.apply(box("a"))
     patch(world, "a", {"finalizers": [FINALIZER, MINE]})
     world.services.objects.delete(kind(world), "default", "a")
     with pytest.raises(errors.Conflict, match="is being deleted"):
         patch(world, "a", {"labels": {"a": "b"}, "finalizers": [FINALIZER]})
-    with pytest.raises(errors.Invalid, match="can be taken off only"):
+    with pytest.raises(errors.Invalid, match="can only be removed"):
         patch(world, "a", {"finalizers": [FINALIZER, MINE, "example.org/more"]})
     with pytest.raises(errors.Invalid, match="Paddock's own"):
         patch(world, "a", {"finalizers": []})
@@ -86,7 +86,7 @@ def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
     ("references", "said"),
     [
         ([{"kind": "Sandbox", "name": "nobody"}], "metadata.ownerReferences[0]: sandbox/nobody does not exist"),
-        ([{"kind": "Sandbox", "name": "a"}], "an object cannot own itself"),
+        ([{"kind": "Sandbox", "name": "a"}], "an object can't own itself"),
         ([{"kind": "Sandbox", "name": "b"}], "it would own itself: sandbox/a is owned by sandbox/b"),
         ([{"kind": "Sandbox"}], "metadata.ownerReferences[0].name: is required"),
         ("x", "metadata.ownerReferences: must be a list"),

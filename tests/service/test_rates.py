@@ -15,7 +15,7 @@ class Clock:
         return self.at
 
 
-def test_a_burst_then_one_at_a_time_and_everyone_for_themselves() -> None:
+def test_a_burst_then_a_steady_rate_per_caller() -> None:
     clock = Clock()
     rates = Rates(2.0, clock)
     assert [rates.take("a") for _ in range(10)] == [0.0] * 10

@@ -1,4 +1,4 @@
-"""What read-only kinds show: a real loop's work on the fake engine, and an engine or a store in trouble."""
+"""Read-only kinds, over a real loop on the fake engine, and with a failing engine or store."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,7 +54,7 @@ def shown(house: House, kind: str, **asked: Any) -> list[dict[str, Any]]:
     return [serialize.shown(kind_of(kind), each) for each in found]
 
 
-def test_an_instance_is_the_record_with_what_is_seen_of_its_container(house: House) -> None:
+def test_an_instance_shows_its_record_and_container(house: House) -> None:
     house.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
     house.settle()
     (found,) = shown(house, "Instance", namespace="default")
@@ -83,7 +83,7 @@ def test_a_warm_member_of_a_pool_shows_its_own_container(house: House) -> None:
     assert found["status"]["state"] == "Running"
 
 
-def test_an_instance_tells_how_its_last_run_ended_and_what_fails(house: House) -> None:
+def test_an_instance_shows_its_last_termination_and_failure(house: House) -> None:
     house.apply("web", restartPolicy="Never")
     house.settle()
     first = shown(house, "Instance")[0]["metadata"]
@@ -102,7 +102,7 @@ def test_an_instance_tells_how_its_last_run_ended_and_what_fails(house: House) -
     assert other["status"]["failure"]["retryTime"]
 
 
-def test_an_instance_without_container_is_absent_and_unseen_is_unknown(house: House) -> None:
+def test_an_instance_without_container_is_absent(house: House) -> None:
     house.apply("web", runState="Suspended")
     house.settle()
     house.apply("web")
@@ -139,7 +139,7 @@ def test_events_are_objects_with_a_name_that_stays(house: House) -> None:
     assert shown(house, "Event", namespace="team") == []
 
 
-def test_the_host_shows_the_engine_and_what_was_checked_and_nothing_else(house: House) -> None:
+def test_the_host_shows_engine_facts_and_conditions(house: House) -> None:
     house.engine.look(full=True)
     house.apply("web")
     house.settle()
@@ -182,7 +182,7 @@ class BrokenStore:
         raise StoreError("disk full")
 
 
-def test_the_host_answers_without_a_store_and_before_the_first_look() -> None:
+def test_the_host_answers_without_store_or_observation() -> None:
     host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type] - what it uses of a store
     assert host is not None
     as_client = serialize.shown(kind_of("Host"), host)
@@ -225,7 +225,7 @@ def test_a_profile_is_what_its_level_says() -> None:
     assert (other.spec["capabilities"], other.spec["readOnlyRootFilesystem"]) == (["CAP_CHOWN"], False)
 
 
-def test_what_is_shown_of_a_built_in_profile_can_be_applied_under_another_name() -> None:
+def test_a_built_in_profiles_spec_can_be_applied() -> None:
     for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type] - all of them
         spec = SecurityProfileSpec.model_validate(each.spec)
         assert refusals(spec, Policy()) == ()
@@ -243,7 +243,7 @@ def test_profiles_are_those_that_a_sandbox_may_name() -> None:
         ProfileSource(Policy(levels={**BUILT_IN, "later": missing})).get("", "later")
 
 
-def test_the_package_hosts_are_shown_with_a_version_that_moves_with_them() -> None:
+def test_the_package_hosts_have_a_version() -> None:
     found = PackageHosts(
         ("deb.example.org",), ("pip (/etc/pip.conf): 192.0.2.7 is an IP address; sandboxes reach host names only",)
     )

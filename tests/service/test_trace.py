@@ -29,7 +29,7 @@ def test_a_callers_id_is_taken(given: str) -> None:
         [f"00-{TRACE}\n-{PARENT}-01"],
     ],
 )
-def test_what_is_not_well_formed_is_replaced_by_an_id_of_our_own(given: list[str]) -> None:
+def test_a_malformed_traceparent_gets_a_new_id(given: list[str]) -> None:
     made = trace_of(given)
     assert len(made) == 32
     assert int(made, 16)

@@ -1,4 +1,4 @@
-"""Streams as use of a box: begun before they are opened, over when they end, however they end, and only once."""
+"""Streams as use of a sandbox: it starts before the stream opens, and ends exactly once with the stream."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,20 +12,20 @@ from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.ports import StreamError
 from controller.service import errors
-from controller.service.sandbox.activity import Used
+from controller.service.sandbox.activity import ActivityTracker
 from tests.conftest import HandClock
 from tests.helpers_api import Endless, View, World
 
 UID = "a-uid"
 
 
-class Doors:
-    """One box's activity, and how often the loop was woken."""
+class ActivityWorld:
+    """One sandbox's activity, and the number of wakes of the loop."""
 
     def __init__(self) -> None:
         self.log = ActivityLog(HandClock())
         self.woken = 0
-        self.used = Used(in_use=self.log, engine=View(), wake=self._wake)  # type: ignore[arg-type]
+        self.used = ActivityTracker(in_use=self.log, engine=View(), wake=self._wake)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         self.woken += 1
@@ -39,8 +39,8 @@ class Doors:
 
 
 @pytest.fixture
-def doors() -> Doors:
-    return Doors()
+def activity() -> ActivityWorld:
+    return ActivityWorld()
 
 
 def breaking() -> Iterator[Chunk]:
@@ -48,33 +48,33 @@ def breaking() -> Iterator[Chunk]:
     raise StreamError("the engine went away")
 
 
-def test_it_is_over_at_the_end_and_once(doors: Doors) -> None:
-    stream = doors.stream(lambda: iter((Chunk("exit", b"0"),)))
-    assert (doors.open(), doors.woken) == ((1, 1), 1)
+def test_use_ends_once_with_the_stream(activity: ActivityWorld) -> None:
+    stream = activity.stream(lambda: iter((Chunk("exit", b"0"),)))
+    assert (activity.open(), activity.woken) == ((1, 1), 1)
     assert [each.data for each in stream] == [b"0"]
     stream.close()  # type: ignore[attr-defined]
-    assert (doors.open(), doors.woken) == ((0, 0), 2)
+    assert (activity.open(), activity.woken) == ((0, 0), 2)
 
 
-def test_it_is_over_when_it_breaks_or_can_not_be_opened(doors: Doors) -> None:
+def test_use_ends_with_a_broken_or_unopened_stream(activity: ActivityWorld) -> None:
     with pytest.raises(StreamError):
-        list(doors.stream(breaking))
-    assert doors.open() == (0, 0)
+        list(activity.stream(breaking))
+    assert activity.open() == (0, 0)
 
     def refused() -> Iterator[Chunk]:
-        assert doors.open() == (1, 1)
+        assert activity.open() == (1, 1)
         raise StreamError("no")
 
     with pytest.raises(StreamError):
-        doors.stream(refused)
-    assert doors.open() == (0, 0)
+        activity.stream(refused)
+    assert activity.open() == (0, 0)
 
 
-def test_it_is_over_when_another_thread_closes_it(doors: Doors) -> None:
-    stream = doors.stream(lambda: Endless(threading.Event()))
+def test_use_ends_when_another_thread_closes_the_stream(activity: ActivityWorld) -> None:
+    stream = activity.stream(lambda: Endless(threading.Event()))
     threading.Thread(target=stream.close, daemon=True).start()  # type: ignore[attr-defined]
     assert [each.data for each in stream] == [b"first\n"]
-    assert doors.open() == (0, 0)
+    assert activity.open() == (0, 0)
 
 
 def box(ready: str, status: str = "False", **fields: object) -> StoredObject:
@@ -86,32 +86,32 @@ def box(ready: str, status: str = "False", **fields: object) -> StoredObject:
 RUNS = Container("c", "pdk-web", UID, State.RUNNING, started_at=1.0)
 
 
-def test_a_running_box_may_be_used_unless_idleness_ends_its_run(doors: Doors) -> None:
-    assert doors.used.may_use(box("Running", "True"), RUNS)
-    assert not doors.used.may_use(box("Suspending"), RUNS)
-    doors.log.hold({UID: ("c", 1.0)}, {})
-    assert not doors.used.may_use(box("Running", "True"), RUNS)
-    assert doors.used.may_use(box("Running", "True"), Container("c", "pdk-web", UID, State.RUNNING, started_at=2.0))
+def test_a_running_sandbox_is_usable_unless_being_reaped(activity: ActivityWorld) -> None:
+    assert activity.used.may_use(box("Running", "True"), RUNS)
+    assert not activity.used.may_use(box("Suspending"), RUNS)
+    activity.log.hold({UID: ("c", 1.0)}, {})
+    assert not activity.used.may_use(box("Running", "True"), RUNS)
+    assert activity.used.may_use(box("Running", "True"), Container("c", "pdk-web", UID, State.RUNNING, started_at=2.0))
 
 
-def test_what_does_not_come_is_told_at_once_and_what_does_not_come_in_time_then(doors: Doors) -> None:
+def test_waiting_fails_at_once_or_at_the_deadline(activity: ActivityWorld) -> None:
     with pytest.raises(StreamError, match="does not run: CrashLoopBackOff"):
-        doors.used.running(lambda: (box("CrashLoopBackOff"), None), 30)
+        activity.used.running(lambda: (box("CrashLoopBackOff"), None), 30)
     with pytest.raises(StreamError, match="is being deleted"):
-        doors.used.running(lambda: (box("IdleReaped", deleted_at=1.0), None), 30)
+        activity.used.running(lambda: (box("IdleReaped", deleted_at=1.0), None), 30)
     with pytest.raises(StreamError, match="set it to Running first"):
-        doors.used.running(lambda: (box("Suspended", runState="Suspended"), None), 30)
+        activity.used.running(lambda: (box("Suspended", runState="Suspended"), None), 30)
     with pytest.raises(StreamError, match=r"did not start within 0.01 s: IdleReaped"):
-        doors.used.running(lambda: (box("IdleReaped"), None), 0.01)
+        activity.used.running(lambda: (box("IdleReaped"), None), 0.01)
 
     def gone() -> tuple[StoredObject, Container | None]:
         raise errors.NotFound("sandbox `web` not found")
 
     with pytest.raises(StreamError, match="not found"):
-        doors.used.running(gone, 30)
+        activity.used.running(gone, 30)
 
 
-def test_a_sandbox_that_is_another_one_by_now_is_not_entered(world: World) -> None:
+def test_a_recreated_sandbox_is_not_entered(world: World) -> None:
     kind = discover().by_word("sandbox")
     assert kind is not None
     world.apply()
@@ -119,11 +119,11 @@ def test_a_sandbox_that_is_another_one_by_now_is_not_entered(world: World) -> No
     open_ = world.services.into_box.exec(kind, "default", "quickstart", ["true"])
     world.finish_deletion()
     world.apply()
-    with pytest.raises(StreamError, match="created anew"):
+    with pytest.raises(StreamError, match="recreated"):
         open_()
 
 
-def test_two_that_hold_and_begin_at_once_never_both_win() -> None:
+def test_reaping_and_use_never_both_win() -> None:
     for _ in range(200):
         log = ActivityLog(HandClock())
         seen, run, results = log.view({UID}), ("c", 1.0), {}

@@ -23,7 +23,7 @@ WRITERS, COMMITS = 8, 15
 
 
 class Reader:
-    """A watcher as a door is one: takes what there is whenever it is woken."""
+    """A watcher like an endpoint: takes the pending events at each wake."""
 
     def __init__(self, watches: Watches, **options: Any) -> None:
         self._woken = threading.Event()
@@ -34,7 +34,7 @@ class Reader:
             self.events += earlier
 
     def read(self, until: Any = None) -> list[tuple[str, str]]:
-        """What came, as (type, name), once `until` is true of it, or the watch has ended."""
+        """Return the events as (type, name), once `until` is true of them, or the watch has ended."""
 
         def there() -> bool:
             self._woken.wait(0.05)
@@ -103,7 +103,7 @@ def test_without_a_revision_it_begins_with_what_is_there(store: SqlStore, watche
     assert reader.read(count(4))[2:] == [("MODIFIED", "one"), ("DELETED", "one")]
 
 
-def test_it_resumes_after_any_revision_without_a_gap_or_a_repeat(store: SqlStore, watches: Watches) -> None:
+def test_a_watch_resumes_without_gap_or_repeat(store: SqlStore, watches: Watches) -> None:
     for number in range(6):
         insert(store, box(f"box-{number}"))
     first = Reader(watches, since=1)
@@ -133,7 +133,7 @@ def test_scope_is_kind_namespace_and_name(store: SqlStore, watches: Watches) -> 
     assert named.read(count(1)) == [("ADDED", "one")]
 
 
-def test_an_object_that_begins_or_stops_to_match_is_added_or_deleted(store: SqlStore, watches: Watches) -> None:
+def test_label_changes_add_and_delete_for_a_selector(store: SqlStore, watches: Watches) -> None:
     one, two = insert(store, box("one", labels={"app": "web"}), box("two"))
     since = store.revision()
     live = Reader(watches, labels="app=web", since=since)
@@ -150,16 +150,14 @@ def test_an_object_that_begins_or_stops_to_match_is_added_or_deleted(store: SqlS
         assert Reader(watches, labels="app=web", since=since + after).read(count(len(rest))) == rest
 
 
-def test_a_selector_from_before_anybody_watched_tells_rather_too_much(store: SqlStore, watches: Watches) -> None:
+def test_a_selector_without_history_sends_too_much(store: SqlStore, watches: Watches) -> None:
     (one,) = insert(store, box("one", labels={"app": "web"}))
     since = store.revision()
     relabel(store, one, app="db")
     assert Reader(watches, labels="app=web", since=since).read(count(1)) == [("DELETED", "one")]
 
 
-def test_bookmarks_carry_the_newest_revision_at_least_once_a_minute(
-    store: SqlStore, watches: Watches, clock: HandClock
-) -> None:
+def test_bookmarks_come_at_least_once_a_minute(store: SqlStore, watches: Watches, clock: HandClock) -> None:
     with_, without = Reader(watches, bookmarks=True), Reader(watches)
     assert with_.told() == [("BOOKMARK", "0")]
     insert(store, replace(box("other"), kind="Quota"))
@@ -177,7 +175,7 @@ def test_bookmarks_carry_the_newest_revision_at_least_once_a_minute(
     assert without.read(count(1)) == [("ADDED", "one")]
 
 
-def test_who_does_not_read_is_cut_and_the_others_are_not(store: SqlStore, watches: Watches) -> None:
+def test_only_a_lagging_watch_is_ended(store: SqlStore, watches: Watches) -> None:
     slow, quick = Reader(watches), Reader(watches)
     for number in range(15):
         insert(store, box(f"box-{number:02}"))
@@ -194,7 +192,7 @@ def test_a_commit_larger_than_the_buffer_still_comes_whole(store: SqlStore, watc
     assert len(reader.read(count(25))) == 25
 
 
-def test_there_are_only_so_many_and_closing_one_makes_room(watches: Watches) -> None:
+def test_watches_are_limited_and_closing_frees_one(watches: Watches) -> None:
     readers = [Reader(watches) for _ in range(20)]
     with pytest.raises(errors.TooManyRequests, match="20 watches are open"):
         Reader(watches)
@@ -215,9 +213,7 @@ def test_a_selector_that_cannot_be_read(watches: Watches) -> None:
         Reader(watches, labels="a b")
 
 
-def test_a_store_that_fails_for_a_while_is_followed_again(
-    store: SqlStore, watches: Watches, world: World, quiet: None
-) -> None:
+def test_watches_recover_from_a_failing_store(store: SqlStore, watches: Watches, world: World, quiet: None) -> None:
     reader = Reader(watches)
     store.close()
     watches.notify()
@@ -240,7 +236,7 @@ def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clo
 
 
 def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> None:
-    """What each reader was told is what the store's log has, in its order."""
+    """Each reader gets what the store's log has, in its order."""
     log = [(each.type, each.obj.name) for each in store.changes(begun, limit=100_000)]
     assert len(log) >= WRITERS * COMMITS
     for reader in readers:

@@ -1,1 +1,1 @@
-"""Identity, authorisation, tokens, rate limits and the audit log."""
+"""Identity, authorization, tokens, rate limits and the audit log."""

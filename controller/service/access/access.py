@@ -1,7 +1,7 @@
-"""Who asks, and whether they may: what every use-case and every door agrees on.
+"""The caller of a request, and authorization.
 
-The caller of a request is known to everything that runs for it (a context variable, as a trace id would be). Where
-there is none, Paddock itself acts: the loop, and code that is no door.
+The caller is a context variable, visible to all code that runs for the request. Without one, Paddock itself acts: the
+loop, and all code outside of requests.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,9 +16,8 @@ from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, refusals
 from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.objects.profiles import Profiles, knowing_profiles
+from controller.service.objects.admission import Admit, Profiles, cached_policy
 
-Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 _CALLER: ContextVar[Caller | None] = ContextVar("paddock_caller", default=None)
 Refused = list[tuple[Ask, str]]
 _REFUSED: ContextVar[Refused | None] = ContextVar("paddock_refused", default=None)
@@ -27,7 +26,7 @@ _MOST_NOTED = 20
 
 @contextmanager
 def acting(caller: Caller | None) -> Iterator[Refused]:
-    """Everything inside is done for this caller. Gives the list of what they were refused, which fills meanwhile."""
+    """Run the block for this caller. Yields the list of their refusals, which grows meanwhile."""
     refused: Refused = []
     tokens = _CALLER.set(caller), _REFUSED.set(refused)
     try:
@@ -38,25 +37,25 @@ def acting(caller: Caller | None) -> Iterator[Refused]:
 
 
 def note(ask: Ask, why: str) -> None:
-    """Have a refusal of the caller's told to the audit."""
+    """Add a refusal of the caller to the audit log."""
     noted = _REFUSED.get()
     if noted is not None and len(noted) < _MOST_NOTED:
         noted.append((ask, why))
 
 
 def caller() -> Caller | None:
-    """Who asks; None: Paddock itself."""
+    """Return the caller; None: Paddock itself."""
     return _CALLER.get()
 
 
 def decision(ask: Ask) -> Decision:
-    """Whether whoever asks may do this."""
+    """Return the decision on this request of the caller."""
     asking = caller()
     return Decision(True) if asking is None else decide(asking, ask)
 
 
 def may(ask: Ask) -> bool:
-    """Whether whoever asks may do this; a refusal is noted for the audit."""
+    """Return True if the caller may do this. A refusal goes to the audit log."""
     found = decision(ask)
     if not found.allowed:
         note(ask, found.reason)
@@ -64,7 +63,7 @@ def may(ask: Ask) -> bool:
 
 
 def require(ask: Ask, registry: Registry) -> None:
-    """Raise unless the caller may do this. What they may not even see is answered as what is not there."""
+    """Raise Forbidden unless the caller may do this. Objects they may not read are NotFound."""
     found = decision(ask)
     if found.allowed:
         return
@@ -76,38 +75,38 @@ def require(ask: Ask, registry: Registry) -> None:
 
 
 def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
-    """In the words of kubectl, with the namespace, since that is what people get wrong."""
+    """Return kubectl's message with the namespace, which is the usual mistake."""
     where = f" in namespace `{namespace}`" if kind.namespaced else ""
     return errors.NotFound(f"{kind.plural} `{name}` not found{where}", kind=kind.plural, name=name)
 
 
 def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -> None:
-    """Raise Forbidden, with every reason, unless the caller may write all of these. Nothing stored was looked at."""
-    wrong = []
+    """Raise Forbidden, with every reason, unless the caller may write all of these. Reads nothing stored."""
+    refused = []
     for each in documents:
         ask = Ask(verb, each.kind.name, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
             note(ask, found.reason)
-            wrong.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
-    if wrong:
-        raise errors.refused(errors.Forbidden, "nothing was changed", wrong)
+            refused.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
+    if refused:
+        raise errors.refused(errors.Forbidden, "nothing was changed", refused)
 
 
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
-    """Raise Forbidden unless the caller may do this to all of these; does not tell which ones they may not see."""
+    """Raise Forbidden unless the caller may do this to all of these. Does not reveal unreadable objects."""
     for each in objects:
         ask = Ask(verb, each.kind, each.namespace, each.name)
         found = decision(ask)
         if not found.allowed:
             note(ask, found.reason)
-            told = "some of these objects are where you may not do this" if found.hidden else found.reason
-            raise errors.Forbidden(f"nothing was changed: {told}")
+            shown = "you may not do this in the namespaces of some of these objects" if found.hidden else found.reason
+            raise errors.Forbidden(f"nothing was changed: {shown}")
 
 
 def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
-    """The same admission, and what the caller's own grants say of the spec."""
-    policy_with = knowing_profiles()
+    """Return admission that also applies the limits of the caller's grants."""
+    policy_with = cached_policy()
 
     def admit_for_caller(
         kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles

@@ -1,7 +1,6 @@
-"""Who asked for what, and the decision: written with the change itself, so that neither is there without the other.
+"""Audit log: caller, request and decision, written in the transaction of the change itself.
 
-An entry's detail names the request's `traceId`, which the log's lines bear too. What is written is counted by its
-category, once it is there.
+An entry's detail has the request's `traceId`, as its log lines do. Entries are counted by category once written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,10 +19,10 @@ from controller.service.access import access
 from controller.service.trace import current_trace
 
 _WINDOW_SECONDS = 60.0
-_MOST_REFUSALS = 60  # of one caller in a window: whoever knocks all night must not fill the disk
-_MOST_UNKNOWN = 120  # of all who are not known together: they can have any number of addresses and processes
-_MOST_WORDS = 500
-_MOST_LETTERS = 253  # of a name: what is longer is no object's
+_MOST_REFUSALS = 60  # of one caller in a window: repeated failures must not fill the disk
+_MOST_UNKNOWN = 120  # of all unauthenticated callers together: they may have any number of addresses and processes
+_MOST_REASON_LETTERS = 500
+_MOST_LETTERS = 253  # of a name: no object has a longer one
 _PARTS = ("spec", "labels", "annotations", "owner_references")
 _log = structlog.get_logger("paddock.audit")
 
@@ -39,7 +38,7 @@ def entry(
     outcome: Outcome = "allowed",
     detail: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
-    """An entry about whoever asks now."""
+    """Return an entry for the current caller."""
     asking = access.caller()
     actor, source = (asking.name, asking.source) if asking else ("paddock", "")
     return AuditEntry(clock.now(), actor, source, verb, kind, namespace, name, uid, outcome, _traced(detail or {}))
@@ -51,12 +50,12 @@ def _traced(detail: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def auditing(store: Store, clock: Clock, meter: Meter | None = None) -> Store:
-    """The same store; each object that a transaction puts or removes has an entry, in that same transaction."""
-    return cast(Store, _Auditing(store, clock, meter or NullMeter()))
+    """Return the store with an audit entry for each put and remove, in the same transaction."""
+    return cast(Store, _AuditingStore(store, clock, meter or NullMeter()))
 
 
-class _Auditing:
-    """Transactions are wrapped; everything else is the store's own."""
+class _AuditingStore:
+    """A wrapper of the store's transactions; all else is delegated."""
 
     def __init__(self, store: Store, clock: Clock, meter: Meter) -> None:
         self._store, self._clock, self._meter = store, clock, meter
@@ -64,29 +63,29 @@ class _Auditing:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with self._store.transaction() as transaction:
-            watched = _Watched(transaction, self._clock)
-            yield cast(Transaction, watched)
-            told = watched.tell()
-        if told:
-            self._meter.count("paddock_audit_events_total", told, category="change")
+            audited = _AuditedTransaction(transaction, self._clock)
+            yield cast(Transaction, audited)
+            added = audited.add_entries()
+        if added:
+            self._meter.count("paddock_audit_events_total", added, category="change")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-class _Watched:
-    """A transaction that remembers what was there before each write."""
+class _AuditedTransaction:
+    """A transaction that records the object before each write."""
 
     def __init__(self, transaction: Transaction, clock: Clock) -> None:
         self._transaction, self._clock = transaction, clock
         self._before: dict[str, StoredObject | None] = {}
         self._after: dict[str, StoredObject | None] = {}
-        self._told = 0
+        self._added = 0
 
     def audit(self, made: AuditEntry) -> None:
-        """An entry for what is no change of a stored object."""
+        """Add an entry that is not about a stored object."""
         self._transaction.audit(made)
-        self._told += 1
+        self._added += 1
 
     def put(self, obj: StoredObject) -> StoredObject:
         before = self._transaction.get(obj.kind, obj.namespace, obj.name)
@@ -102,16 +101,16 @@ class _Watched:
             self._before.setdefault(obj.uid, before)
             self._after[obj.uid] = None
 
-    def tell(self) -> int:
-        """Add the entries; how many there are."""
+    def add_entries(self) -> int:
+        """Add the entries; return their number."""
         for uid, after in self._after.items():
             found = _change(self._before[uid], after)
             if found is not None:
                 obj, verb, detail = found
                 named: Any = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": uid}
                 self._transaction.audit(entry(self._clock, verb, detail=detail, **named))
-                self._told += 1
-        return self._told
+                self._added += 1
+        return self._added
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
@@ -120,7 +119,7 @@ class _Watched:
 def _change(
     before: StoredObject | None, after: StoredObject | None
 ) -> tuple[StoredObject, str, Mapping[str, Any]] | None:
-    """The object, the verb and what to tell of it; None when nothing was changed."""
+    """Return the object, the verb and the entry's detail; None if nothing changed."""
     if after is None:
         return None if before is None else (before, "delete", {"generation": before.generation})
     detail: dict[str, Any] = {"generation": after.generation}
@@ -141,7 +140,7 @@ def _in_spec(before: StoredObject, after: StoredObject) -> Iterator[str]:
 
 
 class Recorder:
-    """Entries for what is no change of the store: commands in boxes, and what was refused."""
+    """Entries for events that do not change the store: use of sandboxes, and refusals."""
 
     def __init__(self, audit: Audit, clock: Clock, meter: Meter | None = None) -> None:
         self._audit, self._clock, self._meter = audit, clock, meter or NullMeter()
@@ -149,31 +148,31 @@ class Recorder:
         self._refusals: dict[str, int] = {}
 
     def used(self, ask: Ask, detail: Mapping[str, Any]) -> None:
-        """Somebody is about to work in a box. Raises ServiceUnavailable when that can't be written: then they don't."""
+        """Record use of a sandbox before it starts. Raises ServiceUnavailable if that fails: it must not start then."""
         with errors.store_in_words():
             self._append(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
     def refused(self, ask: Ask, why: str) -> None:
-        """Somebody was refused. Past so many in a minute they are counted; a store that fails makes no difference."""
-        self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_WORDS]}))
+        """Record a refusal, up to a limit a minute. A failing store is only logged."""
+        self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_REASON_LETTERS]}))
 
     def unknown(self, source: str, why: str) -> None:
-        """Somebody showed a token that opens nothing, or nothing at all."""
-        now, detail = self._clock.now(), {"reason": why[:_MOST_WORDS]}
+        """Record a failed authentication."""
+        now, detail = self._clock.now(), {"reason": why[:_MOST_REASON_LETTERS]}
         made = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_traced(detail))
         self._refuse(made)
 
     def _refuse(self, made: AuditEntry) -> None:
-        left = self._left(made)
-        if left < 0:
+        remaining = self._remaining(made)
+        if remaining < 0:
             return
-        if left == 0:
+        if remaining == 0:
             more = {"more": "further refusals within this minute are not recorded"}
             made = replace(made, detail=_traced(more))
         try:
             self._append(made, "refusal")
         except StoreError as error:
-            _log.warning("a refusal is not in the audit log", actor=made.actor, verb=made.verb, error=str(error))
+            _log.warning("audit write failed", actor=made.actor, verb=made.verb, error=str(error))
 
     def _append(self, made: AuditEntry, category: str) -> None:
         try:
@@ -183,8 +182,8 @@ class Recorder:
             raise
         self._meter.count("paddock_audit_events_total", category=category)
 
-    def _left(self, made: AuditEntry) -> int:
-        """How many more like this one are recorded in this minute; below 0: not even this one."""
+    def _remaining(self, made: AuditEntry) -> int:
+        """Return how many more entries like this one fit this minute; below 0: not even this one."""
         if not 0 <= made.at - self._window < _WINDOW_SECONDS:
             self._window, self._unknown, self._refusals = made.at, 0, {}
         unknown = made.actor == "unknown"
@@ -194,8 +193,8 @@ class Recorder:
             return -1
         self._refusals[key] = count
         self._unknown += unknown
-        left = _MOST_REFUSALS - count
-        return min(left, _MOST_UNKNOWN - self._unknown) if unknown else left
+        remaining = _MOST_REFUSALS - count
+        return min(remaining, _MOST_UNKNOWN - self._unknown) if unknown else remaining
 
     def _of(self, ask: Ask, verb: str, outcome: Outcome, detail: Mapping[str, Any]) -> AuditEntry:
         place = EVERYWHERE if ask.namespace is None else ask.namespace

@@ -1,4 +1,4 @@
-"""Who comes through a door: a user of this host by the kernel's word, or the holder of a token."""
+"""Authentication: local users by Unix uid and groups, others by bearer token."""
 
 import hashlib
 import hmac
@@ -14,15 +14,15 @@ from controller.service import errors
 PREFIX = "pdk"
 _ID_BYTES, _SECRET_BYTES = 6, 32
 _TOKEN = re.compile(r"pdk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})\Z")
-_LONGEST = 128  # a token is shorter: what is longer is not even looked at
-_REFUSED = "the token is not known here, or has expired or been revoked; ask an admin for a new one"
+_LONGEST = 128  # a token is shorter: longer texts are not parsed
+_REFUSED = "the token is unknown, expired or revoked; ask an admin for a new one"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of a Unix socket, as it was when it connected.
+    """Peer credentials of a Unix socket, as of the connect.
 
-    `groups` are its supplementary ones; None where the kernel did not tell them.
+    `groups` are the supplementary ones; None if the kernel did not report them.
     """
 
     pid: int
@@ -33,9 +33,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The host's words for its users and groups. Each gives None for one that there is not.
+    """Lookups of the host's users and groups. Each returns None for an unknown one.
 
-    They may ask a directory in the network, and take their time. `groups` are those of a user with that first group.
+    They may query a directory in the network, and block. `groups` takes a user and its primary group.
     """
 
     uid: Callable[[str], int | None]
@@ -45,9 +45,9 @@ class Names:
 
 
 class Identify:
-    """Names the caller. `owners` are the uids that may do everything, whatever the settings say.
+    """Authenticates the caller. `owners` are uids with all permissions, regardless of settings.
 
-    `group_role` is what membership in the socket's group (`group()`; None: not known) gives; "none": nothing.
+    `group_role` is the role of members of the socket's group (`group()`; None: unknown); "none": no role.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Identify:
         self._owners, self._group, self._group_role, self._grants = owners, group, group_role, grants
 
     def peer(self, peer: Peer) -> Caller:
-        """The user of this host; may wait for the host's words for it. Raises Forbidden where nothing was granted."""
+        """Return the local user; may block on user lookups. Raises Forbidden without any grant."""
         user = self._names.user(peer.uid)
         name = f"{user} (uid {peer.uid})" if user else f"uid {peer.uid}"
         groups = peer.groups if peer.groups is not None else self._names.groups(user, peer.gid) if user else ()
         grants = tuple(self._granted(peer.uid, frozenset((peer.gid, *groups))))
         if not grants:
-            raise errors.Forbidden(f"nothing is granted to {name}; ask the operator of this host (setting `access`)")
+            raise errors.Forbidden(f"{name} has no grants; ask the operator of this host (setting `access`)")
         return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants)
 
     def token(self, text: str, source: str) -> Caller:
-        """The holder of a token. Raises Unauthorized; ServiceUnavailable when the store can't be asked."""
+        """Return the holder of a token. Raises Unauthorized; ServiceUnavailable if the store fails."""
         found = _TOKEN.match(text) if len(text) <= _LONGEST else None
         if found is None:
             raise errors.Unauthorized(_REFUSED)
@@ -96,8 +96,8 @@ class Identify:
         return list(found)
 
     def _is(self, subject: str, uid: int, gids: frozenset[int]) -> bool:
-        what, _, name = subject.partition(":")
-        match what:
+        type_, _, name = subject.partition(":")
+        match type_:
             case "uid":
                 return uid == int(name)
             case "gid":
@@ -109,19 +109,19 @@ class Identify:
 
 
 def digest(secret: str) -> str:
-    """What is kept of a secret. It is 256 random bits, so that no slow hash is needed."""
+    """Return the stored hash of a secret. It has 256 random bits, so that no slow hash is needed."""
     return hashlib.sha256(f"paddock token {secret}".encode()).hexdigest()
 
 
 def new_token(name: str, grant: Grant, *, now: float, by: str, expires_at: float | None) -> tuple[Token, str]:
-    """A token to keep, and its text, which is shown once and kept nowhere."""
+    """Return a token to store, and its text, which is shown once and stored nowhere."""
     id_ = secrets.token_hex(_ID_BYTES)
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     return Token(id_, name, digest(secret), grant, now, by, expires_at), f"{PREFIX}_{id_}_{secret}"
 
 
 def bearer(header: str) -> str:
-    """The token in an `Authorization` header. Raises Unauthorized for anything else than `Bearer TOKEN`."""
+    """Return the token of an `Authorization` header. Raises Unauthorized unless it is `Bearer TOKEN`."""
     scheme, _, rest = header.strip().partition(" ")
     if scheme.lower() != "bearer" or not rest.strip():
         raise errors.Unauthorized("the Authorization header must be `Bearer TOKEN`")

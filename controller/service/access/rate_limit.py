@@ -1,17 +1,17 @@
-"""So many requests a second of one caller: asked for more, it is told when to come again."""
+"""Rate limit of each caller's requests, with the time to retry after."""
 
 import threading
 import time
 from collections.abc import Callable
 
-BURST_SECONDS = 5.0  # what was not asked for is saved up for so long
+BURST_SECONDS = 5.0  # unused requests accumulate for so long
 _MOST_CALLERS = 10_000
 
 
 class Rates:
-    """Token buckets by the caller's name. Thread-safe. `per_second` 0: no bound.
+    """Token buckets by the caller's name. Thread-safe. `per_second` 0: no limit.
 
-    `now` is a clock that never leaps, in seconds.
+    `now` is a monotonic clock, in seconds.
     """
 
     def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -20,7 +20,7 @@ class Rates:
         self._full_at: dict[str, float] = {}  # when the bucket will be full again
 
     def take(self, name: str) -> float:
-        """One request more; 0.0 when it may be, else the seconds after which it may."""
+        """Take one request. Return 0.0, or the seconds to wait if the limit is reached."""
         if not self._per_second:
             return 0.0
         with self._lock:

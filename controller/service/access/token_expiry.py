@@ -1,6 +1,6 @@
-"""How long a caller may go on: what a token opened ends with it, also in the middle of a stream.
+"""Token expiry: open streams end when their caller's token expires or is revoked.
 
-A daemon that serves is the one that acts, so every token that is revoked is revoked in it: nothing is read for this.
+Only one daemon serves, and every revocation goes through it: the store is not read for this.
 """
 
 import threading
@@ -20,28 +20,28 @@ class Lifetimes:
         self._followers: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
 
     def revoked(self, token_id: str) -> None:
-        """Tell whoever follows this token, and all who ask from now on."""
+        """Mark a token as revoked, and wake its followers."""
         with self._lock:
-            self._revoked.add(token_id)  # kept, since a request may have shown it just before
+            self._revoked.add(token_id)  # kept: a request may have authenticated just before
             followers = tuple(self._followers.get(token_id, ()))
         for wake in followers:
             wake()
 
     def follow(self, token_id: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called, from any thread, when it is revoked; until what is returned is called."""
+        """Call `wake`, from any thread, when the token is revoked, until the result is called."""
         with self._lock:
             self._followers[token_id].add(wake)
 
-        def leave() -> None:
+        def unfollow() -> None:
             with self._lock:
                 self._followers[token_id].discard(wake)
                 if not self._followers[token_id]:
                     del self._followers[token_id]
 
-        return leave
+        return unfollow
 
     def over(self, caller: Caller) -> str:
-        """Why the caller may not go on, in words; empty while they may."""
+        """Return the reason to end the caller's streams; empty while the token is valid."""
         if caller.token_id in self._revoked:
             return f"{caller.name} was revoked"
         expired = caller.expires_at is not None and self._clock.now() >= caller.expires_at

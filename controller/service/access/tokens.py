@@ -1,4 +1,4 @@
-"""Making, listing and revoking bearer tokens. Only an admin of everything comes this far."""
+"""Create, list and revoke bearer tokens. Only admins of all namespaces may."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _log = structlog.get_logger("paddock.tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A new token, and its text: shown this once."""
+class CreatedToken:
+    """A new token, and its text, which is shown once."""
 
     token: Token
     text: str
@@ -34,31 +34,31 @@ class TokenAdmin:
         self._tokens, self._clock, self._lifetimes = tokens, clock, lifetimes
 
     def now(self) -> float:
-        """The time that states are told for, Unix seconds."""
+        """Return the time of token states, in Unix seconds."""
         return self._clock.now()
 
-    def create(self, name: str, grant: Grant, *, seconds: float | None) -> Made:
-        """A token that is good for `seconds` (None: until it is revoked). Conflict when its name is taken."""
+    def create(self, name: str, grant: Grant, *, seconds: float | None) -> CreatedToken:
+        """Create a token that is valid for `seconds` (None: until revoked). Raises Conflict if its name is taken."""
         asking, now = access.caller(), self._clock.now()
         by = asking.name if asking else "paddock"
         token, text = new_token(name, grant, now=now, by=by, expires_at=None if seconds is None else now + seconds)
         with errors.store_in_words():
             self._tokens.add(token, self._entry("create", name, role=grant.role, namespaces=list(grant.namespaces)))
-        _log.info("token made", token=name, id=token.id, role=grant.role, by=by)
-        return Made(token, text)
+        _log.info("token created", token=name, id=token.id, role=grant.role, by=by)
+        return CreatedToken(token, text)
 
     def list(self) -> Sequence[Token]:
-        """All of them, oldest first."""
+        """Return all tokens, oldest first."""
         with errors.store_in_words():
             return self._tokens.all()
 
     def revoke(self, name: str) -> Token:
-        """End a token now, and what it has opened. NotFound when there is none to revoke."""
+        """Revoke a token, and end its open streams. Raises NotFound if there is none."""
         asking = access.caller()
         with errors.store_in_words():
             found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
         if found is None:
-            raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` shows them", name=name)
+            raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` lists them", name=name)
         self._lifetimes.revoked(found.id)
         _log.info("token revoked", token=name, id=found.id, by=asking.name if asking else "paddock")
         return found

@@ -1,1 +1,1 @@
-"""Explaining: why an object is as it is, and what a change would do."""
+"""Explanations of an object's state, and of the effects of a change."""

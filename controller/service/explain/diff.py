@@ -1,7 +1,7 @@
-"""Diff: apply stopped before the commit, and the planner asked what would then be done.
+"""Diff: apply without the commit, and the plan that would follow.
 
-The same reading, merge and admission as apply, and the loop's own pure plan over its last snapshot, with the objects
-of the files in it as they would be stored.
+Parsing, merge and admission are those of apply. The plan is the loop's own, over its last snapshot with the objects of
+the files as they would be stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,24 +18,31 @@ from controller.kinds.planning.action import CreateContainer
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
-from controller.kinds.sandbox import SandboxSpec, Template
-from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.plan.capacity.quota_status import Movement as Movement  # for the doors
+from controller.kinds.sandbox import SandboxSpec
+from controller.plan.capacity.quota_status import Movement as Movement  # for controller.api
 from controller.plan.capacity.quota_status import movements
-from controller.plan.explain.preview import Forecast as Forecast  # for the doors
+from controller.plan.explain.preview import Forecast as Forecast  # for controller.api
 from controller.plan.explain.preview import foresee
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.service import errors
-from controller.service.explain.diff_pools import claimed, pools_as_asked
-from controller.service.explain.diff_profiles import boxes_of, changed_profiles, pools_of, profile_of, profiles_as_asked
+from controller.service.explain.diff_snapshot import (
+    changed_profiles,
+    claimed,
+    pools_after,
+    pools_of,
+    profile_of,
+    profiles_after,
+    sandboxes_of,
+    template_of,
+)
 from controller.service.objects.apply import Applied, Apply, Source
 from controller.service.objects.apply_set import NO_SET, ApplySet
 
 _TRIES = 3
-_NEW_UID = "xxxxxxxx"  # what a container's name shows of the uid that an object does not have yet
-_WHY = {
+_NEW_UID = "xxxxxxxx"  # stands for a new object's uid in container names
+_REASONS = {
     "live": "changed in place, without a restart",
     "at next start": "nothing that runs is touched",
 }
@@ -44,7 +51,7 @@ LastSnapshot = Callable[[], Snapshot | None]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A field that changes; `before` or `after` is None where it is not set. `effect` is "" unless it was planned."""
+    """A changed field; `before` or `after` is None if unset. `effect` is "" without a plan."""
 
     field: str
     before: Any
@@ -55,9 +62,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a document would do to one object. `forecasts` are of it, or of the sandboxes that it has a say in.
+    """The effect of a document on one object. `forecasts` are of the object, or of the sandboxes that it affects.
 
-    `quotas` are those of its namespace and of the host that move, by all documents together.
+    `quotas` are the changes in quotas of its namespace and of the host, by all documents together.
     """
 
     kind: Kind
@@ -70,7 +77,7 @@ class Difference:
 
 
 class Diff:
-    """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
+    """The use-case. `snapshot` gives the last one that the loop planned on, None before the first."""
 
     def __init__(
         self, *, apply: Apply, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
@@ -87,13 +94,13 @@ class Diff:
         delete: bool = False,
         as_set: ApplySet = NO_SET,
     ) -> list[Difference]:
-        """What applying these files (or deleting what they name) would do, in the order of their documents.
+        """Return the effects of applying these files (or of deleting their objects), in the order of their documents.
 
-        What would be pruned comes after them. Raises what apply raises, and ServiceUnavailable for a plan while the
-        loop has not looked yet.
+        Pruned objects come after them. Raises what apply raises, and ServiceUnavailable for a plan before the loop's
+        first pass.
         """
         if delete and as_set.name:
-            raise errors.BadRequest("a deletion has no apply set: leave out one of the two")
+            raise errors.BadRequest("a deletion has no apply set; leave out one of the two")
         found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set)]
         if delete:
             found = [each if each.before is None else self._deleted(each) for each in found]
@@ -102,52 +109,52 @@ class Diff:
     def _compared(
         self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet
     ) -> Sequence[tuple[Applied, StoredObject | None]]:
-        """What apply would store, each with what is stored now, both of one moment."""
+        """Return the results of apply with the objects stored now, of the same revision."""
         for _ in range(_TRIES):
             applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set)
             with errors.store_in_words():
                 pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
-            if all(_of_one_moment(each, now) for each, now in pairs):
+            if all(_is_unchanged(each, now) for each, now in pairs):
                 return [(each, None if each.result == "created" else now) for each, now in pairs]
-        raise errors.Conflict("the objects change faster than they can be compared; try again")
+        raise errors.Conflict("the objects changed during the comparison; try again")
 
     def _deleted(self, found: Difference) -> Difference:
-        """The object as it is once its deletion was asked for."""
+        """Return the object with its deletion requested."""
         assert found.before is not None
         return replace(found, after=replace(found.before, deleted_at=found.before.deleted_at or self._clock.now()))
 
     def _planned(self, found: Sequence[Difference]) -> list[Difference]:
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
-            raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
+            raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
-        wanted = self._wanted(last, found)
-        boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in wanted} | wanted
+        desired = self._desired(last, found)
+        boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in desired} | desired
         quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
         asked = [each.after for each in found if each.after is not None]
         pools = {**pools_of(last, changed_profiles(asked)), **{each.obj.uid: each for each in self._pools(last, found)}}
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        before = replace(before, profiles=profiles_as_asked(last, asked))
+        before = replace(before, profiles=profiles_after(last, asked))
         policy = as_seen(self._policy, before)
         created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
-        world, claims = claimed(before, [each for uid, each in wanted.items() if uid in created], policy)
-        wanted = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in wanted.items())}
+        world, claims = claimed(before, [each for uid, each in desired.items() if uid in created], policy)
+        desired = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in desired.items())}
         found = [_with_uid(each, _uid_of(each, claims)) for each in found]
-        forecasts, after = foresee(world, wanted.keys() | pools.keys(), policy)
+        forecasts, after = foresee(world, desired.keys() | pools.keys(), policy)
         moved = tuple(movements(before, after))
-        return [_bounded(_told(each, forecasts, {**wanted, **pools}), moved) for each in found]
+        return [_bounded(_with_forecasts(each, forecasts, {**desired, **pools}), moved) for each in found]
 
     def _pools(self, last: Snapshot, found: Sequence[Difference]) -> list[Pool]:
-        """The pools that these documents have a say in, as they would be."""
+        """Return the pools that these documents affect, as they would be."""
 
         def stored(namespace: str, name: str) -> StoredObject | None:
             with errors.store_in_words():
                 return self._store.get("SandboxTemplate", namespace, name)
 
-        return list(pools_as_asked(last, [each.after for each in found if each.after is not None], stored))
+        return list(pools_after(last, [each.after for each in found if each.after is not None], stored))
 
-    def _wanted(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
-        """The sandboxes that would be stored, and those whose template or profile would be another, by uid."""
+    def _desired(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
+        """Return the sandboxes that would be stored, or whose template or profile would change, by uid."""
         templates = {
             (each.after.namespace, each.after.name): each.after
             for each in found
@@ -161,7 +168,7 @@ class Diff:
         for uid, box in last.sandboxes.items():
             if uid not in boxes and _refers(box) in templates:
                 boxes[uid] = self._sandbox(box.obj, templates)
-        return {**boxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
+        return {**sandboxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
 
     def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
         try:
@@ -173,11 +180,11 @@ class Diff:
         key = (obj.namespace, spec.template_ref.name)
         with errors.store_in_words():
             named = templates.get(key) or self._store.get("SandboxTemplate", *key)
-        return Sandbox(obj, spec, _template(named))
+        return Sandbox(obj, spec, template_of(named))
 
 
 def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
-    """The quotas among the documents, as they would be stored."""
+    """Yield the quotas among the documents, as they would be stored."""
     for each in found:
         if each.after is not None and each.after.deleted_at is None and issubclass(each.kind.spec, QuotaSpec):
             yield stored_quota(each.after)
@@ -193,22 +200,12 @@ def _key(obj: StoredObject) -> tuple[str, str, str]:
     return obj.kind, obj.namespace, obj.name
 
 
-def _of_one_moment(applied: Applied, now: StoredObject | None) -> bool:
+def _is_unchanged(applied: Applied, now: StoredObject | None) -> bool:
     if applied.result == "created":
         return now is None
     if applied.result == "pruned":
         return now is not None and now.generation == applied.obj.generation
     return now is not None and now.resource_version == applied.obj.resource_version
-
-
-def _template(obj: StoredObject | None) -> Template | None:
-    """What the template says; None where there is none that this version can read, or it is going."""
-    if obj is None or obj.deleted_at is not None:
-        return None
-    try:
-        return SandboxTemplateSpec.model_validate(obj.spec)
-    except ValidationError:
-        return None
 
 
 def _refers(box: Sandbox | Pool) -> tuple[str, str]:
@@ -230,7 +227,7 @@ def _with_uid(found: Difference, uid: str) -> Difference:
 
 
 def _uid_of(found: Difference, claims: Mapping[str, Sandbox]) -> str:
-    """The uid that the object would have: a claim's is that of the box it takes over."""
+    """Return the uid that the object would get: for a claim, that of the claimed member."""
     uid = found.after.uid if found.after is not None else ""
     return claims[uid].obj.uid if uid in claims else uid
 
@@ -248,7 +245,7 @@ def _parts(obj: StoredObject) -> Mapping[str, Any]:
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """The smallest parts that differ: (path, before, after), None where there is nothing."""
+    """Yield the smallest parts that differ: (path, before, after), None for an absent part."""
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -261,8 +258,10 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, 
         yield path, before, after
 
 
-def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]) -> Difference:
-    """The difference with its forecasts, and how each of its changes takes effect."""
+def _with_forecasts(
+    found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]
+) -> Difference:
+    """Return the difference with its forecasts, and the effect of each of its changes."""
     if found.after is None:
         return found
     if found.kind.name == "SandboxTemplate":
@@ -279,7 +278,7 @@ def _told(found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[s
 def _effective(found: Difference, change: Change, forecasts: Sequence[Forecast]) -> Change:
     part, *inner = field_path(change.field)
     effect: str = takes_effect(found.kind.name, tuple(inner)) if part == "spec" else "live"
-    why = _WHY.get(effect, "")
+    why = _REASONS.get(effect, "")
     own = forecasts[0] if forecasts and found.kind.name == "Sandbox" else None
     if own is not None and own.reason == "Refused":
         return replace(change, effect="refused", why=own.message)
@@ -289,10 +288,10 @@ def _effective(found: Difference, change: Change, forecasts: Sequence[Forecast])
 
 
 def _recreated(own: Forecast) -> tuple[str, str]:
-    """When a change that needs a new container gets one, and why."""
-    made = [each for each in own.actions if isinstance(each, CreateContainer)]
-    if made:
-        return "recreate", made[0].why
+    """Return the effect of a change that needs a new container, and its reason."""
+    creates = [each for each in own.actions if isinstance(each, CreateContainer)]
+    if creates:
+        return "recreate", creates[0].why
     if own.reason in ("", "Suspended"):
-        return "at next start", "nothing runs that it would touch"
+        return "at next start", "nothing runs that it would change"
     return "recreate", f"once this is over: {own.reason}: {own.message}"

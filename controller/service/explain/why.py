@@ -1,4 +1,4 @@
-"""Why an object is as it is: the planner asked again about one object of the loop's last snapshot. Writes nothing."""
+"""Explanation of an object's state: the planner runs again for one object of the last snapshot. Writes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _EVENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The object, the explanation as of `at` (Unix seconds), and the newest of what happened to it, newest last."""
+    """The object, the explanation as of `at` (Unix seconds), and its latest events, newest last."""
 
     obj: StoredObject
     at: float
@@ -28,7 +28,7 @@ class Reasons:
 
 
 class Why:
-    """The use-case. `snapshot` gives the last one that the loop planned on, None while there is none."""
+    """The use-case. `snapshot` gives the last one that the loop planned on, None before the first."""
 
     def __init__(
         self, *, objects: Objects, store: Store, clock: Clock, snapshot: LastSnapshot, policy: Policy | None = None
@@ -37,11 +37,11 @@ class Why:
         self._policy = policy or Policy()
 
     def why(self, kind: Kind, namespace: str, name: str) -> Reasons:
-        """The reasons for one object. NotFound; ServiceUnavailable while the loop has not looked yet."""
+        """Explain one object. Raises NotFound; ServiceUnavailable before the loop's first pass."""
         obj = self._objects.get(kind, namespace, name)
         last, now = self._snapshot(), self._clock.now()
         if last is None or last.observed.revision == 0:
-            raise errors.ServiceUnavailable("the daemon has not looked at the engine yet; ask again in a moment")
+            raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         found = explain(replace(last, now=now), obj.uid, policy)
         with errors.store_in_words():

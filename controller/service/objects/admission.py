@@ -1,24 +1,33 @@
-"""The one admission that every door asks: the operator's policy, as the host and the profiles are at that moment."""
+"""Admission by the operator's policy, with the host and the security profiles as they are at that moment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.kinds.base import Model
+from controller.kinds.meta import StoredObject
 from controller.kinds.observed.canary import UNWATCHED, Guarded
 from controller.kinds.observed.observed import Observation
 from controller.kinds.registry import Kind
+from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.policy.admission import admit
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
-from controller.service.objects.apply import Admit
-from controller.service.objects.profiles import Profiles, knowing_profiles
+from controller.policy.levels.profiles import with_profiles
+from controller.ports import Transaction
+
+Profiles = tuple[StoredProfile, ...]
+# Admission of a spec: (field path such as `spec.template.user`, message) for every reason to refuse it.
+Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 
 
 def admitting(
     policy: Policy, observe: Callable[[], Observation], guarded: Callable[[], Guarded] = lambda: UNWATCHED
 ) -> Admit:
-    """Admission by the operator's policy. `observe` gives what was seen of the host last, `guarded` by the canary."""
-    policy_with = knowing_profiles()
+    """Return admission by the operator's policy.
+
+    `observe` gives the last observation of the host, `guarded` the canary's last result.
+    """
+    policy_with = cached_policy()
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, _name: str, profiles: Profiles) -> list[tuple[str, str]]:
         seen = observe()
@@ -27,3 +36,24 @@ def admitting(
         return [(each.field, each.message) for each in admit(kind, spec, now)]
 
     return admit_now
+
+
+def profiles_in(transaction: Transaction, written: Iterable[StoredObject] = ()) -> Profiles:
+    """Return every security profile that is not being deleted; those among `written` replace the stored ones."""
+    found = {each.name: each for each in transaction.list(KIND.name, "") if each.deleted_at is None}
+    found |= {each.name: each for each in written if each.kind == KIND.name}
+    return tuple(stored_profile(found[name]) for name in sorted(found))
+
+
+def cached_policy() -> Callable[[Policy, Profiles], Policy]:
+    """Return `with_profiles` with a cache of its last result: all documents of a request ask for the same one."""
+    last: tuple[Policy, Profiles, Policy] | None = None
+
+    def policy_with(policy: Policy, profiles: Profiles) -> Policy:
+        nonlocal last
+        known = last
+        if known is None or known[1] is not profiles or known[0] != policy:
+            last = known = (policy, profiles, with_profiles(policy, profiles))
+        return known[2]
+
+    return policy_with

@@ -1,7 +1,7 @@
-"""Applying as a set: membership, and pruning what is in the set and no longer in the files. As kubectl's ApplySets.
+"""Apply sets, like kubectl's: membership, and pruning of members that are no longer in the files.
 
-An object belongs to one set. It stays in it when it is applied without a set, or patched; it leaves it by being taken
-over, or with its label.
+An object belongs to one set. It stays a member when it is applied without a set, or patched. It leaves the set when
+another set takes it over, or when its label is removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ApplySet:
-    """How to apply as a set. Without a `name` nothing is one: then the others must be off.
+    """Options of an apply as a set. Without a `name` there is no set, and the others must be off.
 
-    `prune`: delete the members that are not in the files. `take_over`: members of other sets may become this one's.
-    `allow_empty`: prune also when the files hold no document at all, which deletes every member.
+    `prune`: delete the members that are not in the files. `take_over`: move members of other sets to this one.
+    `allow_empty`: prune even if the files hold no document, which deletes every member.
     """
 
     name: str = ""
@@ -36,28 +36,28 @@ class ApplySet:
     allow_empty: bool = False
 
     def check(self) -> None:
-        """Raise BadRequest for what does not go together."""
+        """Raise BadRequest for options that exclude each other."""
         if not self.name:
             if self.prune or self.take_over or self.allow_empty:
-                text = "pruning and taking over need a set: say which with --applyset NAME (applySet)"
+                text = "pruning and taking over need a set; name it with --applyset NAME (applySet)"
                 raise errors.BadRequest(text)
             return
         try:
             ApplySetName(name=self.name)
         except ValidationError as error:
-            text = f"`{self.name}` is no name of an apply set: at most 52 lower-case letters, digits and `-`"
+            text = f"`{self.name}` is not a valid apply set name; use at most 52 lower-case letters, digits and `-`"
             raise errors.BadRequest(text) from error
         if self.allow_empty and not self.prune:
-            raise errors.BadRequest("allowing no document is for pruning: say --prune (prune) with it")
+            raise errors.BadRequest("--allow-empty (allowEmpty) is only for pruning; add --prune (prune)")
 
     def check_documents(self, documents: Sequence[Document]) -> None:
-        """Raise BadRequest where the files hold nothing: a typing mistake must not delete a whole set."""
+        """Raise BadRequest if the files hold no document: a typing mistake must not delete a whole set."""
         if self.prune and not documents and not self.allow_empty:
             text = f"the files hold no document: pruning would delete every object of apply set `{self.name}`"
-            raise errors.BadRequest(f"{text}; nothing was changed. If that is meant, say --allow-empty (allowEmpty)")
+            raise errors.BadRequest(f"{text}; nothing was changed. To delete them all, add --allow-empty (allowEmpty)")
 
     def membership(self, document: Document, current: StoredObject | None) -> tuple[Document, list[Problem]]:
-        """The document without the set's label, which only sets give, and what speaks against its membership."""
+        """Return the document without the set's label, and the problems with its membership."""
         written = document.labels.get(LABEL)
         has = set_of(current.labels) if current else ""
         problems = []
@@ -67,22 +67,22 @@ class ApplySet:
         if self.name and has not in ("", self.name) and not self.take_over:
             text = (
                 f"{document.kind.name.lower()}/{document.name} belongs to apply set `{has}`; leave it out of these"
-                f" files, or say --take-over (takeOver) to move it to `{self.name}`"
+                f" files, or add --take-over (takeOver) to move it to `{self.name}`"
             )
             problems.append(document.problem(("metadata", "name"), text))
         labels = {key: value for key, value in document.labels.items() if key != LABEL}
         return replace(document, labels=labels), problems
 
     def member(self, obj: StoredObject) -> StoredObject:
-        """The object as a member of the set."""
+        """Return the object as a member of the set."""
         return replace(obj, labels={**obj.labels, LABEL: self.name}) if self.name else obj
 
     def pruned(
         self, transaction: Transaction, registry: Registry, now: float, kept: Mapping[Key, Document]
     ) -> tuple[list[StoredObject], list[Problem]]:
-        """What pruning takes away, asked for in this transaction, or all that speaks against it.
+        """Request the deletion of pruned members; return them, or the problems.
 
-        Call it once the documents are put: what counts is who refers to whom afterwards.
+        Call it once the documents are put: references count as they are afterwards.
         """
         if not self.prune:
             return [], []
@@ -94,9 +94,11 @@ class ApplySet:
         for each in going:
             document = kept.get(_key(each))
             if document is not None:
-                text = f"is owned by what is no longer in the files of apply set `{self.name}`, and would go with it"
+                text = "would be deleted with its owner, which left the files of apply set"
                 problems.append(
-                    document.problem(("metadata", "name"), f"{text}; add its owner, or remove the reference")
+                    document.problem(
+                        ("metadata", "name"), f"{text} `{self.name}`; add the owner, or remove the reference"
+                    )
                 )
         if problems:
             return [], problems

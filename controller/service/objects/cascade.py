@@ -1,11 +1,11 @@
-"""Asking for deletions, with all that goes along: one transaction, and everything that refuses is told at once.
+"""Cascading deletion in one transaction; all refusals are reported at once.
 
-Background: what was asked for goes, and with it every object all of whose owners go, or are gone. Foreground: the
-same, and an owner stays until its dependents are gone. Orphan: the dependents stay, and no longer name the owner.
-An object that keeps another owner stays in any case, and no longer names the one that goes.
+Background: delete the objects, and every dependent whose owners are all deleted. Foreground: the same, and an owner
+stays until its dependents are gone. Orphan: dependents stay, without the reference. A dependent with another owner
+always stays, without the reference to the deleted one.
 
-An object that others refer to by name is refused while one of those stays. Where all of them are being deleted it goes
-with them: it is marked, and a finalizer keeps it until the last of them is gone.
+An object that others refer to by name can't be deleted while one of those stays. If all of them are being deleted, it
+is marked, and a finalizer keeps it until the last of them is gone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ class Cascade:
         self._transaction, self._registry, self._now = transaction, registry, now
 
     def closure(self, roots: Sequence[StoredObject]) -> list[StoredObject]:
-        """The objects, and all that have no other owner left then."""
+        """Return the objects, and all dependents without another owner."""
         going = {each.uid: each for each in roots}
         owned = self._transaction.owned()
         grown = True
@@ -43,14 +43,14 @@ class Cascade:
         return list(going.values())
 
     def refusals(self, going: Sequence[StoredObject]) -> list[str]:
-        """Why these can't go all: what stays refers to them, and could not be started any more."""
+        """Return the reasons not to delete these: objects that stay refer to them by name."""
         uids = {each.uid for each in going}
         return [text for obj in going if obj.deleted_at is None for text in self._in_use(obj, uids)]
 
     def delete(self, roots: Sequence[StoredObject], propagation: Propagation | None = None) -> list[StoredObject]:
-        """Ask for the deletion of these; gives them as they are then. Raises Conflict, which names all in the way.
+        """Request the deletion of these, and return them as stored then. Raises Conflict with all refusals.
 
-        For one that is being deleted already only another `propagation` makes a difference.
+        For an object in deletion only another `propagation` makes a difference.
         """
         fresh = [each for each in roots if each.deleted_at is None or propagation is not None]
         going = list(fresh) if propagation == "Orphan" else self.closure(fresh)
@@ -61,14 +61,14 @@ class Cascade:
         return [marked.get(each.uid, each) for each in roots]
 
     def mark(self, going: Sequence[StoredObject], propagation: Propagation | None = None) -> dict[str, StoredObject]:
-        """Carry it out for a whole closure; gives the objects as they are then, by uid."""
+        """Mark or remove a whole closure; return the objects as stored then, by uid."""
         uids = {each.uid for each in going}
         owned = self._transaction.owned() if going else ()
         for each in owned:
             if each.uid not in uids:
                 self._disown(each, uids)
         waits = {uid for each in owned for uid in blocking_uids(each)} if propagation == "Foreground" else set()
-        # Users first: one that is gone at once holds nothing any more.
+        # Users first: one that is removed at once holds nothing any more.
         in_order = sorted(going, key=lambda each: self._registry.deletion_order.get(each.kind, 0))
         return {each.uid: self._mark(each, stays=each.uid in waits) for each in in_order}
 
@@ -85,9 +85,9 @@ class Cascade:
         return key is not None and (owner is None or owner.uid != reference.get("uid"))
 
     def _disown(self, obj: StoredObject, going: Collection[str]) -> None:
-        left = tuple(each for each in obj.owner_references if each.get("uid") not in going)
-        if left != obj.owner_references:
-            self._transaction.put(replace(obj, owner_references=left))
+        remaining = tuple(each for each in obj.owner_references if each.get("uid") not in going)
+        if remaining != obj.owner_references:
+            self._transaction.put(replace(obj, owner_references=remaining))
 
     def _mark(self, found: StoredObject, *, stays: bool) -> StoredObject:
         kept = [each for each in found.finalizers if each not in (FOREGROUND_FINALIZER, IN_USE_FINALIZER)]
@@ -104,15 +104,15 @@ class Cascade:
     def _in_use(self, obj: StoredObject, going: Collection[str]) -> Iterable[str]:
         for reference, found in self._users(obj):
             staying = [each for each in found if each.deleted_at is None and each.uid not in going]
-            # What belongs to the host is named from every namespace.
+            # Objects of the host are referred to from every namespace.
             users = [each.name if obj.namespace else f"{each.namespace}/{each.name}" for each in staying]
             if users:
                 names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-                word = f"{obj.kind.lower()} `{obj.name}`"
-                yield f"{word} is used by {reference.kind.lower()} {names}; delete or change those first"
+                subject = f"{obj.kind.lower()} `{obj.name}`"
+                yield f"{subject} is used by {reference.kind.lower()} {names}; delete or change those first"
 
     def _users(self, obj: StoredObject) -> Iterable[tuple[Reference, list[StoredObject]]]:
-        """The objects that refer to one by name, by where they do."""
+        """Yield the objects that refer to one by name, by reference."""
         kind = self._registry.by_name(obj.kind)
         for reference in kind.referenced_by if kind else ():
             found = self._transaction.list(reference.kind, obj.namespace or None)

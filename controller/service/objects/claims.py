@@ -1,9 +1,8 @@
 """Claims: a new Sandbox takes over a ready member of a pool, in the transaction that creates it.
 
-Which members are ready is read from the loop's last snapshot; whether one still is a member, from the store: two
-claims of one member are two writers of one row, and the second sees that it is taken. What the sandbox wants beyond
-what the member holds is reserved in the same transaction; without room for it, or behind others that wait for room,
-nothing is claimed: the planner lets it wait in its turn.
+Ready members come from the loop's last snapshot, their membership from the store. Two claims of one member write the
+same row, and the second sees that it is claimed. Resources beyond those of the member are reserved in the same
+transaction. Without quota for them, or behind other pending sandboxes, nothing is claimed: the planner queues it.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,17 +25,17 @@ from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.policy.sandbox import reserved
 from controller.ports import Clock, Meter, Transaction
-from controller.service.objects.profiles import profiles_in
+from controller.service.objects.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, pool_has_room
 
-# The oldest are free, but in a burst of claims.
+# Number of members read at a time. Unless many claims come at once, one of the oldest is free.
 _AT_FIRST, _IN_ONE_GO = 4, 32
 
 
 class Claims:
-    """`snapshot` gives what the loop planned on last, None while there is nothing yet; `facts` are the host's.
+    """Claims by the loop's last `snapshot` (None before the first) and the host's `facts`.
 
-    `policy` is the operator's: the loop's own, so that no box is handed out that the loop would not start.
+    `policy` is the operator's, as the loop has it: a claimed sandbox is one that the loop would start.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class Claims:
         self._policy = policy or Policy()
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
-        """The new object, with the uid of the member it takes over; the object as it is where there is none to take.
+        """Return the new object with the uid of the member it claims, or unchanged if there is none.
 
-        The object has to be put in this same transaction.
+        The caller puts the object in the same transaction.
         """
         last = self._snapshot()
         if obj.kind != "Sandbox" or last is None or not last.pools:
@@ -69,12 +68,12 @@ class Claims:
         member, reserves = found
         claimed = replace(obj, uid=member.uid)
         transaction.put_instance(handed_over(member, claimed, reserves))
-        words = f"took over {member.memory.hostname}, a warm box of pool {member.parent_name}"
-        transaction.add_event(Event(claimed.ref, "Normal", "Claimed", words, self._clock.now()))
+        message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
+        transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))
         return claimed
 
     def _count(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec, found: object) -> None:
-        """One claim, or one miss of each pool that could have had a member for it."""
+        """Count one claim, or one miss of each pool that matched."""
         if isinstance(found, tuple):
             self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found[0].parent_name)
             return
@@ -84,7 +83,7 @@ class Claims:
     def _take(
         self, transaction: Transaction, last: Snapshot, obj: StoredObject, spec: SandboxSpec
     ) -> tuple[Instance, Limits] | None:
-        """The first member that is still there to be taken and fits, and what it is to reserve from now on."""
+        """Return the first free member that fits, and its new reservation."""
         facts = self._facts()
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
         if shortages.is_behind(last, obj, spec):
@@ -93,8 +92,8 @@ class Claims:
             if not warm.fits(last, pool, member, spec, policy) or pool.template is None:
                 continue
             level = policy.levels[leveled(spec, pool.template).security_level]
-            wanted = reserved(spec, pool.template, level.limits)
-            reserves = reservations.larger(member.reserves, wanted)
+            desired = reserved(spec, pool.template, level.limits)
+            reserves = reservations.larger(member.reserves, desired)
             whole, held = amount_of(reserves, 1), amount_of(member.reserves)
             if not pool_has_room(transaction, pool, whole, held):
                 continue
@@ -105,7 +104,7 @@ class Claims:
 def _still_members(
     transaction: Transaction, candidates: list[tuple[Pool, Instance]]
 ) -> Iterator[tuple[Pool, Instance]]:
-    """Those that nobody has taken since the look, as they are stored, of pools and templates that did not change."""
+    """Yield the stored members that are still free, of pools and templates that did not change since the snapshot."""
     for start in (0, *range(_AT_FIRST, len(candidates), _IN_ONE_GO)):
         some = candidates[start : start + (_IN_ONE_GO if start else _AT_FIRST)]
         stored = transaction.instances_of([member.uid for _, member in some])
@@ -116,7 +115,7 @@ def _still_members(
 
 
 def _unmoved(transaction: Transaction, pool: Pool) -> bool:
-    """Whether the pool and its template are as the last look had them."""
+    """Return True if the pool and its template are as in the snapshot."""
     obj = pool.obj
     stored = transaction.get(obj.kind, obj.namespace, obj.name)
     if stored is None or stored.uid != obj.uid or stored.deleted_at is not None or stored.generation != obj.generation:
@@ -129,7 +128,7 @@ def _unmoved(transaction: Transaction, pool: Pool) -> bool:
 
 
 def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instance:
-    """The member's row as the sandbox's."""
+    """Return the member's row, owned by the sandbox."""
     return replace(
         member,
         name=container_name(obj.name, obj.uid),

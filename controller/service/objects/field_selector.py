@@ -15,24 +15,24 @@ _ANY = ("metadata.name", "metadata.namespace")
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Terms of field, whether it is to be equal, and value; with none of them it matches everything."""
+    """Terms (field, equal or not, value); without any it matches everything."""
 
     kind: Kind
     terms: tuple[tuple[str, bool, str], ...] = ()
 
     @property
     def equal(self) -> Mapping[str, str]:
-        """The fields that are to have one value: what a source may narrow its reading by."""
+        """Return the fields with a required value: a source may narrow its query by them."""
         return {field: value for field, wanted, value in self.terms if wanted}
 
     def matches(self, obj: StoredObject) -> bool:
-        """A field that is not there is as good as an empty one."""
+        """Return True if all terms match. An absent field counts as empty."""
         shown = serialize.shown(self.kind, obj) if self.terms else {}
         return all((_value(shown, field) == value) == wanted for field, wanted, value in self.terms)
 
 
 def parse(text: str, kind: Kind) -> FieldSelector:
-    """The selector of that text; BadRequest, with the fields that can be selected by, when it is none."""
+    """Parse a selector. Raises BadRequest, with the selectable fields, if it is invalid."""
     if not text.strip():
         return FieldSelector(kind)
     return FieldSelector(kind, tuple(_term(each, kind, text) for each in text.split(",")))

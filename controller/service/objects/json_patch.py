@@ -1,31 +1,38 @@
-"""The two patch formats, over plain JSON data. Pure; neither changes what it is given.
+"""The two patch formats, over plain JSON data. Pure; neither changes its arguments.
 
-https://www.rfc-editor.org/rfc/rfc7386 (merge) and https://www.rfc-editor.org/rfc/rfc6902 (operations, with the
-pointers of RFC 6901).
+Merge patch: https://www.rfc-editor.org/rfc/rfc7386. JSON patch: https://www.rfc-editor.org/rfc/rfc6902, carried out by
+python-jsonpath. Each operation is checked first: its pointers (RFC 6901, without the library's extensions), and the
+bytes that it copies.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
+
+from jsonpath import JSONPatch
+from jsonpath.exceptions import JSONPatchError, JSONPointerError
 
 MAX_OPERATIONS = 1000
 # Each `copy` can double the object: a few dozen of them would fill any memory.
 MAX_COPIED_BYTES = 1 << 20
+_OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+# The document is kept under this name of a mapping. So its root is a field as any other, whatever replaces it.
+_ROOT = ""
 
 
 class BadPatch(ValueError):
-    """The patch itself is wrong, or does not fit what it is applied to; says which operation and why."""
+    """The patch is malformed, or does not fit its target. The message names the operation and the reason."""
 
 
 class Mismatch(ValueError):
-    """A `test` operation found another value: the object is not as the sender took it to be."""
+    """A `test` operation found another value: the object has changed since the sender read it."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """The target with a merge patch laid over it: null takes a field away, a list replaces the whole list."""
+    """Return the target with a merge patch applied: null removes a field, a list replaces the whole list."""
     if not isinstance(patch, Mapping):
         return deepcopy(patch)
     made = dict(target) if isinstance(target, Mapping) else {}
@@ -38,7 +45,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def merge_patch_between(before: Any, after: Any) -> Any:
-    """The merge patch that makes `after` of `before`; {} when they are the same."""
+    """Return the merge patch that turns `before` into `after`; {} when they are equal."""
     if not isinstance(before, Mapping) or not isinstance(after, Mapping):
         return deepcopy(after)
     patch: dict[str, Any] = {name: None for name in before if name not in after}
@@ -51,134 +58,132 @@ def merge_patch_between(before: Any, after: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """The target after these operations, all of them. Raises BadPatch or Mismatch."""
+    """Return the target after all of these operations. Raises BadPatch or Mismatch."""
     if not isinstance(operations, list):
         raise BadPatch("a JSON patch is a list of operations, such as [{op: replace, path: /spec/..., value: ...}]")
     if len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"{len(operations)} operations; at most {MAX_OPERATIONS} are taken at a time")
-    made, copied = deepcopy(target), 0
-    for at, each in enumerate(operations):
-        where = f"operation {at + 1}"
+    document, copied = {_ROOT: deepcopy(target)}, 0
+    for number, each in enumerate(operations, 1):
         if not isinstance(each, Mapping) or each.get("op") not in _OPERATIONS:
-            raise BadPatch(f"{where}: `op` must be one of {', '.join(_OPERATIONS)}")
+            raise BadPatch(f"operation {number}: `op` must be one of {', '.join(_OPERATIONS)}")
         try:
-            copied += _copied_bytes(made, each)
+            copied += _copied_bytes(document, each)
             if copied > MAX_COPIED_BYTES:
                 raise BadPatch(f"the patch copies more than {MAX_COPIED_BYTES >> 20} MiB")
-            made = _OPERATIONS[each["op"]](made, each)
-        except BadPatch as error:
-            raise BadPatch(f"{where} ({each['op']}): {error}") from error
+            _carry_out(document, each)
+        except (BadPatch, JSONPatchError, JSONPointerError) as error:
+            raise BadPatch(f"operation {number} ({each['op']}): {error}") from error
         except Mismatch as error:
-            raise Mismatch(f"{where} (test): {error}") from error
-    return made
+            raise Mismatch(f"operation {number} (test): {error}") from error
+    return document[_ROOT]
 
 
-def _pointer(operation: Mapping[str, Any], name: str = "path") -> list[str]:
-    text = operation.get(name)
-    if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise BadPatch(f"`{name}` must be a pointer such as /spec/template/image")
-    return [each.replace("~1", "/").replace("~0", "~") for each in text.split("/")[1:]]
-
-
-def _value(operation: Mapping[str, Any]) -> Any:
-    if "value" not in operation:
+def _carry_out(document: dict[str, Any], operation: Mapping[str, Any]) -> None:
+    """Change the document as one operation says, once its pointers are checked."""
+    name, path = operation["op"], _pointer(operation, "path")
+    if name in ("add", "replace", "test") and "value" not in operation:
         raise BadPatch("`value` is missing")
-    return deepcopy(operation["value"])
-
-
-def _shown(steps: Sequence[str]) -> str:
-    return "/" + "/".join(each.replace("~", "~0").replace("/", "~1") for each in steps)
-
-
-def _index(holder: list[Any], step: str, steps: Sequence[str], *, end: int) -> int:
-    if not _INDEX.fullmatch(step) or int(step) >= end:
-        raise BadPatch(f"there is no item {_shown(steps)}; the list has {len(holder)}")
-    return int(step)
-
-
-def _get(target: Any, steps: Sequence[str]) -> Any:
-    for at, step in enumerate(steps):
-        if isinstance(target, dict) and step in target:
-            target = target[step]
-        elif isinstance(target, list):
-            target = target[_index(target, step, steps[: at + 1], end=len(target))]
-        else:
-            raise BadPatch(f"there is nothing at {_shown(steps[: at + 1])}")
-    return target
-
-
-def _put(target: Any, steps: Sequence[str], value: Any, *, new: bool) -> Any:
-    """Set a field or insert an item (`new`), or replace one that is there."""
-    if not steps:
-        return value
-    holder, last = _get(target, steps[:-1]), steps[-1]
-    if isinstance(holder, list):
-        if new and last == "-":
-            holder.append(value)
-        elif new:
-            holder.insert(_index(holder, last, steps, end=len(holder) + 1), value)
-        else:
-            holder[_index(holder, last, steps, end=len(holder))] = value
-    elif isinstance(holder, dict):
-        if not new and last not in holder:
-            raise BadPatch(f"there is nothing at {_shown(steps)}; use `add`")
-        holder[last] = value
+    if name == "test":
+        _test(document, path, operation["value"])
+    elif name == "add":
+        _check_target(document, path)
+        _apply(document, op="add", path=_text(path), value=deepcopy(operation["value"]))
+    elif name == "replace":
+        _replace(document, path, deepcopy(operation["value"]))
+    elif name == "remove":
+        _remove(document, path)
+    elif name == "copy":
+        value = deepcopy(_find(document, _pointer(operation, "from")))
+        _check_target(document, path)
+        _apply(document, op="add", path=_text(path), value=value)
     else:
-        raise BadPatch(f"{_shown(steps[:-1])} is no mapping and no list")
-    return target
+        source = _pointer(operation, "from")
+        if path[: len(source)] == source and path != source:
+            raise BadPatch(f"{_shown(source)} can't be moved into itself")
+        value = _remove(document, source)
+        _check_target(document, path)
+        _apply(document, op="add", path=_text(path), value=value)
 
 
-def _take(target: Any, steps: Sequence[str]) -> Any:
-    """Remove what is there, and give it."""
-    if not steps:
-        raise BadPatch("the whole object can't be taken away; delete it")
-    found = _get(target, steps)
-    holder = _get(target, steps[:-1])
-    holder.pop(int(steps[-1]) if isinstance(holder, list) else steps[-1])
+def _apply(document: dict[str, Any], **operation: Any) -> None:
+    JSONPatch([operation], unicode_escape=False).apply(document)
+
+
+def _replace(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    holder = _find(document, path[:-1])
+    if isinstance(holder, dict) and path[-1] not in holder:
+        raise BadPatch(f"there is nothing at {_shown(path)}; use `add`")
+    _check_target(document, path)
+    _find(document, path)
+    _apply(document, op="replace", path=_text(path), value=value)
+
+
+def _remove(document: dict[str, Any], path: Sequence[str]) -> Any:
+    """Remove the value at that path and return it."""
+    if path == [_ROOT]:
+        raise BadPatch("the whole object can't be removed; delete it")
+    found = _find(document, path)
+    _apply(document, op="remove", path=_text(path))
     return found
 
 
-def _add(target: Any, operation: Mapping[str, Any]) -> Any:
-    return _put(target, _pointer(operation), _value(operation), new=True)
-
-
-def _remove(target: Any, operation: Mapping[str, Any]) -> Any:
-    _take(target, _pointer(operation))
-    return target
-
-
-def _replace(target: Any, operation: Mapping[str, Any]) -> Any:
-    return _put(target, _pointer(operation), _value(operation), new=False)
-
-
-def _move(target: Any, operation: Mapping[str, Any]) -> Any:
-    source, goal = _pointer(operation, "from"), _pointer(operation)
-    if goal[: len(source)] == source and goal != source:
-        raise BadPatch(f"{_shown(source)} can't be moved into itself")
-    return _put(target, goal, _take(target, source), new=True)
-
-
-def _copy(target: Any, operation: Mapping[str, Any]) -> Any:
-    return _put(target, _pointer(operation), deepcopy(_get(target, _pointer(operation, "from"))), new=True)
-
-
-def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
-    return len(json.dumps(_get(target, _pointer(operation, "from")))) if operation["op"] == "copy" else 0
-
-
-def _test(target: Any, operation: Mapping[str, Any]) -> Any:
-    steps, wanted = _pointer(operation), _value(operation)
+def _test(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     try:
-        found = _get(target, steps)
+        found = _find(document, path)
     except BadPatch as error:
         raise Mismatch(str(error)) from error
-    if not _equal(found, wanted):
-        raise Mismatch(f"{_shown(steps)} is not as tested")
-    return target
+    if not _equal(found, value):
+        raise Mismatch(f"{_shown(path)} does not have the tested value")
+
+
+def _pointer(operation: Mapping[str, Any], name: str) -> list[str]:
+    """Return the steps of a pointer from the mapping that holds the document."""
+    text = operation.get(name)
+    if not isinstance(text, str) or (text and not text.startswith("/")):
+        raise BadPatch(f"`{name}` must be a pointer such as /spec/template/image")
+    return [_ROOT, *(each.replace("~1", "/").replace("~0", "~") for each in text.split("/")[1:])]
+
+
+def _text(steps: Sequence[str]) -> str:
+    return "/" + "/".join(each.replace("~", "~0").replace("/", "~1") for each in steps)
+
+
+def _shown(steps: Sequence[str]) -> str:
+    """Return the pointer as its sender writes it."""
+    return _text(steps[1:])
+
+
+def _find(document: Any, steps: Sequence[str]) -> Any:
+    """Return the value at these steps. Raises BadPatch with the first step that leads nowhere."""
+    found = document
+    for at, step in enumerate(steps, 1):
+        if isinstance(found, dict) and step in found:
+            found = found[step]
+        elif isinstance(found, list):
+            if not _INDEX.fullmatch(step) or int(step) >= len(found):
+                raise BadPatch(f"there is no item {_shown(steps[:at])}; the list has {len(found)}")
+            found = found[int(step)]
+        else:
+            raise BadPatch(f"there is nothing at {_shown(steps[:at])}")
+    return found
+
+
+def _check_target(document: Any, steps: Sequence[str]) -> None:
+    """Raise BadPatch unless a value can be put there: a field of a mapping, an item of a list, or its end."""
+    holder, last = _find(document, steps[:-1]), steps[-1]
+    if not isinstance(holder, dict | list):
+        raise BadPatch(f"{_shown(steps[:-1])} is neither a mapping nor a list")
+    if isinstance(holder, list) and last != "-" and not (_INDEX.fullmatch(last) and int(last) <= len(holder)):
+        raise BadPatch(f"there is no item {_shown(steps)}; the list has {len(holder)}")
+
+
+def _copied_bytes(document: Any, operation: Mapping[str, Any]) -> int:
+    return len(json.dumps(_find(document, _pointer(operation, "from")))) if operation["op"] == "copy" else 0
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """JSON's equality: 1 and 1.0 are the same, true and 1 are not."""
+    """Compare two values as JSON: 1 equals 1.0, true does not equal 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -186,13 +191,3 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     return bool(one == other)
-
-
-_OPERATIONS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
-}

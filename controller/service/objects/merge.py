@@ -1,7 +1,7 @@
-"""Server-side three-way merge: what was applied last, what is applied now, and what is there. Pure.
+"""Server-side three-way merge of the last applied, the new and the live configuration. Pure.
 
-Laws (tests/service/test_merge.py): applying the same again changes nothing; only what this file once applied is
-taken away; what others set stays. A field given as null is taken away.
+Laws (tests/service/test_merge.py): applying the same again changes nothing. Only fields that this file once applied are
+removed, and fields that others set stay. A field given as null is removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _ABSENT: Any = object()
 
 
 def merge(last: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """The live mapping with `new` laid over it, and without what is in `last` but no longer in `new`."""
+    """Return the live mapping with `new` merged in, without the fields of `last` that `new` no longer has."""
     merged = {key: value for key, value in live.items() if key in new or key not in last}
     for key, value in new.items():
         if value is None:
@@ -39,7 +39,7 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _list(last: Sequence[Any], new: Sequence[Any], live: Sequence[Any]) -> list[Any]:
-    """Lists whose items have a key are merged item by item; every other list is replaced whole."""
+    """Merge lists whose items have a key item by item; replace every other list whole."""
     key = _key(last, new, live)
     if not key:
         return [_clean(each) for each in new]
@@ -54,14 +54,14 @@ def _item(last: Any, new: Any, live: Any) -> Any:
 
 
 def _clean(value: Any) -> Any:
-    """A value that is taken as a whole, without the nulls inside it."""
+    """Return a value without the nulls inside it."""
     if isinstance(value, Mapping):
         return {key: _clean(each) for key, each in value.items() if each is not None}
     return [_clean(each) for each in value] if isinstance(value, list) else value
 
 
 def _key(*lists: Sequence[Any]) -> str:
-    """The key that every item of all the lists has, once in each list; empty when there is none."""
+    """Return the key that every item of all lists has, unique in each list; empty if there is none."""
     for key in KEYS:
         values = [[each.get(key) if isinstance(each, Mapping) else None for each in items] for items in lists]
         if all(None not in each and len(set(map(repr, each))) == len(each) for each in values):
@@ -74,7 +74,7 @@ def _by(key: str, items: Sequence[Any]) -> dict[Any, Any]:
 
 
 def _order(given: list[Any], others: list[Any], live: list[Any]) -> list[Any]:
-    """The given order, with each item of others right behind what it stands behind now."""
+    """Return the given order, with each other item after the one that precedes it in the live list."""
     result = list(given)
     for each in others:
         if each in given:

@@ -1,4 +1,4 @@
-"""Specs in their stored form: checked, with defaults, canonical. What this version does not know is carried along."""
+"""Specs in their stored form: checked, with defaults, canonical. Fields unknown to this version are preserved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from controller.kinds.registry import Kind
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """A spec, read and in the form in which it is stored."""
+    """A spec as a model, and in its stored form."""
 
     model: Model
     stored: Mapping[str, Any]
@@ -22,8 +22,8 @@ class Normal:
 def normalise(kind: Kind, spec: Mapping[str, Any]) -> Normal:
     """Check a spec and fill in its defaults. Raises pydantic's ValidationError.
 
-    Fields that this version does not know can only come from the store (documents are checked before), written
-    by a newer Paddock: they are put aside for the check and kept as they are.
+    Documents are checked before, so unknown fields come from the store, written by a newer Paddock. They are set aside
+    for the check and preserved.
     """
     try:
         return _dump(kind.spec.model_validate(spec, by_alias=True, by_name=False), ())
@@ -36,12 +36,12 @@ def normalise(kind: Kind, spec: Mapping[str, Any]) -> Normal:
     return _dump(kind.spec.model_validate(rest, by_alias=True, by_name=False), aside)
 
 
-def same(kind: Kind, stored: Mapping[str, Any], wanted: Normal) -> bool:
-    """Whether a stored spec says what is wanted, though its defaults may be those of another version."""
-    if stored == wanted.stored:
+def same(kind: Kind, stored: Mapping[str, Any], desired: Normal) -> bool:
+    """Return True if a stored spec equals this one, though its defaults may be those of another version."""
+    if stored == desired.stored:
         return True
     try:
-        return normalise(kind, stored).stored == wanted.stored
+        return normalise(kind, stored).stored == desired.stored
     except ValidationError:
         return False
 
@@ -62,7 +62,7 @@ def _copy(value: Any) -> Any:
 
 
 def _holder(value: Any, path: Path) -> Any:
-    """The collection that holds the last step of a path; None where the way does not exist."""
+    """Return the collection that holds the last step of a path, or None."""
     for step in path[:-1]:
         try:
             value = value[step]

@@ -1,4 +1,4 @@
-"""Reading and deleting objects."""
+"""Get, list and delete objects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _log = structlog.get_logger("paddock.objects")
 class Found:
     """Objects in order of namespace and name (events: oldest first), and the revision they were read at.
 
-    What is not stored was read at none: 0.
+    The revision of objects that are not stored is 0.
     """
 
     objects: Sequence[StoredObject]
@@ -33,7 +33,7 @@ class Found:
 
 
 class Objects:
-    """The use-cases. `namespace` None means every namespace. Store failures are ServiceUnavailable."""
+    """The use-cases. `namespace` None means all namespaces. Store failures are ServiceUnavailable."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Objects:
         self._wake, self._clock, self._sources = wake, clock, sources
 
     def now(self) -> float:
-        """The time that tables are made for, Unix seconds."""
+        """Return the time for tables, in Unix seconds."""
         return self._clock.now()
 
     def get(self, kind: Kind, namespace: str, name: str) -> StoredObject:
-        """The object, or NotFound."""
+        """Return the object. Raises NotFound."""
         with errors.store_in_words():
             source = self._sources.get(kind.name)
             found = source.get(namespace, name) if source else None
@@ -65,24 +65,26 @@ class Objects:
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = 0
     ) -> Found:
-        """The objects that both selectors match, the last `limit` of them (0: all). BadRequest for a selector that
-        can't be read."""
-        wanted, asked = selector.parse(labels), field_selector.parse(fields, kind)
+        """Return the objects that both selectors match, the last `limit` of them (0: all).
+
+        Raises BadRequest for an invalid selector.
+        """
+        by_labels, asked = selector.parse(labels), field_selector.parse(fields, kind)
         with errors.store_in_words():
-            objects, revision = self._all(kind, namespace, asked, 0 if wanted.requirements else limit)
-        if wanted.requirements or asked.terms:  # else as they are: some sources make each only when it is looked at
-            objects = [each for each in objects if wanted.matches(each.labels) and asked.matches(each)]
+            objects, revision = self._all(kind, namespace, asked, 0 if by_labels.requirements else limit)
+        if by_labels.requirements or asked.terms:  # else as they are: some sources make each item only when it is read
+            objects = [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
         return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
 
     def _all(
         self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int
     ) -> tuple[Sequence[StoredObject], int]:
         source = self._sources.get(kind.name)
-        worked_out = source.list(namespace, asked, limit) if source else ()
+        computed = source.list(namespace, asked, limit) if source else ()
         if kind.read_only:
-            return worked_out, 0
+            return computed, 0
         stored, revision = self._store.list(kind.name, namespace)
-        both = sorted((*worked_out, *stored), key=lambda each: each.name) if worked_out else stored
+        both = sorted((*computed, *stored), key=lambda each: each.name) if computed else stored
         return both, revision
 
     def delete(
@@ -94,9 +96,9 @@ class Objects:
         propagation: Propagation | None = None,
         deleted_by: str = "",
     ) -> StoredObject:
-        """Ask for the deletion of an object; asking again is no error. NotFound once it is gone.
+        """Request the deletion of an object; a second request is no error. Raises NotFound once it is gone.
 
-        `propagation` is what becomes of its dependents (None: Background). Conflict when something in use would go.
+        `propagation` applies to its dependents (None: Background). Raises Conflict when an object in use would go.
         """
         errors.check_built_in(kind, name)
         if kind.read_only:
@@ -106,18 +108,18 @@ class Objects:
             if found is None:
                 raise not_found(kind, namespace, name)
             [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
-        self._told([deleted], deleted_by)
+        self._announce([deleted], deleted_by)
         return deleted
 
     def _delete_read_only(self, kind: Kind, namespace: str, name: str, deleted_by: str) -> StoredObject:
-        """Have the source of its kind delete an object that is not stored."""
+        """Delete an object that is not stored, by the source of its kind."""
         if not kind.deletable:
             raise errors.MethodNotAllowed(f"{kind.name} is read-only: {kind.read_only}", kind=kind.plural)
         with errors.store_in_words():
             deleted = cast(DeletingSource, self._sources[kind.name]).delete(namespace, name)
         if deleted is None:
             raise not_found(kind, namespace, name)
-        self._told([deleted], deleted_by)
+        self._announce([deleted], deleted_by)
         return deleted
 
     def delete_all(
@@ -129,16 +131,16 @@ class Objects:
         propagation: Propagation | None = None,
         deleted_by: str = "",
     ) -> Sequence[StoredObject]:
-        """Ask for the deletion of all objects of a namespace that the selector matches, in one transaction."""
-        wanted = selector.parse(labels)
+        """Request the deletion of all matching objects of a namespace, in one transaction."""
+        matching = selector.parse(labels)
         with errors.store_in_words(), self._store.transaction() as transaction:
-            found = [each for each in transaction.list(kind.name, namespace) if wanted.matches(each.labels)]
+            found = [each for each in transaction.list(kind.name, namespace) if matching.matches(each.labels)]
             deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
-        self._told(deleted, deleted_by)
+        self._announce(deleted, deleted_by)
         return deleted
 
-    def _told(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
+    def _announce(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
         if deleted:
             self._wake()
         for each in deleted:
-            _log.info("deletion asked for", object=str(each.ref), by=deleted_by)
+            _log.info("deletion requested", object=str(each.ref), by=deleted_by)

@@ -1,7 +1,7 @@
-"""Owner references as they are written: whom they mean is found, checked, and noted by uid.
+"""Owner references in writes: resolve each owner, check it, and store its uid.
 
-An owner must exist, in the same namespace (or on the host), and not be on its way out; nothing owns itself, not even
-through others: a deletion could never end. To hold up an owner's deletion takes the right to write that owner.
+An owner must exist, in the same namespace (or on the host), and not be in deletion. Nothing owns itself, directly or
+through others: a deletion could never end. To block an owner's deletion takes the permission to write that owner.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ Key = tuple[str, str, str]
 _PATH = ("metadata", "ownerReferences")
 
 
-class Referring(Protocol):
-    """What names its owners: a document, or an object that is patched."""
+class WriteTarget(Protocol):
+    """The source of a write, which may name owners: a document, or an object that is patched."""
 
     @property
     def kind(self) -> Kind: ...
@@ -36,34 +36,34 @@ class Referring(Protocol):
 
 
 def sent_references(document: Document) -> list[dict[str, Any]]:
-    """What an apply remembers of the owner references that it sent."""
+    """Return the owner references that an apply records as sent."""
     return [{"kind": each["kind"], "name": each["name"]} for each in document.owner_references]
 
 
 class Owners:
-    """Resolves the references of documents against each other and against what is stored."""
+    """Resolves the references of documents against each other and against stored objects."""
 
-    def __init__(self, transaction: Transaction, registry: Registry, wanted: Mapping[Key, StoredObject]) -> None:
-        """`wanted` are the objects of the documents as they are about to be stored."""
+    def __init__(self, transaction: Transaction, registry: Registry, desired: Mapping[Key, StoredObject]) -> None:
+        """`desired` are the objects of the documents as they are about to be stored."""
         self._transaction, self._registry = transaction, registry
-        self._wanted = dict(wanted)
+        self._desired = dict(desired)
         self.problems: list[Problem] = []
 
-    def merged(self, document: Document, current: StoredObject | None) -> StoredObject:
-        """The object with the references of its document laid over those that others gave it."""
+    def merged(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
+        """Return the object with its document's references merged into those that others added."""
         last = _named((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ())) if current else {}
         given = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
         kept = {key: each for key, each in stored.items() if key in given or key not in last}
         return self._with(document, kept)
 
-    def replaced(self, document: Referring, current: StoredObject | None) -> StoredObject:
-        """The object with the references of its document, and no others."""
+    def replaced(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
+        """Return the object with its document's references only."""
         given = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
         return self._with(document, {key: each for key, each in stored.items() if key in given})
 
-    def _with(self, document: Referring, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
+    def _with(self, document: WriteTarget, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
         references = dict(kept)
         for at, each in enumerate(document.owner_references):
             found = self._resolved(document, each)
@@ -73,81 +73,83 @@ class Owners:
                 before = before if before.get("uid") == found["uid"] else {}
                 found = self._blocking(document, before, {**before, **found})
             if isinstance(found, str):
-                self._say(document, at, found)
+                self._add_problem(document, at, found)
             else:
                 references[key] = found
         if sum(bool(each.get("controller")) for each in references.values()) > 1:
-            self._say(document, None, "only one owner may be the controller")
-        obj = replace(self._wanted[document.key], owner_references=tuple(references.values()))
-        self._wanted[document.key] = obj
+            self._add_problem(document, None, "only one owner may be the controller")
+        obj = replace(self._desired[document.key], owner_references=tuple(references.values()))
+        self._desired[document.key] = obj
         return obj
 
-    def _resolved(self, document: Referring, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        """The reference with its owner's uid, or what speaks against it."""
+    def _resolved(self, document: WriteTarget, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """Return the reference with its owner's uid, or a message with the reason to refuse it."""
         key = owner_key(given, document.namespace, self._registry)
         if key is None:
             known = ", ".join(each.name for each in self._registry)
-            return f"`{given['kind']}` is no kind; known kinds: {known}"
-        word = f"{key[0].lower()}/{key[2]}"
+            return f"`{given['kind']}` is not a kind; known kinds: {known}"
+        subject = f"{key[0].lower()}/{key[2]}"
         kind = self._registry.by_name(key[0])
         if kind is not None and kind.namespaced and not document.kind.namespaced:
-            return f"{word} lives in a namespace and cannot own what belongs to the host"
+            return f"{subject} is namespaced and can't own an object of the host; remove this reference"
         if key == document.key:
-            return "an object cannot own itself; remove this reference"
+            return "an object can't own itself; remove this reference"
         owner = self._at(key)
         if owner is None:
             where = f" in namespace `{key[1]}`" if key[1] else ""
-            return f"{word} does not exist{where}; apply it first, or remove this reference"
+            return f"{subject} does not exist{where}; apply it first, or remove this reference"
         if owner.deleted_at is not None:
-            return f"{word} is being deleted; remove this reference"
+            return f"{subject} is being deleted; remove this reference"
         if given.get("uid") and given["uid"] != owner.uid:
-            return f"{word} was deleted and created anew since; leave `uid` out to mean the new one"
+            return f"{subject} was deleted and recreated since; leave `uid` out to refer to the new one"
         return {**given, "uid": owner.uid}
 
     def _blocking(
-        self, document: Referring, before: Mapping[str, Any], wanted: Mapping[str, Any]
+        self, document: WriteTarget, before: Mapping[str, Any], reference: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
-        """The reference, which holds up its owner's deletion only where whoever writes it may write the owner, too."""
-        kind, namespace, name = owner_key(wanted, document.namespace, self._registry) or ("", None, "")
-        asked, known = wanted.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
+        """Return the reference; it blocks its owner's deletion only if the caller may write the owner, too."""
+        kind, namespace, name = owner_key(reference, document.namespace, self._registry) or ("", None, "")
+        asked, known = reference.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
         ask = Ask("update", kind, namespace, name)
         if asked is False or (before and asked == known):
-            return wanted
+            return reference
         if asked is None:
-            return wanted if decision(ask).allowed else {**wanted, "blockOwnerDeletion": False}
+            return reference if decision(ask).allowed else {**reference, "blockOwnerDeletion": False}
         if may(ask):
-            return wanted
-        word = f"{kind.lower()}/{name}"
-        return f"blockOwnerDeletion holds up the deletion of {word}, which you may not write; leave it out"
+            return reference
+        subject = f"{kind.lower()}/{name}"
+        return f"blockOwnerDeletion blocks the deletion of {subject}, which you may not write; leave it out"
 
-    def check_cycles(self, documents: Sequence[Referring]) -> None:
-        """Note a problem for each document whose object would own itself through others. Call it last."""
+    def check_cycles(self, documents: Sequence[WriteTarget]) -> None:
+        """Add a problem for each document whose object would own itself through others. Call it last."""
         for each in documents:
             if each.owner_references:
-                way = self._way_back(each)
-                if way:
-                    self._say(each, None, f"it would own itself: {' is owned by '.join(way)}; break the circle")
+                chain = self._cycle(each)
+                if chain:
+                    self._add_problem(
+                        each, None, f"it would own itself: {' is owned by '.join(chain)}; break the cycle"
+                    )
 
-    def _way_back(self, document: Referring) -> list[str]:
-        """The chain of owners from the document's object to itself; empty when there is none."""
+    def _cycle(self, document: WriteTarget) -> list[str]:
+        """Return the chain of owners from the document's object to itself; empty if there is none."""
         seen: set[Key] = set()
-        rest: list[tuple[Key, list[str]]] = [(document.key, [_word(document.key)])]
+        rest: list[tuple[Key, list[str]]] = [(document.key, [_subject(document.key)])]
         while rest:
-            key, way = rest.pop()
+            key, chain = rest.pop()
             obj = self._at(key)
             for reference in obj.owner_references if obj else ():
                 owner = owner_key(reference, key[1], self._registry)
                 if owner == document.key:
-                    return [*way, _word(owner)]
+                    return [*chain, _subject(owner)]
                 if owner is not None and owner not in seen:
                     seen.add(owner)
-                    rest.append((owner, [*way, _word(owner)]))
+                    rest.append((owner, [*chain, _subject(owner)]))
         return []
 
     def _at(self, key: Key) -> StoredObject | None:
-        return self._wanted.get(key) or self._transaction.get(*key)
+        return self._desired.get(key) or self._transaction.get(*key)
 
-    def _say(self, document: Referring, at: int | None, message: str) -> None:
+    def _add_problem(self, document: WriteTarget, at: int | None, message: str) -> None:
         self.problems.append(document.problem(_PATH if at is None else (*_PATH, at), message))
 
 
@@ -155,5 +157,5 @@ def _named(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Map
     return {(str(each.get("kind")), str(each.get("name"))): each for each in references}
 
 
-def _word(key: Key) -> str:
+def _subject(key: Key) -> str:
     return f"{key[0].lower()}/{key[2]}"

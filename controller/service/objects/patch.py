@@ -1,10 +1,9 @@
-"""Patching one object: its spec, and what of its metadata is the users', checked and admitted as apply does it.
+"""Patch one object: its spec and the users' metadata, checked and admitted as apply does it.
 
-What a file applied stays remembered as it was: the next apply of that file keeps what a patch set beside it.
+The last applied configuration stays: the next apply of that file keeps the fields that only a patch set.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import structlog
@@ -13,39 +12,23 @@ from pydantic import ValidationError
 from controller.documents.document import without_nulls
 from controller.kinds.common.problem import Problem, field_text
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.observed import HostFacts
-from controller.kinds.registry import Kind, Registry
-from controller.ports import Clock, Store, Transaction, Wake
+from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import patch_metadata, serialize
-from controller.service.objects.apply import Admit
 from controller.service.objects.json_patch import BadPatch, Mismatch, json_patch, merge_patch
-from controller.service.objects.normalize import Normal, normalise, same
 from controller.service.objects.objects import not_found
-from controller.service.objects.owners import Owners
-from controller.service.objects.patch_metadata import model_problems
-from controller.service.objects.profiles import profiles_in
-from controller.service.objects.quota import Facts, Fitting
+from controller.service.objects.patch_metadata import Referrer, model_problems
+from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
 
 PatchType = Literal["merge", "json"]
 _log = structlog.get_logger("paddock.patch")
 
 
 class Patch:
-    """The use-case; `wake` is called after each commit that changed something."""
+    """The use-case."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        registry: Registry,
-        admit: Admit,
-        wake: Wake,
-        clock: Clock,
-        facts: Facts = HostFacts,
-    ) -> None:
-        self._registry, self._facts = registry, facts
-        self._store, self._admit, self._wake, self._clock = store, admit, wake, clock
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
 
     def patch(
         self,
@@ -58,83 +41,63 @@ class Patch:
         dry_run: bool = False,
         patched_by: str = "",
     ) -> StoredObject:
-        """The object as it is then. One that says the same afterwards is not written.
+        """Return the patched object. One that does not change is not written.
 
-        Raises NotFound, Conflict (a `test`, a resourceVersion or a uid that does not hold; an object that is being
-        deleted), BadRequest for a patch that can't be read, Invalid with every reason, or ServiceUnavailable.
+        Raises NotFound, Conflict (a failed `test`, another resourceVersion or uid, or an object that is
+        being deleted), BadRequest for a patch that can't be read, Invalid with every reason, or ServiceUnavailable.
         """
         errors.check_built_in(kind, name)
-        with errors.store_in_words(), self._store.transaction() as transaction:
+        with self._pipeline.transaction() as writing:
+            transaction = writing.transaction
             current = transaction.get(kind.name, namespace, name)
             if current is None:
                 raise not_found(kind, namespace, name)
             try:
-                wanted = self._patched(transaction, kind, current, body, type_)
+                pending = _patched(writing, kind, current, body, type_)
             except RecursionError as error:
-                raise errors.BadRequest("the patch is nested deeper than any object is") from error
-            unfitting = list(Fitting(transaction, [wanted], self._facts()).refusals(wanted))
-            if unfitting:
-                raise errors.invalid([Problem("", 0, 0, field, message) for field, message in unfitting])
-            if dry_run or wanted == current:
-                return wanted
-            if wanted.deleted_at is not None and not wanted.finalizers:
+                raise errors.BadRequest("the patch is nested too deeply; send fewer levels") from error
+            patched = pending.obj
+            if dry_run or patched == current:
+                return patched
+            if patched.deleted_at is not None and not patched.finalizers:
                 transaction.remove(current)
             else:
-                wanted = transaction.put(wanted)
-        self._wake()
-        _log.info("patched", object=str(wanted.ref), generation=wanted.generation, by=patched_by)
-        return wanted
-
-    def _patched(
-        self, transaction: Transaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType
-    ) -> StoredObject:
-        before = serialize.obj(current)
-        after = _carried_out(before, body, type_)
-        _check(current, before, after)
-        metadata, spec = after["metadata"], without_nulls(_plain(after["spec"]))
-        finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
-        problems += patch_metadata.problems_of(current, metadata)
-        normal, wrong = _read(kind, current, spec)
-        problems += wrong
-        if normal is not None:
-            refusals = self._admit(kind, normal.model, current.namespace, current.name, profiles_in(transaction))
-            problems += [Problem("", 0, 0, field, message) for field, message in refusals]
-        if problems or normal is None:
-            raise errors.invalid(problems)
-        unmoved = same(kind, current.spec, normal)
-        patched = replace(
-            patch_metadata.laid_over(current, metadata),
-            spec=current.spec if unmoved else normal.stored,
-            generation=current.generation + (not unmoved),
-            finalizers=finalizers,
-        )
-        return self._owned(transaction, kind, patched, _plain(metadata.get("ownerReferences") or ()))
-
-    def _owned(
-        self, transaction: Transaction, kind: Kind, obj: StoredObject, references: list[dict[str, Any]]
-    ) -> StoredObject:
-        """The object with these owners, each of them looked up where the patch has changed anything about them."""
-        if references == _plain(obj.owner_references):
-            return obj
-        referrer = patch_metadata.Referrer(kind, obj.namespace, obj.name, tuple(references))
-        owners = Owners(transaction, self._registry, {referrer.key: obj})
-        owned = owners.replaced(referrer, obj)
-        owners.check_cycles([referrer])
-        if owners.problems:
-            raise errors.invalid(owners.problems)
-        return owned
+                [patched] = writing.put([pending])
+        self._pipeline.wake()
+        _log.info("patched", object=str(patched.ref), generation=patched.generation, by=patched_by)
+        return patched
 
 
-def _plain(value: Any) -> Any:
-    """Mappings and lists that may be changed."""
+def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:
+    """Return the patched object, checked and admitted. Raises Invalid with every problem."""
+    before = serialize.obj(current)
+    after = _carried_out(before, body, type_)
+    _check(current, before, after)
+    metadata, spec = after["metadata"], without_nulls(_mutable(after["spec"]))
+    finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
+    problems += patch_metadata.problems_of(current, metadata)
+    references = _mutable(metadata.get("ownerReferences") or ())
+    target = Referrer(kind, current.namespace, current.name, tuple(references))
+    wrong = _schema_problems(kind, current, spec)
+    normal, refused = (None, wrong) if wrong else writing.admitted(target, spec)
+    problems += refused
+    if problems or normal is None:
+        raise errors.invalid(problems)
+    obj = with_spec(kind, patch_metadata.with_metadata(current, metadata), normal, finalizers=finalizers)
+    moved = references != _mutable(current.owner_references)
+    return writing.checked(PendingWrite(target, current, obj), resolve_owners=moved)
+
+
+def _mutable(value: Any) -> Any:
+    """Return a mutable copy of nested mappings and lists."""
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _mutable(each) for key, each in value.items()}
+    return [_mutable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
-    """The patched document; labels and annotations are there to be added to, also where they are empty."""
-    target = _plain(before)
+    """Return the patched document. Empty labels and annotations exist in it, so that a JSON patch can add to them."""
+    target = _mutable(before)
     if type_ == "merge":
         if not isinstance(body, Mapping):
             raise errors.BadRequest('a merge patch is a mapping, such as {"spec": {"runState": "Suspended"}}')
@@ -150,45 +113,41 @@ def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
 
 
 def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
-    """Refuse what a patch may not touch, and preconditions that do not hold."""
-    word = f"{current.kind.lower()}/{current.name}"
+    """Refuse changes to fields that are not patchable, and failed preconditions."""
+    subject = f"{current.kind.lower()}/{current.name}"
     parts = {"metadata": Mapping, "spec": Mapping}
     if not isinstance(after, Mapping) or any(not isinstance(after.get(name), each) for name, each in parts.items()):
         raise errors.invalid([Problem("", 0, 0, "", "an object must keep its metadata and its spec, both mappings")])
     metadata = after["metadata"]
     if metadata.get("uid", current.uid) != current.uid:
-        raise errors.Conflict(f"{word} was deleted and created anew since; read it again")
+        raise errors.Conflict(f"{subject} was deleted and recreated since; read it again")
     if metadata.get("resourceVersion", str(current.resource_version)) != str(current.resource_version):
-        raise errors.Conflict(f"{word} was changed since (it is at {current.resource_version}); read it again")
+        raise errors.Conflict(f"{subject} was changed since (it is at {current.resource_version}); read it again")
     leaving = current.deleted_at is not None
     free = ("finalizers",) if leaving else patch_metadata.PATCHABLE
     fixed = _differing("metadata", before["metadata"], metadata, (*free, "resourceVersion", "uid"))
     fixed += _differing("", before, after, ("metadata",) if leaving else ("metadata", "spec"))
     if leaving and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
-        text = f"{word} is being deleted; wait until it is gone, then create it anew"
+        text = f"{subject} is being deleted; wait until it is gone, then create it again"
         raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
-        words = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
-        raise errors.invalid([Problem("", 0, 0, field, words, "FieldValueForbidden") for field in fixed])
+        message = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
+        raise errors.invalid([Problem("", 0, 0, field, message, "FieldValueForbidden") for field in fixed])
 
 
-def _differing(around: str, before: Mapping[str, Any], after: Mapping[str, Any], free: tuple[str, ...]) -> list[str]:
+def _differing(parent: str, before: Mapping[str, Any], after: Mapping[str, Any], free: tuple[str, ...]) -> list[str]:
     names = [name for name in {**before, **after} if name not in free and before.get(name) != after.get(name)]
-    return [f"{around}.{name}" if around else str(name) for name in names]
+    return [f"{parent}.{name}" if parent else str(name) for name in names]
 
 
-def _read(kind: Kind, current: StoredObject, spec: Mapping[str, Any]) -> tuple[Normal | None, list[Problem]]:
-    """The spec as it would be stored. Fields that are not known are let through only where they are stored already."""
-    known = _unknown(kind, current.spec)
+def _schema_problems(kind: Kind, current: StoredObject, spec: Mapping[str, Any]) -> list[Problem]:
+    """Return the schema's problems with a spec. Unknown fields are let through where they are stored already."""
     try:
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = model_problems(kind.spec, error, "spec", spec)
-        stored = {field_text(("spec", *path)) for path in known}
-        wrong = [each for each in found if each.field not in stored]
-        if wrong:
-            return None, wrong
-    return normalise(kind, spec), []
+        stored = {field_text(("spec", *path)) for path in _unknown(kind, current.spec)}
+        return [each for each in model_problems(kind.spec, error, "spec", spec) if each.field not in stored]
+    return []
 
 
 def _unknown(kind: Kind, spec: Mapping[str, Any]) -> set[tuple[str | int, ...]]:

@@ -1,4 +1,4 @@
-"""What a patch may do to an object's metadata: labels, annotations, finalizers of others, and who owns it."""
+"""Patches of an object's metadata: labels, annotations, foreign finalizers and owner references."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _FINALIZER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Referrer:
-    """A patched object as the check of its owners sees it: a document without a file."""
+    """A patched object as a WriteTarget: a document without a file."""
 
     kind: Kind
     namespace: str
@@ -36,14 +36,14 @@ class Referrer:
         return self.kind.name, self.namespace, self.name
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A problem at that path, which has no place in a file."""
+        """Return a problem at that path, without a position in a file."""
         return Problem("", 0, 0, field_text(path), message)
 
 
 def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Problem]:
-    """All that is wrong with the labels, annotations and owner references by themselves.
+    """Return every problem with the labels, annotations and owner references.
 
-    Annotations that are not changed are not judged: they may be older than a bound.
+    Unchanged annotations are not checked: they may be older than a limit.
     """
     kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
     if kept["annotations"] == current.annotations:
@@ -58,35 +58,35 @@ def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Prob
     return []
 
 
-def finalizers(current: StoredObject, wanted: Any) -> tuple[tuple[str, ...], list[Problem]]:
-    """The finalizers after the patch, and what speaks against them.
+def finalizers(current: StoredObject, desired: Any) -> tuple[tuple[str, ...], list[Problem]]:
+    """Return the finalizers after the patch, and the problems with them.
 
-    Paddock's own stay: one taken off by hand would leave a container that no object stands for.
+    Paddock's own can't be removed: that would leave a container without an object.
     """
-    given = list(wanted or ()) if isinstance(wanted, list | tuple | None) else None
+    given = list(desired or ()) if isinstance(desired, list | tuple | None) else None
     if given is None or not all(isinstance(each, str) for each in given):
-        return current.finalizers, [_said("must be a list of names such as `example.org/cleanup`")]
+        return current.finalizers, [_problem("must be a list of names such as `example.org/cleanup`")]
     own = [each for each in current.finalizers if _is_own(each)]
     problems = [
-        _said(f"`{each}` is Paddock's own, which takes it off when its work is done; leave it in the list")
+        _problem(f"`{each}` is Paddock's own finalizer; leave it in the list, Paddock removes it when its work is done")
         for each in own
         if each not in given
     ]
     added = [each for each in dict.fromkeys(given) if each not in current.finalizers]
     problems += [
-        _said(f"`{each[:80]}` is no finalizer of yours: write it with a domain of yours, as `example.org/cleanup`")
+        _problem(f"`{each[:80]}` is not a valid finalizer; use your own domain, such as `example.org/cleanup`")
         for each in added
         if not _FINALIZER.fullmatch(each)
     ]
     if added and current.deleted_at is not None:
-        problems.append(_said("the object is being deleted: finalizers can be taken off only"))
+        problems.append(_problem("the object is being deleted; finalizers can only be removed"))
     if len(given) > MOST_FINALIZERS:
-        problems.append(_said(f"at most {MOST_FINALIZERS} finalizers"))
+        problems.append(_problem(f"at most {MOST_FINALIZERS} finalizers"))
     return tuple(dict.fromkeys(given)), problems
 
 
-def laid_over(current: StoredObject, metadata: Mapping[str, Any]) -> StoredObject:
-    """The object with the patched labels and annotations."""
+def with_metadata(current: StoredObject, metadata: Mapping[str, Any]) -> StoredObject:
+    """Return the object with the patched labels and annotations."""
     return replace(
         current,
         labels=without_nulls(metadata.get("labels") or {}),
@@ -95,7 +95,7 @@ def laid_over(current: StoredObject, metadata: Mapping[str, Any]) -> StoredObjec
 
 
 def model_problems(model: type[BaseModel], error: ValidationError, part: str, value: Any) -> list[Problem]:
-    """A model's errors as problems with field paths; `value` is what was validated, read again for its words."""
+    """Return a model's errors as problems with field paths. `value` is the validated data, quoted in messages."""
 
     def written(path: tuple[str | int, ...]) -> str:
         found = value
@@ -114,5 +114,5 @@ def _is_own(finalizer: str) -> bool:
     return finalizer == FOREGROUND_FINALIZER or finalizer.startswith("paddock/")
 
 
-def _said(message: str) -> Problem:
+def _problem(message: str) -> Problem:
     return Problem("", 0, 0, "metadata.finalizers", message)

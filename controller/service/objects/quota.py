@@ -1,8 +1,8 @@
-"""What can never be is refused when it is written: more than a quota allows one sandbox, or all of them together; and
-a SandboxPool of a SandboxTemplate whose volumes its sandboxes would share.
+"""Refusals of writes that can never be satisfied.
 
-Want of room is no error: the planner lets it wait. But there is no waiting for a place among a namespace's objects: one
-too many is refused. Judged by what is stored, and by what is written along with it.
+These are requests above a quota's limits, objects above a namespace's limit, and a SandboxPool whose sandboxes would
+share their template's volumes. A sandbox that only has to wait for free quota is accepted: the planner queues it. The
+check sees the stored objects and those of the same transaction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from controller.policy.quota_ledger import HOST, Bound, bounds, judge, never_fit
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
-from controller.service.objects.profiles import Profiles, profiles_in
+from controller.service.objects.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"
@@ -34,9 +34,9 @@ _M = TypeVar("_M", bound=Model)
 
 
 class Fitting:
-    """The check for one transaction. `written` is all that it is about to write.
+    """The check for one transaction. `written` are all objects that it is about to write.
 
-    `most_objects` is how many a namespace may hold whose quotas do not say (0: any number).
+    `most_objects` bounds a namespace whose quotas give no bound (0: no bound).
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Fitting:
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
             pool = _read(SandboxPoolSpec, obj)
-            for path, words in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
-                yield f"spec.{path}", words
+            for path, message in outranks(self.of(obj.namespace), 0, pool.priority if pool else 0):
+                yield f"spec.{path}", message
         spec = _read(SandboxSpec, obj) if obj.kind == "Sandbox" else None
         if spec is None or not self._is_new(obj):
             return
@@ -67,21 +67,21 @@ class Fitting:
             self._profiles = profiles_in(self._transaction, self._written.values())
         otherwise = default_limits(leveled(spec, template).security_level, self._profiles) or NO_LIMITS
         limits = reserved(spec, template, otherwise)
-        for words in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
-            yield _FIELD, words
-        for path, words in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
-            yield f"spec.{path}", words
+        for message in never_fits(self.of(obj.namespace), amount_of(limits, 1)):
+            yield _FIELD, message
+        for path, message in outranks(self.of(obj.namespace), limits.cpu_shares, spec.priority):
+            yield f"spec.{path}", message
 
     def _too_many(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
-        """A refusal where there is no place for a new object. A Quota always has one: it may make more."""
+        """Yield a refusal of a new object in a full namespace. A Quota is always accepted: it may raise the limit."""
         namespace = obj.namespace
         if not namespace or obj.kind == "Quota" or self._transaction.get(obj.kind, namespace, obj.name) is not None:
             return
-        said = [(each.hard.objects, str(each)) for each in self.of(namespace) if isinstance(each.hard, HardQuota)]
-        bounds_ = [(most, words) for most, words in said if most is not None]
+        limits = [(each.hard.objects, str(each)) for each in self.of(namespace) if isinstance(each.hard, HardQuota)]
+        bounds_ = [(most, message) for most, message in limits if most is not None]
         if not bounds_ and not self._most_objects:
             return
-        most, words = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
+        most, message = min(bounds_, default=(self._most_objects, "objects_per_namespace in the daemon's settings"))
         if namespace not in self._places:
             keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
             place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
@@ -89,26 +89,26 @@ class Fitting:
         held, places = self._places[namespace]
         if held + places[obj.uid] > most:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
-            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({words}); {advice}"
+            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({message}); {advice}"
             yield "metadata.namespace", full
 
     def _shared(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
-        """Told of whichever of the two is written: of a template by its volumes, of a pool by the template it names."""
+        """Yield refusals of a pool whose sandboxes would share volumes, or of its template when that is written."""
         if obj.kind == "SandboxPool":
             pool = _read(SandboxPoolSpec, obj)
             template = self._template(obj.namespace, pool.template_ref) if pool else None
-            if pool and (words := shares_volumes(template)):
-                yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {words}"
+            if pool and (message := shares_volumes(template)):
+                yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {message}"
         elif obj.kind == "SandboxTemplate":
             own = _read(SandboxTemplateSpec, obj)
-            words = shares_volumes(own)
-            pools = self._pools_of(obj) if words else ""
+            message = shares_volumes(own)
+            pools = self._pools_of(obj) if message else ""
             for number, each in enumerate(own.volumes) if own and pools else ():
                 if not each.read_only:
-                    yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {words}"
+                    yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {message}"
 
     def _pools_of(self, template: StoredObject) -> str:
-        """The pools of a template as they will be, in words."""
+        """Return the names of a template's pools, as they will be, for a message."""
         pools = {each.name: each for each in self._transaction.list("SandboxPool", template.namespace)}
         pools |= {key[2]: each for key, each in self._written.items() if key[:2] == ("SandboxPool", template.namespace)}
         found = [
@@ -119,7 +119,7 @@ class Fitting:
         return ", ".join(found)
 
     def _is_new(self, obj: StoredObject) -> bool:
-        """Whether the spec is another than the stored one: what was there before a quota is not refused for it."""
+        """Return True if the spec differs from the stored one: an older object is not refused for a newer quota."""
         stored = self._transaction.get(obj.kind, obj.namespace, obj.name)
         return stored is None or stored.generation != obj.generation
 
@@ -151,13 +151,13 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
 
 
 def has_room(transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount) -> bool:
-    """Whether every quota lets one sandbox of the namespace come to hold `whole`; `held` of it is counted."""
+    """Return True if every quota lets one sandbox of the namespace hold `whole`, of which `held` is counted."""
     used = transaction.held()
     found = Fitting(transaction, (), facts).of(namespace)
     return all(judge(each, used.get(each.namespace, Amount()), whole, held).admitted for each in found)
 
 
 def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
-    """Whether the pool's own quota, if it has one, lets one of its boxes come to hold `whole`; `held` is counted."""
+    """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
     found = of_pools([pool]).get(of_pool(pool.obj.uid), ())
     return all(judge(each, transaction.held_by_pool(pool.obj.uid), whole, held).admitted for each in found)

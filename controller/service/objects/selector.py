@@ -17,7 +17,7 @@ _VALUES = re.compile(rf"{_VALUE}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term. With `values` None it asks only whether the label is there."""
+    """One term. `values` None: the label exists. `wanted` False negates the term."""
 
     key: str
     values: frozenset[str] | None
@@ -30,7 +30,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All of its requirements hold; with none of them it matches everything."""
+    """A conjunction of requirements; without any it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -39,7 +39,7 @@ class Selector:
 
 
 def parse(text: str) -> Selector:
-    """The selector of that text; BadRequest, with an example, when it is none."""
+    """Parse a selector. Raises BadRequest, with an example, if it is invalid."""
     if not text.strip():
         return Selector()
     return Selector(tuple(_term(each.strip(), text) for each in _COMMA.split(text)))

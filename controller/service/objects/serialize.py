@@ -1,4 +1,4 @@
-"""Stored objects as the JSON that Kubernetes' clients expect. Pure; every door sends these."""
+"""Stored objects as the JSON that Kubernetes clients expect. Pure."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +14,12 @@ _ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update"
 
 
 def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, whole seconds, as Kubernetes writes it."""
+    """Return RFC 3339 in UTC with whole seconds, as Kubernetes does."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def obj(stored: StoredObject) -> Json:
-    """An object in Kubernetes' shape; empty parts are left out."""
+    """Return an object in Kubernetes' format, without empty parts."""
     shown: Json = {
         "apiVersion": API_VERSION,
         "kind": stored.kind,
@@ -32,14 +32,14 @@ def obj(stored: StoredObject) -> Json:
 
 
 def shown(kind: Kind, stored: StoredObject) -> Json:
-    """An object as its kind shows it: the fields of a flat one stand at the top."""
+    """Return an object in its kind's format: a flat kind has its spec fields at the top level."""
     if not kind.flat:
         return obj(stored)
     return {"apiVersion": API_VERSION, "kind": stored.kind, "metadata": metadata(stored), **stored.spec}
 
 
 def metadata(stored: StoredObject) -> Json:
-    """An object's metadata, in the order in which people read it."""
+    """Return an object's metadata, in the order in which people read it."""
     deleted = None if stored.deleted_at is None else timestamp(stored.deleted_at)
     found = {
         "name": stored.name,
@@ -58,12 +58,12 @@ def metadata(stored: StoredObject) -> Json:
 
 
 def list_head(kind: str, revision: int) -> Json:
-    """A list of objects of one kind but for its items, and the revision it was read at."""
+    """Return a list of one kind without its items. `revision` is the one it was read at."""
     return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": {"resourceVersion": str(revision)}}
 
 
 def resource(kind: Kind) -> Json:
-    """A kind as discovery lists it; `readOnly` says why a kind takes no writes, and what to do instead."""
+    """Return a kind's discovery entry. `readOnly` gives the reason and the alternative for a read-only kind."""
     found = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
@@ -82,7 +82,7 @@ def _verbs(kind: Kind) -> tuple[str, ...]:
 
 
 def applied(kind: Kind, stored: StoredObject, result: str) -> Json:
-    """One line of the answer to `apply`; `resource` is what kubectl prints (`sandbox.paddock`)."""
+    """Return one result of `apply`. `resource` is the name that kubectl prints (`sandbox.paddock`)."""
     return {
         "kind": kind.name,
         "plural": kind.plural,
@@ -97,7 +97,7 @@ def applied(kind: Kind, stored: StoredObject, result: str) -> Json:
 
 
 def status(reason: str, code: int, message: str, *, details: Json | None = None) -> Json:
-    """Kubernetes' error body."""
+    """Return a Kubernetes Status error body."""
     found: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     found |= {"message": message, "reason": reason, "code": code}
     if details:
@@ -106,7 +106,7 @@ def status(reason: str, code: int, message: str, *, details: Json | None = None)
 
 
 def failure(error: ServiceError) -> Json:
-    """The error body of a use-case's error."""
+    """Return the error body of a ServiceError."""
     details: Json = dict(error.details)
     if error.causes:
         details["causes"] = [dict(each) for each in error.causes]

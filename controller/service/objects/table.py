@@ -1,4 +1,4 @@
-"""Objects as rows: what `paddock get` prints is made here, so that every client shows the same columns. Pure."""
+"""Objects as table rows: the server makes the columns, so that every client shows the same ones. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,12 +11,12 @@ _NAME = Column("NAME", lambda obj, _now: obj.name)
 
 
 def table(kind: Kind, objects: Iterable[StoredObject], now: float, revision: int = 0) -> serialize.Json:
-    """A Kubernetes Table; columns of priority 1 are for `-o wide`. `now` is Unix seconds."""
+    """Return a Kubernetes Table. Columns of priority 1 are for `-o wide`. `now` is Unix seconds."""
     return {**head(kind, revision), "rows": list(rows(kind, objects, now))}
 
 
 def head(kind: Kind, revision: int = 0) -> serialize.Json:
-    """A Table but for its rows."""
+    """Return a Table without rows."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Table",
@@ -28,7 +28,7 @@ def head(kind: Kind, revision: int = 0) -> serialize.Json:
 
 
 def rows(kind: Kind, objects: Iterable[StoredObject], now: float) -> Iterator[serialize.Json]:
-    """A Table's rows, each made when it is asked for. `now` is Unix seconds."""
+    """Yield a Table's rows. `now` is Unix seconds."""
     columns = _columns(kind)
     for each in objects:
         cells = [column.cell(each, now) for column in columns]

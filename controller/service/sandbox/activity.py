@@ -1,4 +1,4 @@
-"""Streams into a box count as use of it for as long as they are open, and an exec wakes a box that sleeps."""
+"""Activity of a sandbox: an open stream counts as use, and an exec wakes an idle-suspended sandbox."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from controller.ports import Engine, ExecStream, InUse, Leavable, StreamError, W
 from controller.service import errors
 
 WAIT_SECONDS = 30.0
-# What a sandbox says of itself while an exec may wait for it; everything else is answered at once.
-_PASSING = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
+# Ready reasons for which an exec waits; for all others it fails at once.
+_WAKEABLE = ("IdleReaped", "Evicted", "Suspending", "Starting", "Creating")
 
 
 class NoLoop:
-    """InUse where no loop runs: nothing is reaped, and nothing is woken."""
+    """InUse without a loop: nothing is reaped, and nothing is woken."""
 
     turns = 0
 
@@ -32,16 +32,16 @@ class NoLoop:
         return False
 
 
-class NoLeft:
-    """LeftExecs where no engine's commands are at hand: how they ended, nobody can tell."""
+class NoAdoptedExecs:
+    """LeftExecs without an engine: the end of every command is unknown."""
 
     def follow(self, ref: ExecRef, **_: Any) -> Iterator[Chunk]:  # noqa: ARG002 - the port's signature
-        """Nothing comes."""
+        """Return an empty stream."""
         return iter(())
 
 
-class UsedStream(Iterator[Chunk]):
-    """A stream that tells when it is over: read to its end, broken, or closed (from any thread)."""
+class TrackedStream(Iterator[Chunk]):
+    """A stream that calls back when it ends: read to its end, broken, or closed (from any thread)."""
 
     def __init__(self, chunks: Iterator[Chunk], over: Callable[[], None]) -> None:
         self._chunks = chunks
@@ -55,7 +55,7 @@ class UsedStream(Iterator[Chunk]):
             raise
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give a command's terminal a size."""
+        """Resize a command's terminal."""
         if isinstance(self._chunks, ExecStream):
             self._chunks.resize(rows, columns)
 
@@ -66,11 +66,11 @@ class UsedStream(Iterator[Chunk]):
 
     @property
     def ref(self) -> ExecRef | None:
-        """See kinds.Leavable."""
+        """See ports.Leavable."""
         return self._chunks.ref if isinstance(self._chunks, Leavable) else None
 
     def let_go(self) -> None:
-        """See kinds.Leavable."""
+        """See ports.Leavable."""
         if isinstance(self._chunks, Leavable):
             self._chunks.let_go()
 
@@ -83,18 +83,18 @@ class UsedStream(Iterator[Chunk]):
             self._end()
 
     def _end(self) -> None:
-        with suppress(IndexError):  # popping is atomic: it ends once
+        with suppress(IndexError):  # popping is atomic: it ends only once
             self._over.pop()()
 
 
-class Used:
-    """Opens streams that count as use. `wake` has the loop look again: the idle clock moved."""
+class ActivityTracker:
+    """Opens streams that count as use. `wake` starts a reconcile pass, since the idle clock changed."""
 
     def __init__(self, *, in_use: InUse, engine: Engine, wake: Wake) -> None:
         self._in_use, self._engine, self._wake = in_use, engine, wake
 
-    def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> UsedStream:
-        """Open a stream; the box is in use from now until it is over. `asks` wakes a box that sleeps."""
+    def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> TrackedStream:
+        """Open a stream; the sandbox is in use until it ends. `asks` wakes an idle-suspended sandbox."""
         self._in_use.begin(uid, asks=asks)
         self._wake()
         try:
@@ -102,17 +102,17 @@ class Used:
         except BaseException:
             self._over(uid, asks)
             raise
-        return UsedStream(chunks, lambda: self._over(uid, asks))
+        return TrackedStream(chunks, lambda: self._over(uid, asks))
 
     def begin(self, uid: str) -> Callable[[], None]:
-        """The box is in use, and woken if it sleeps, until what is returned is called (from any thread, and again)."""
+        """Keep the sandbox in use, and wake it, until the result is called (from any thread; idempotent)."""
         self._in_use.begin(uid, asks=True)
         self._wake()
-        left = [uid]
+        open_ = [uid]
 
         def end() -> None:
-            with suppress(IndexError):  # popping is atomic: it ends once
-                self._over(left.pop(), True)
+            with suppress(IndexError):  # popping is atomic: it ends only once
+                self._over(open_.pop(), True)
 
         return end
 
@@ -121,53 +121,55 @@ class Used:
         self._wake()
 
     def is_held(self, container: Container) -> bool:
-        """Whether this run is being stopped for idleness."""
+        """Return True if this run is being stopped as idle."""
         return self._in_use.held(container.uid) == (container.id, container.started_at)
 
-    def running(self, look: Callable[[], tuple[StoredObject, Container | None]], seconds: float) -> Container:
-        """The container, once it runs and may be used; looks after each turn. Begin the use first.
+    def running(self, observe: Callable[[], tuple[StoredObject, Container | None]], seconds: float) -> Container:
+        """Return the container once it runs and may be used; observe after each reconcile pass. Begin the use first.
 
-        StreamError says what it waited for in vain, after `seconds`, or why there is no use in waiting.
+        Raises StreamError after `seconds`, or at once if waiting is pointless.
         """
         deadline = time.monotonic() + seconds
         while True:
-            turns = self._in_use.turns
+            passes = self._in_use.turns
             try:
-                obj, container = look()
+                obj, container = observe()
             except errors.ServiceError as error:
                 raise StreamError(str(error)) from error
             if container is not None and self.may_use(obj, container):
                 return container
-            word = f"{obj.kind.lower()} `{obj.name}`"
-            if not is_coming(obj) and _condition(obj, "Ready").get("status") != "True":
-                raise StreamError(f"{word} does not run{words(obj)}")
-            if not self._in_use.wait(turns, deadline - time.monotonic()):
-                raise StreamError(f"{word} did not start within {seconds:g} s{words(obj)}; try again in a moment")
+            subject = f"{obj.kind.lower()} `{obj.name}`"
+            if not will_start(obj) and _condition(obj, "Ready").get("status") != "True":
+                raise StreamError(f"{subject} does not run{state_message(obj)}")
+            if not self._in_use.wait(passes, deadline - time.monotonic()):
+                raise StreamError(
+                    f"{subject} did not start within {seconds:g} s{state_message(obj)}; try again in a moment"
+                )
 
     def may_use(self, obj: StoredObject, container: Container) -> bool:
-        """Whether a command may begin in it: it runs, and nothing is about to stop it for idleness."""
+        """Return True if a command may start in it: it runs, and is not being stopped as idle."""
         ready = _condition(obj, "Ready")
         ending = ready.get("reason") == "Suspending" and obj.spec.get("runState", "Running") == "Running"
         return container.state is State.RUNNING and not ending and not self.is_held(container)
 
 
-def is_coming(obj: StoredObject) -> bool:
-    """Whether it does not run, but will soon or when asked for, by its own account."""
+def will_start(obj: StoredObject) -> bool:
+    """Return True if its status says that it is starting, or starts on demand."""
     asked = obj.spec.get("runState", "Running") == "Running" and obj.deleted_at is None
-    return asked and _condition(obj, "Ready").get("reason") in _PASSING
+    return asked and _condition(obj, "Ready").get("reason") in _WAKEABLE
 
 
-def words(obj: StoredObject) -> str:
-    """What the object's own conditions say about it, for the end of a message."""
+def state_message(obj: StoredObject) -> str:
+    """Return the object's Ready condition as the end of a message."""
     if obj.deleted_at is not None:
         return ": it is being deleted"
     ready = _condition(obj, "Ready")
     if not ready:
-        return " yet: it was not looked at so far; try again in a moment"
-    said = f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")
+        return " yet: it was not observed so far; try again in a moment"
+    message = f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")
     if ready["reason"] == "Suspended":
-        said += "; set it to Running first (`paddock set run-state`): only what idleness suspended is woken"
-    return said
+        message += "; set it to Running first (`paddock set run-state`): only sandboxes suspended as idle are woken"
+    return message
 
 
 def _condition(obj: StoredObject, type_: str) -> dict[str, str]:

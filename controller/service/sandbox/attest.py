@@ -1,4 +1,4 @@
-"""Attestation on demand: the box is read from inside anew, at once, and compared with what was rendered."""
+"""Attestation on demand: read the sandbox from inside, and compare it with the rendered config."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from controller.service.objects.objects import Objects
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """The object, what was found at `at` (Unix seconds), and all that confines its box (nothing: it can't be read)."""
+    """The object, the verdict of `at` (Unix seconds), and its confinement row by row (empty if unreadable)."""
 
     obj: StoredObject
     at: float
@@ -27,7 +27,7 @@ class Attested:
 
 
 class Attest:
-    """The use-case. What is found goes into the engine's view too, so that the loop acts on it."""
+    """The use-case. It also updates the engine's observation, so that the loop acts on it."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Attest:
         self._policy = policy or Policy()
 
     def attest(self, kind: Kind, namespace: str, name: str) -> Attested:
-        """Read and compare. NotFound; ServiceUnavailable while the engine or the loop can't tell."""
+        """Attest one sandbox. Raises NotFound; ServiceUnavailable while the engine or the loop has no answer."""
         obj = self._objects.get(kind, namespace, name)
         last = self._snapshot()
         sandbox = last.sandboxes.get(obj.uid) if last is not None else None
         if last is None or sandbox is None:
-            raise errors.ServiceUnavailable("the daemon has not looked at it yet; ask again in a moment")
+            raise errors.ServiceUnavailable("the daemon has not observed it yet; try again in a moment")
         for each in self._engine.observe().containers.get(obj.uid, ()):
             trouble = self._engine.look_at(each.id)
             if trouble:
-                raise errors.ServiceUnavailable(f"its container can't be looked at: {trouble}; ask again in a moment")
+                raise errors.ServiceUnavailable(f"its container can't be observed: {trouble}; try again in a moment")
         now, observed = self._clock.now(), self._engine.observe()
         seen = replace(last, now=now, observed=observed)
         context = context_of(seen, sandbox, as_seen(self._policy, seen))

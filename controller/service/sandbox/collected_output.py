@@ -1,19 +1,19 @@
-"""A command's output gathered within bounds: the head and the tail of each stream, and how much was between."""
+"""A command's collected output: head and tail of each stream, and the number of omitted bytes."""
 
 from collections import deque
 from dataclasses import dataclass
 
 from controller.kinds.common.chunk import Chunk
 
-ENDED_EARLY = "the stream ended before the command did; whether it still runs is not known"
+ENDED_EARLY = "the stream ended before the command; it may still run"
 _MARK = b"\n[... %d bytes left out ...]\n"
 
 
 class Capped:
-    """The first and the last half of so many bytes."""
+    """Head and tail of a stream, half of the limit each."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._room = limit_bytes - limit_bytes // 2
+        self._head_free = limit_bytes - limit_bytes // 2
         self._tail_bytes = limit_bytes // 2
         self._head: list[bytes] = []
         self._tail: deque[bytes] = deque()
@@ -21,9 +21,9 @@ class Capped:
         self.omitted_bytes = 0
 
     def add(self, data: bytes) -> None:
-        """Keep of it what fits; the oldest of the tail goes."""
-        first, rest = data[: self._room], data[self._room :]
-        self._room -= len(first)
+        """Append data; drop the oldest bytes of the tail."""
+        first, rest = data[: self._head_free], data[self._head_free :]
+        self._head_free -= len(first)
         if first:
             self._head.append(first)
         if rest:
@@ -42,14 +42,14 @@ class Capped:
         self.omitted_bytes += gone
 
     def whole(self) -> bytes:
-        """What was kept, with a line between head and tail that says how much is missing."""
+        """Return head and tail, with a line between them that counts the omitted bytes."""
         mark = _MARK % self.omitted_bytes if self.omitted_bytes else b""
         return b"".join((*self._head, mark, *self._tail))
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A command that has ended, and what of its output was kept."""
+    """An ended command and its kept output."""
 
     exit_code: int
     stdout: bytes
@@ -60,7 +60,7 @@ class Collected:
 
 
 class Collector:
-    """Takes a command's chunks; `result` is there once the last one was its `exit`."""
+    """Collects a command's chunks; `result` is set after its `exit`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._streams = {"stdout": Capped(limit_bytes), "stderr": Capped(limit_bytes)}
@@ -68,7 +68,7 @@ class Collector:
         self._timed_out = False
 
     def add(self, chunk: Chunk) -> None:
-        """One more."""
+        """Add a chunk."""
         if chunk.stream == "exit":
             self._exit_code = int(chunk.data)
         elif chunk.stream == "timeout":
@@ -78,7 +78,7 @@ class Collector:
 
     @property
     def result(self) -> Collected | None:
-        """None while the command has not ended."""
+        """Return None while the command runs."""
         if self._exit_code is None:
             return None
         out, err = self._streams["stdout"], self._streams["stderr"]

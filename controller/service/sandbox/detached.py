@@ -1,8 +1,8 @@
-"""Commands that outlive whoever asked for them: the daemon reads their output, keeps some of it, and how they ended.
+"""Detached commands: they outlive their client. The daemon keeps part of their output, and their exit.
 
-They outlive the daemon, too. Their records and logs are files; one that starts finds again what ran, waits for its end
-and heeds its time. What a command wrote while no daemon read it is lost, and its log says so. They count as use of
-their box, have its places and time as every command, and end with it.
+They outlive the daemon, too: their records and logs are files. A daemon that starts adopts the running ones, waits for
+their end and applies their time limit. Output that no daemon read is lost, and the log says so. They count as use of
+their sandbox, share its limits with all commands, and end with it.
 """
 
 import secrets
@@ -18,22 +18,22 @@ from controller.ports import Clock, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.activity import UsedStream
+from controller.service.sandbox.activity import TrackedStream
 from controller.service.sandbox.exec_log import ExecLog
 from controller.service.sandbox.exec_records import DetachedExec, ExecRecords, ExecState, Record
-from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.streams import SandboxStreams
 
-# Records on the whole host, of all boxes: each holds up to exec_output_bytes.
+# Records on the whole host: each holds up to exec_output_bytes.
 MOST = 128
-_GAP = b"\n[... the daemon was started again: what the command wrote from then on is not kept ...]\n"
-_STOPPING = "the daemon is stopping; ask again when it is back"
+_GAP = b"\n[... the daemon was restarted; output from then on is not kept ...]\n"
+_STOPPING = "the daemon is stopping; try again when it is back"
 
 
 @dataclass(slots=True)
 class _Entry:
     record: Record
     log: ExecLog
-    stream: UsedStream | None = None
+    stream: TrackedStream | None = None
     killed: bool = False
     resumed: bool = False
 
@@ -47,17 +47,18 @@ class _Entry:
 
 
 class Detached:
-    """The use-cases. `most` bounds the host's records; of the rules, `per_sandbox` those of a box, `share` a caller's.
+    """The use-cases. `most` bounds the host's records; `per_sandbox` of the rules those of a sandbox,
+    `share` a caller's.
 
-    Where there is no room, the oldest that has ended is forgotten: first of the box itself, or of the caller, else of
-    the box with most.
+    Above a limit, the oldest record of an ended command is removed: of the same sandbox, else of the same caller, else
+    of the sandbox with the most records.
     """
 
     def __init__(
         self,
         *,
         objects: Objects,
-        into_box: IntoBox,
+        into_box: SandboxStreams,
         clock: Clock,
         records: ExecRecords,
         registry: Registry,
@@ -66,7 +67,7 @@ class Detached:
         self._objects, self._into_box, self._clock = objects, into_box, clock
         self._records, self._registry, self._most = records, registry, most
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}  # in the order of their beginning
+        self._entries: dict[str, _Entry] = {}  # in the order of their start
         self._closing = False
 
     def start(
@@ -80,9 +81,9 @@ class Detached:
         working_dir: str = "",
         timeout_seconds: float | None = None,
     ) -> "Future[DetachedExec]":
-        """Start a command as `IntoBox.exec` does, on a thread of its own; done once it has begun.
+        """Start a command like `SandboxStreams.exec`, on a thread of its own; the result is done once it has started.
 
-        Raises what speaks against it; the result may raise StreamError or ServiceError.
+        Raises ServiceError; the result may raise StreamError or ServiceError.
         """
         obj = self._objects.get(kind, namespace, name)
         opener = self._into_box.exec(
@@ -97,17 +98,14 @@ class Detached:
         with self._lock:
             if self._closing:
                 raise errors.ServiceUnavailable(_STOPPING)
-            self._make_room(obj.uid, name, by)
+            self._free_slot(obj.uid, name, by)
             entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
         begun: Future[DetachedExec] = Future()
         threading.Thread(target=self._run, args=(entry, opener, begun), name="detached", daemon=True).start()
         return begun
 
     def resume(self) -> Callable[[], None]:
-        """Read the records of the daemon before; gives `close`.
-
-        What ran then is waited for, and is use of its box from now on.
-        """
+        """Load the records of the previous daemon, and adopt its running commands. Return `close`."""
         for record in self._records.load():
             kind = self._kind_of(record)
             if kind is None:
@@ -123,14 +121,14 @@ class Detached:
     def _follow(self, entry: _Entry, kind: Kind) -> None:
         record = entry.record
         if record.ref is None:
-            self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it began"))
+            self._note_end(entry, replace(entry.shown, state="Lost", message="the daemon ended as it started"))
             return
-        left = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
-        entry.stream = self._into_box.follow(kind, record.namespace, record.name, record.ref, left)
+        remaining = max(0.0, record.deadline - self._clock.now()) if record.deadline else None
+        entry.stream = self._into_box.follow(kind, record.namespace, record.name, record.ref, remaining)
         threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
 
     def _kind_of(self, record: Record) -> Kind | None:
-        """The kind of whose it is; None if that is gone."""
+        """Return the kind of its object; None if the object is gone."""
         kind = self._registry.by_word(record.kind)
         try:
             same = kind and self._objects.get(kind, record.namespace, record.name).uid == record.uid
@@ -139,7 +137,7 @@ class Detached:
         return kind if same else None
 
     def close(self) -> None:
-        """Let go of those that run: they go on without this daemon. The records stay."""
+        """Release the running commands: they go on without this daemon. The records stay."""
         with self._lock:
             self._closing = True
             running = [each for each in self._entries.values() if each.runs]
@@ -148,22 +146,22 @@ class Detached:
                 stream.let_go()
 
     def list(self, kind: Kind, namespace: str, name: str) -> Sequence[DetachedExec]:
-        """Those of a sandbox, oldest first."""
+        """Return a sandbox's detached commands, oldest first."""
         uid = self._objects.get(kind, namespace, name).uid
         with self._lock:
             return [each.shown for each in self._entries.values() if each.record.uid == uid]
 
     def get(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
-        """One of them. NotFound."""
+        """Return one of them. Raises NotFound."""
         return self._entry(kind, namespace, name, id_).shown
 
     def log(self, kind: Kind, namespace: str, name: str, id_: str) -> bytes:
-        """What it has written so far, both streams as they came; of much the head and the tail. NotFound."""
+        """Return its output so far, both streams in order; head and tail of a long one. Raises NotFound."""
         entry = self._entry(kind, namespace, name, id_)
         return entry.log.whole() + (_GAP if entry.resumed else b"")
 
     def kill(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
-        """Kill all its processes; one that has ended is let be. Its record and its log stay. NotFound."""
+        """Kill all its processes, if it runs. Its record and its log stay. Raises NotFound."""
         entry = self._entry(kind, namespace, name, id_)
         if entry.runs:
             entry.killed = True
@@ -178,19 +176,19 @@ class Detached:
             entry = self._entries.get(id_)
         if entry is None or entry.record.uid != uid:
             raise errors.NotFound(
-                f"sandbox `{name}` has no detached command `{id_}`: those that have ended are forgotten when there are "
-                f"too many; `paddock execs {name}` shows those that are known"
+                f"sandbox `{name}` has no detached command `{id_}`: ended ones are removed when there are "
+                f"too many; `paddock execs {name}` lists the others"
             )
         return entry
 
-    def _make_room(self, uid: str, name: str, by: str) -> None:
-        """Forget what has ended, where there is no room for one more. Raises TooManyRequests."""
+    def _free_slot(self, uid: str, name: str, by: str) -> None:
+        """Remove an ended command if a limit is reached. Raises TooManyRequests if none has ended."""
         own = [each for each in self._entries.values() if each.record.uid == uid]
-        theirs = [each for each in self._entries.values() if by and each.record.by == by]
+        of_caller = [each for each in self._entries.values() if by and each.record.by == by]
         rules = self._into_box.rules
-        if len(theirs) >= max(1, int(self._most * rules.share)):
-            theirs.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this box comes first
-            self._forget_one_of(theirs, f"{by} (caller_share is {rules.share:g})")
+        if len(of_caller) >= max(1, int(self._most * rules.share)):
+            of_caller.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this sandbox comes first
+            self._forget_one_of(of_caller, f"{by} (caller_share is {rules.share:g})")
             own = [each for each in own if each.shown.id in self._entries]
         if len(own) >= rules.per_sandbox:
             self._forget_one_of(own, f"sandbox `{name}`")
@@ -199,7 +197,7 @@ class Detached:
             ended = [each for each in self._entries.values() if not each.runs]
             for each in self._entries.values():
                 counts[each.record.uid] = counts.get(each.record.uid, 0) + 1
-            ended.sort(key=lambda each: -counts[each.record.uid])  # stable: the oldest of a box come first
+            ended.sort(key=lambda each: -counts[each.record.uid])  # stable: the oldest of a sandbox come first
             self._forget_one_of(ended, "this host")
 
     def _forget_one_of(self, entries: Sequence[_Entry], where: str) -> None:
@@ -212,11 +210,11 @@ class Detached:
         del self._entries[found.shown.id]
         self._records.forget(found.shown.id)
 
-    def _run(self, entry: _Entry, opener: Callable[[], UsedStream], begun: "Future[DetachedExec]") -> None:
-        """Begin it, and read all of it."""
+    def _run(self, entry: _Entry, opener: Callable[[], TrackedStream], begun: "Future[DetachedExec]") -> None:
+        """Start the command, and read all of its output."""
         try:
             stream = opener()
-        except Exception as error:  # whatever it is, whoever waits must hear of it
+        except Exception as error:  # every failure must reach the waiting caller
             with self._lock:
                 self._entries.pop(entry.shown.id, None)
             self._records.forget(entry.shown.id)
@@ -232,30 +230,30 @@ class Detached:
             stream.let_go()
         self._read_all(entry, stream)
 
-    def _read_all(self, entry: _Entry, stream: UsedStream) -> None:
-        """Read it, and write down how it ended; of one that was let go of, a later daemon will."""
-        ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
+    def _read_all(self, entry: _Entry, stream: TrackedStream) -> None:
+        """Read its output, and record its end; that of a released command is left to the next daemon."""
+        ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
         try:
             ended = self._read(entry, stream)
         except StreamError as error:
             ended = replace(ended, message=str(error))
         finally:
             entry.log.close()
-            entry.stream = None  # with all that it knows of its box
+            entry.stream = None  # frees the stream's references
             if not self._closing or ended.state != "Lost":
                 self._note_end(entry, ended)
 
     def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
         if entry.killed and ended.state == "Lost":
-            ended = replace(ended, state="Killed", message="it was killed on request")
+            ended = replace(ended, state="Killed", message="killed on request")
         ended = replace(ended, message=ended.message or entry.log.trouble)
         ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
         record = replace(entry.record, shown=ended)
-        self._records.save(record)  # before it is shown: what a client has heard is true after a restart, too
+        self._records.save(record)  # before it is shown: a client's answer must hold after a restart, too
         entry.record = record
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
-        ended = replace(entry.shown, state="Lost", message="its stream ended before it did")
+        ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
         state: ExecState = "Exited"
         for chunk in chunks:
             if chunk.stream == "timeout":

@@ -1,6 +1,6 @@
-"""What a sandbox's proxy let through and refused: read off the log of its egress container, in words.
+"""Egress log: the requests that a sandbox's proxy allowed and refused, from its egress container's log.
 
-That container is replaced when the list of hosts changes, and its log goes with it; the audit log keeps the sums.
+The container is replaced when the list of hosts changes, and its log is lost then. The audit log keeps the sums.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from controller.service.sandbox.streams import Opener
 
 
 class EgressLogs:
-    """The use-case. Wakes nothing, and is no use of the box."""
+    """The use-case. It neither wakes the sandbox nor counts as use."""
 
     def __init__(self, *, objects: Objects, engine: Engine, streams: Streams) -> None:
         self._objects, self._engine, self._streams = objects, engine, streams
@@ -28,7 +28,10 @@ class EgressLogs:
     def log(
         self, kind: Kind, namespace: str, name: str, *, tail: int | None = None, since: float | None = None
     ) -> Opener:
-        """A line for each access, oldest first. `since` is Unix seconds. NotFound; Conflict where there is no proxy."""
+        """Return an opener of lines, one for each access, oldest first. `since` is Unix seconds.
+
+        Raises NotFound; Conflict for a sandbox without a proxy.
+        """
         obj = self._objects.get(kind, namespace, name)
         found = self._engine.observe().containers.get(egress_uid(obj.uid), ())
         if not found:
@@ -37,12 +40,12 @@ class EgressLogs:
             )
         read = partial(self._streams.logs, found[0].id, since=since)
         if tail is None:
-            return lambda: in_words(read())
-        return lambda: last_lines(in_words(read()), tail)
+            return lambda: access_lines(read())
+        return lambda: last_lines(access_lines(read()), tail)
 
 
-def in_words(stream: ChunkStream) -> Iterator[Chunk]:
-    """The lines that tell of an access, in words."""
+def access_lines(stream: ChunkStream) -> Iterator[Chunk]:
+    """Yield a readable line for each access in the log."""
     rest = b""
     with closing(stream) as chunks:
         for chunk in chunks:
@@ -50,10 +53,10 @@ def in_words(stream: ChunkStream) -> Iterator[Chunk]:
                 continue
             *lines, rest = (rest + chunk.data).split(b"\n")
             for access in filter(None, (parsed(line.decode(errors="replace")) for line in lines)):
-                yield Chunk("stdout", f"{_words(access)}\n".encode())
+                yield Chunk("stdout", f"{_line(access)}\n".encode())
 
 
-def _words(access: Access) -> str:
+def _line(access: Access) -> str:
     at = datetime.fromtimestamp(access.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     inside = f" inside={access.inside}" if access.inside else ""
     return f"{at}Z {access.verdict:7} {access.method} {access.target} bytes={access.sent_bytes}{inside}"

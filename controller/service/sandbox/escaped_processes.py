@@ -1,7 +1,7 @@
-"""What becomes of a box in which a command has left processes behind that can't be told from the box's own.
+"""Sandboxes in which a timed-out command has left processes that can't be told from the sandbox's own.
 
-Its time was over and all that is known to be the command's was killed. What is left may be the box's, or may be what
-the command hid from that: only the end of the whole box ends it for sure. The restart policy says what comes next.
+All known processes of the command were killed. The others may be the sandbox's, or the command's own in hiding. Only
+killing the whole sandbox ends them for sure. Its restart policy then applies.
 """
 
 from collections.abc import Callable
@@ -17,25 +17,25 @@ from controller.ports import Clock, Engine, Store, StoreError
 _log = structlog.get_logger("paddock.exec")
 
 
-class Escapes:
-    """Ends boxes, and records why."""
+class EscapedProcesses:
+    """Kills sandboxes with escaped processes, and records the reason."""
 
     def __init__(self, *, store: Store, engine: Engine, clock: Clock) -> None:
         self._store, self._engine, self._clock = store, engine, clock
 
     def handler(self, obj: StoredObject, container: Container) -> Callable[[str], None]:
-        """What to call, from any thread, with a sentence about what was left in this run of that container."""
-        return lambda left: self._end(obj, container, left)
+        """Return a callback, for any thread, that takes a description of the escaped processes of this run."""
+        return lambda processes: self._end(obj, container, processes)
 
-    def _end(self, obj: StoredObject, container: Container, left: str) -> None:
-        words = f"a command ran out of time and left {left}: all of the sandbox was killed"
+    def _end(self, obj: StoredObject, container: Container, processes: str) -> None:
+        message = f"a command ran out of time and left {processes}: all of the sandbox was killed"
         now = self._clock.now()
         try:
             with self._store.transaction() as transaction:
-                transaction.add_event(Event(obj.ref, "Warning", "ExecEscaped", words, at=now, first_at=now))
-        except StoreError as error:  # nothing is done unrecorded
-            _log.warning("a sandbox with such processes goes on", object=str(obj.ref), why=str(error))
+                transaction.add_event(Event(obj.ref, "Warning", "ExecEscaped", message, at=now, first_at=now))
+        except StoreError as error:  # without a record nothing is done
+            _log.warning("escaped processes not killed", object=str(obj.ref), why=str(error))
             return
-        outcome = self._engine.act(SignalContainer(container.uid, container.name, container.id, "KILL", words))
+        outcome = self._engine.act(SignalContainer(container.uid, container.name, container.id, "KILL", message))
         if not isinstance(outcome, Ok):
-            _log.warning("a sandbox with such processes could not be killed", object=str(obj.ref), why=str(outcome))
+            _log.warning("escaped processes not killed", object=str(obj.ref), why=str(outcome))

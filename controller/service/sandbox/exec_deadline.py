@@ -1,4 +1,4 @@
-"""How long a command may run in one sandbox, by its template and its security profile as they are now."""
+"""Time limit of a command, by its sandbox's current template and security profile."""
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.securityprofile import BUILT_IN_NAMES, KIND, stored_profile
@@ -10,13 +10,13 @@ from controller.service.sandbox.exec_limits import ExecRules
 
 
 class ExecDeadlines:
-    """Asks the store for the template, where the sandbox only names one."""
+    """Time limits; reads the template from the store if the sandbox only refers to one."""
 
     def __init__(self, store: Store, rules: ExecRules) -> None:
         self._store, self._rules = store, rules
 
     def limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
-        """Seconds; None: as long as it likes. BadRequest for more than it may have."""
+        """Return seconds; None: no limit. Raises BadRequest for a request above the limit."""
         rules = self._rules
         try:
             own, level = self._own(obj)

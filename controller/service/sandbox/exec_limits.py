@@ -1,4 +1,4 @@
-"""What commands in boxes may take: how long, how many at a time, how much of their output is gathered."""
+"""Limits of commands in sandboxes: time, concurrency and collected output."""
 
 import threading
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from controller.service import errors
 
 @dataclass(frozen=True, slots=True)
 class ExecRules:
-    """The host's settings for commands. `timeout_seconds` holds where neither request nor template names one.
+    """The host's settings for commands. `timeout_seconds` applies if neither request nor template gives one.
 
-    `most_seconds` is the longest that any may run. 0: no limit. One caller may have `share` of what all may have.
+    `most_seconds` bounds every command. 0: no limit. One caller may have this `share` of the total.
     """
 
     timeout_seconds: float = 300.0
@@ -23,43 +23,43 @@ class ExecRules:
 
 
 @dataclass(slots=True)
-class Places:
-    """Counts the commands that run in each box."""
+class ExecSlots:
+    """Counts the running commands of each sandbox."""
 
     most: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _taken: dict[str, int] = field(default_factory=dict)
 
-    def check(self, uid: str, word: str) -> None:
-        """Raises TooManyRequests where no place is free."""
+    def check(self, uid: str, subject: str) -> None:
+        """Raise TooManyRequests if no slot is free."""
         if (taken := self._taken.get(uid, 0)) >= self.most:
             raise errors.TooManyRequests(
-                f"{word} runs {taken} commands already, and {self.most} are the most at a time; wait until one ends, "
+                f"{subject} runs {taken} commands, and the limit is {self.most}; wait until one ends, "
                 "or raise exec_per_sandbox in the daemon's settings"
             )
 
-    def take(self, uid: str, word: str) -> Callable[[], None]:
-        """Take a place; gives how to leave it. Raises StreamError where somebody was faster since `check`."""
+    def take(self, uid: str, subject: str) -> Callable[[], None]:
+        """Take a slot; return its release. Raises StreamError if the last one was taken since `check`."""
         with self._lock:
             try:
-                self.check(uid, word)
+                self.check(uid, subject)
             except errors.TooManyRequests as error:
                 raise StreamError(str(error)) from error
-            return self._enter(uid)
+            return self._count(uid)
 
     def hold(self, uid: str) -> Callable[[], None]:
-        """Take a place for a command that runs already, free or not; gives how to leave it."""
+        """Take a slot for a command that runs already, above the limit too; return its release."""
         with self._lock:
-            return self._enter(uid)
+            return self._count(uid)
 
-    def _enter(self, uid: str) -> Callable[[], None]:
+    def _count(self, uid: str) -> Callable[[], None]:
         self._taken[uid] = self._taken.get(uid, 0) + 1
-        return lambda: self._leave(uid)
+        return lambda: self._release(uid)
 
-    def _leave(self, uid: str) -> None:
+    def _release(self, uid: str) -> None:
         with self._lock:
-            left = self._taken[uid] - 1
-            if left:
-                self._taken[uid] = left
+            count = self._taken[uid] - 1
+            if count:
+                self._taken[uid] = count
             else:
                 del self._taken[uid]

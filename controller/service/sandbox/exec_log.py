@@ -1,4 +1,4 @@
-"""Head and tail of what a command writes, in files: a daemon that starts again finds them as they were left."""
+"""Head and tail of a command's output, in files that survive a restart of the daemon."""
 
 import threading
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ _MARK = b"\n[... %d bytes left out ...]\n"
 
 
 class ExecLog:
-    """In the folder, files named by the offset of their first byte: the head, and two at most for the tail.
+    """Files named by the offset of their first byte: the head, and at most two for the tail.
 
-    Head and tail are the first and the last half of so many bytes. Nothing is forced to the disk: what a power cut
-    takes, it takes with the command. A disk that is full ends the log, not the command: `trouble` says why.
+    Head and tail get half of the limit each. Nothing is synced: a power cut ends the command, too. A full disk ends
+    the log, not the command; `trouble` gives the reason.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -22,13 +22,13 @@ class ExecLog:
         self._head_bytes, self._tail_bytes = limit_bytes - limit_bytes // 2, limit_bytes // 2
         self._lock = threading.Lock()
         self._open: BinaryIO | None = None
-        self._room = 0  # in the open file
+        self._free = 0  # bytes free in the open file
         self._offsets: list[int] = []
         self._total = 0
         self.trouble = ""
 
     def add(self, data: bytes) -> None:
-        """Keep it for now; the oldest of the tail goes. Never raises."""
+        """Append data; drop the oldest bytes of the tail. Never raises."""
         with self._lock:
             if self.trouble:
                 return
@@ -38,18 +38,18 @@ class ExecLog:
                 self.trouble = f"the rest of its output could not be kept: {(error.strerror or str(error)).lower()}"
 
     def close(self) -> None:
-        """There is no more."""
+        """Close the open file."""
         with self._lock:
             self._shut()
 
     @property
     def omitted_bytes(self) -> int:
-        """How much of what was written is not kept."""
+        """Return the number of bytes that were not kept."""
         with self._lock:
             return self._read()[1]
 
     def whole(self) -> bytes:
-        """What was kept, with a line between head and tail that says how much is missing."""
+        """Return head and tail, with a line between them that counts the omitted bytes."""
         with self._lock:
             head_and_tail, omitted = self._read()
         return (_MARK % omitted if omitted else b"").join(head_and_tail)
@@ -57,19 +57,19 @@ class ExecLog:
     def _add(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            if not self._room or self._open is None:
-                self._begin_a_file()
+            if not self._free or self._open is None:
+                self._open_next_file()
             assert self._open is not None
-            count = self._open.write(rest[: self._room])
-            self._room -= count
+            count = self._open.write(rest[: self._free])
+            self._free -= count
             self._total += count
             rest = rest[count:]
 
-    def _begin_a_file(self) -> None:
+    def _open_next_file(self) -> None:
         self._shut()
         if len(self._offsets) > 2:
             self._path(self._offsets.pop(1)).unlink(missing_ok=True)
-        self._room = self._tail_bytes if self._offsets else self._head_bytes
+        self._free = self._tail_bytes if self._offsets else self._head_bytes
         self._open = self._path(self._total).open("wb", buffering=0)
         self._offsets.append(self._total)
 
@@ -79,7 +79,7 @@ class ExecLog:
             self._open = None
 
     def _read(self) -> tuple[Sequence[bytes], int]:
-        """The head and the tail, and how much is missing between them."""
+        """Return head and tail, and the number of bytes missing between them."""
         found: dict[int, bytes] = {}
         for path in self._folder.glob(f"{_NAME}*"):
             with suppress(OSError, ValueError):

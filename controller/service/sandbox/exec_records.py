@@ -1,4 +1,4 @@
-"""What is known of a detached command, in a folder of its own: a daemon that starts again reads it there."""
+"""Records of detached commands, each in a folder of its own, for the next daemon to load."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ ExecState = Literal["Running", "Exited", "TimedOut", "Killed", "Lost"]
 
 @dataclass(frozen=True, slots=True)
 class DetachedExec:
-    """A command as it is now. Times are Unix seconds; `Lost`: nobody can tell how it ended, `message` says why."""
+    """A detached command's state. Times are Unix seconds. `Lost`: its end is unknown, for the reason in `message`."""
 
     id: str
     command: Sequence[str]
@@ -35,9 +35,9 @@ class DetachedExec:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The command, whose it is, until when it may run (Unix seconds; 0: no limit), and what it is found again by.
+    """The command, its object, its deadline (Unix seconds; 0: none), and the reference to adopt it by.
 
-    `by` is who asked for it; "": Paddock itself, or not known.
+    `by` is the caller's name; "" for Paddock itself, or if unknown.
     """
 
     shown: DetachedExec
@@ -51,48 +51,48 @@ class Record:
 
 
 class ExecRecords:
-    """A folder for each, named by its id, in `folder`; without one, nothing can be begun. Errors are ServiceErrors."""
+    """Records in `folder`, a sub-folder for each id. Without `folder` none can start. Raises ServiceError."""
 
     def __init__(self, folder: Path | None, log_bytes: int) -> None:
         self._folder, self._log_bytes = folder, log_bytes
 
     def begin(self, record: Record) -> ExecLog:
-        """A new record and its log. ServiceUnavailable where it can't be written: nothing runs unrecorded."""
+        """Create a record and its log. Raises ServiceUnavailable if that fails: no command runs unrecorded."""
         if self._folder is None:
-            raise errors.ServiceUnavailable("detached commands are not kept here")
+            raise errors.ServiceUnavailable("detached commands are not served by this daemon")
         try:
             self._of(record.shown.id).mkdir(mode=0o700, parents=True)
             self._write(record)
         except OSError as error:
             self.forget(record.shown.id)
-            words = (error.strerror or str(error)).lower()
-            raise errors.ServiceUnavailable(f"a detached command can't be recorded: {words}: {self._folder}") from error
+            reason = (error.strerror or str(error)).lower()
+            raise errors.ServiceUnavailable(f"detached command can't be recorded: {reason}: {self._folder}") from error
         return self.log(record.shown.id)
 
     def save(self, record: Record) -> None:
-        """Write it anew. One that can't be written is only told: what it is about has happened."""
+        """Overwrite a record. A failure is only logged: its event has happened."""
         try:
             self._write(record)
         except OSError as error:
-            _log.warning("the record of a detached command can't be written", id=record.shown.id, why=str(error))
+            _log.warning("detached command record not written", id=record.shown.id, why=str(error))
 
     def log(self, id_: str) -> ExecLog:
-        """The log of one."""
+        """Return a command's log."""
         return ExecLog(self._of(id_), self._log_bytes)
 
     def load(self) -> list[Record]:
-        """All that are there, oldest first. What can't be read goes."""
+        """Return all records, oldest first. Unreadable ones are removed."""
         found = []
         for folder in sorted(self._folder.iterdir()) if self._folder and self._folder.is_dir() else ():
             try:
                 found.append(_record(json.loads((folder / _NAME).read_text())))
             except (OSError, ValueError, TypeError, KeyError) as error:
-                _log.warning("the record of a detached command can't be read: it is forgotten", why=repr(error))
+                _log.warning("detached command record unreadable, removed", why=repr(error))
                 self.forget(folder.name)
         return sorted(found, key=lambda each: each.shown.started_at)
 
     def forget(self, id_: str) -> None:
-        """Remove it and its log."""
+        """Remove a record and its log."""
         shutil.rmtree(self._of(id_), ignore_errors=True)
 
     def _write(self, record: Record) -> None:
@@ -107,9 +107,9 @@ class ExecRecords:
 
 
 def _record(found: dict[str, Any]) -> Record:
-    said = found.pop("shown")
-    shown = DetachedExec(**{**said, "command": tuple(said["command"])})
+    data = found.pop("shown")
+    shown = DetachedExec(**{**data, "command": tuple(data["command"])})
     ref = found.pop("ref")
-    known = {each.name for each in dataclasses.fields(Record)}  # a newer version, taken back since, may have told more
-    told = {name: value for name, value in found.items() if name in known}
-    return Record(shown=shown, ref=ExecRef(**ref) if ref else None, **told)
+    known = {each.name for each in dataclasses.fields(Record)}  # after a downgrade there may be newer fields
+    fields = {name: value for name, value in found.items() if name in known}
+    return Record(shown=shown, ref=ExecRef(**ref) if ref else None, **fields)

@@ -1,4 +1,4 @@
-"""The files of a box as use-cases: bounded in number and size, and each of them a use of the box that wakes it."""
+"""Files of a sandbox: limited in number and size; each operation counts as use and wakes the sandbox."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from controller.kinds.runtime.files import LOOKS, FileAsk, FileError
 from controller.ports import Files, FileWork
 from controller.service import errors
 from controller.service.sandbox.slots import Slots
-from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.streams import SandboxStreams
 
 _ERRORS: dict[str, type[errors.ServiceError]] = {
     "NotFound": errors.NotFound,
@@ -29,7 +29,7 @@ _ERRORS: dict[str, type[errors.ServiceError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransferLimits:
-    """How many operations at a time, how large one may be, and how long one whose client sends nothing is kept."""
+    """Limits of concurrent operations, of the size of one, and of the time that a client may stall."""
 
     total: int = 32
     per_sandbox: int = 8
@@ -38,89 +38,89 @@ class TransferLimits:
 
 
 class NoFiles:
-    """Where no engine's files are at hand."""
+    """Files of a daemon without an engine."""
 
     def begin(self, _container: Container, _ask: FileAsk) -> FileWork:
-        """Refuse it."""
+        """Raise FileError."""
         raise FileError("Failed", "files are not served here")
 
 
 class Work:
-    """An operation under way, with errors in the service's words. Close it: that frees the box and the slot."""
+    """A running operation, with ServiceErrors. Closing it ends the use and frees the slot."""
 
-    def __init__(self, word: str, path: str, work: FileWork, over: Callable[[], None]) -> None:
-        self._word, self._path, self._work, self._over = word, path, work, over
+    def __init__(self, subject: str, path: str, work: FileWork, over: Callable[[], None]) -> None:
+        self._subject, self._path, self._work, self._over = subject, path, work, over
 
     def send(self, data: bytes) -> None:
-        """A piece of input. Raises ServiceError."""
-        self._in_words(partial(self._work.send, data))
+        """Send a piece of input. Raises ServiceError."""
+        self._translated(partial(self._work.send, data))
 
     def end(self) -> None:
-        """All input was sent. Raises ServiceError."""
-        self._in_words(self._work.end)
+        """Mark the end of the input. Raises ServiceError."""
+        self._translated(self._work.end)
 
     def receive(self) -> bytes:
-        """A piece of output, b"" at its end."""
+        """Return a piece of output; b"" at its end."""
         return self._work.receive()
 
     def result(self) -> dict[str, Any]:
-        """What the operation says: see ports.FileWork. Raises ServiceError."""
-        return dict(self._in_words(self._work.result))
+        """Return the operation's result (see ports.FileWork). Raises ServiceError."""
+        return dict(self._translated(self._work.result))
 
     def close(self) -> None:
-        """End it. May be called from any thread, and again."""
+        """End it. Any thread may call it, repeatedly."""
         try:
             self._work.close()
         finally:
             self._over()
 
-    def _in_words(self, do: Callable[[], Any]) -> Any:
+    def _translated(self, do: Callable[[], Any]) -> Any:
         try:
             return do()
         except FileError as error:
-            raise failed(error, self._word, self._path) from error
+            raise failed(error, self._subject, self._path) from error
 
 
 class BoxFiles:
-    """Begins operations on the files of a sandbox."""
+    """Starts operations on the files of a sandbox."""
 
-    def __init__(self, into_box: IntoBox, files: Files, limits: TransferLimits) -> None:
+    def __init__(self, into_box: SandboxStreams, files: Files, limits: TransferLimits) -> None:
         self._into_box, self._files = into_box, files
         self.limits = limits
         names = ("transfers", "transfers_per_sandbox")
         self.slots = Slots("file operations", limits.total, limits.per_sandbox, names)
 
     def begin(self, kind: Kind, namespace: str, name: str, ask: FileAsk) -> Work:
-        """Start it; may block for as long as a box that sleeps takes to start. Raises ServiceError."""
+        """Start an operation; may block while an idle-suspended sandbox starts. Raises ServiceError."""
         ask = replace(ask, max_bytes=self.limits.max_bytes)
-        word = f"{kind.name.lower()} `{name}`"
-        give_back = self.slots.take(f"{namespace}/{name}")
+        subject = f"{kind.name.lower()} `{name}`"
+        release = self.slots.take(f"{namespace}/{name}")
 
         def over() -> None:
-            left()
-            give_back()
+            end_use()
+            release()
 
         try:
-            work, left = self._into_box.enter(
+            work, end_use = self._into_box.enter(
                 kind, namespace, name, lambda box: self._files.begin(box, ask), frozen=ask.op in LOOKS
             )
         except FileError as error:
-            give_back()
-            raise failed(error, word, ask.path) from error
+            release()
+            raise failed(error, subject, ask.path) from error
         except BaseException:
-            give_back()
+            release()
             raise
-        return Work(word, ask.path, work, over)
+        return Work(subject, ask.path, work, over)
 
     def refuse_larger(self, count: int) -> None:
-        """Raises TooLarge for a transfer that says it has so many bytes."""
+        """Raise TooLarge for a transfer that announces too many bytes."""
         if count > self.limits.max_bytes:
-            most = f"the most that one transfer may have are {self.limits.max_bytes} (transfer_max_bytes)"
-            raise errors.TooLarge(f"these are {count} bytes: {most}")
+            limit = f"the limit of one transfer is {self.limits.max_bytes} (transfer_max_bytes)"
+            raise errors.TooLarge(f"these are {count} bytes; {limit}")
 
 
-def failed(error: FileError, word: str, path: str) -> errors.ServiceError:
-    """The service's error for it; its `causes` name the kind, for programs."""
-    message = f"{word}: {path}: {error}"
+def failed(error: FileError, subject: str, path: str) -> errors.ServiceError:
+    """Return the ServiceError for a FileError. Its `causes` give the kind, for programs."""
+    message = f"{subject}: {path}: {error}"
     causes = [{"reason": error.kind, "message": str(error), "field": "path"}]
     return _ERRORS.get(error.kind, errors.Conflict)(message, causes=causes)

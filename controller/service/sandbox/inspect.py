@@ -1,4 +1,4 @@
-"""A sandbox's container as the engine tells of it now, beside what Paddock has recorded of it."""
+"""A sandbox's container as the engine reports it now, with Paddock's record of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from controller.kinds.registry import Kind
 from controller.ports import Engine, Store, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.streams import IntoBox
+from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sources.instance import instance_object
 
 HIDDEN = "(hidden)"
@@ -17,7 +17,7 @@ HIDDEN = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """`container` is the engine's own answer, without the values of variables; None while there is none."""
+    """`container` is the engine's own answer, without values of variables; None without a container."""
 
     obj: StoredObject
     container: Mapping[str, Any] | None
@@ -25,14 +25,16 @@ class Inspection:
 
 
 class Inspections:
-    """The use-case. It asks the engine each time, and wakes nothing."""
+    """The use-case. It queries the engine each time, and wakes nothing."""
 
-    def __init__(self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, into_box: IntoBox) -> None:
+    def __init__(
+        self, *, objects: Objects, store: Store, engine: Engine, streams: Streams, into_box: SandboxStreams
+    ) -> None:
         self._objects, self._store, self._engine = objects, store, engine
         self._streams, self._into_box = streams, into_box
 
     def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
-        """All that is known of its container. NotFound; ServiceUnavailable where the engine does not tell."""
+        """Return the container and its record. Raises NotFound; ServiceUnavailable if the engine does not answer."""
         obj = self._objects.get(kind, namespace, name)
         seen = self._into_box.seen(obj)
         try:
@@ -46,7 +48,7 @@ class Inspections:
 
 
 def without_values(found: Mapping[str, Any]) -> dict[str, Any]:
-    """An engine's answer with the names of the variables alone: values are where secrets are."""
+    """Return the engine's answer with the names of variables only: values may be secrets."""
     config = dict(found.get("Config") or {})
     config["Env"] = [f"{each.partition('=')[0]}={HIDDEN}" for each in config.get("Env") or ()]
     return {**found, "Config": config}

@@ -1,7 +1,7 @@
-"""The log of a sandbox's previous run: the one whose end its death record tells of.
+"""The log of a sandbox's previous run: the run that its termination record describes.
 
-A container is restarted in place, and its log goes on: the run is cut out of it by the times of its neighbours. Of a
-container that was replaced only the last words are left, in the record.
+A container restarts in place, and its log goes on: the run is cut out of it by the times of its start and end. Of a
+replaced container only the last lines remain, in the record.
 """
 
 from collections import deque
@@ -17,23 +17,23 @@ from controller.kinds.registry import Kind
 from controller.ports import Store, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.streams import IntoBox, Opener
+from controller.service.sandbox.streams import Opener, SandboxStreams
 
 _ON = (State.RUNNING, State.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousLog:
-    """What opens it, and what its reader must know of it ("": nothing)."""
+    """An opener of the log, and a note for its reader ("": none)."""
 
     open: Opener
     note: str = ""
 
 
 class PreviousLogs:
-    """The use-case. Wakes nothing, and is no use of the box."""
+    """The use-case. It neither wakes the sandbox nor counts as use."""
 
-    def __init__(self, *, objects: Objects, store: Store, streams: Streams, into_box: IntoBox) -> None:
+    def __init__(self, *, objects: Objects, store: Store, streams: Streams, into_box: SandboxStreams) -> None:
         self._objects, self._store, self._streams, self._into_box = objects, store, streams, into_box
 
     def log(
@@ -46,12 +46,12 @@ class PreviousLogs:
         since: float | None = None,
         timestamps: bool = False,
     ) -> PreviousLog:
-        """The log of the run that ended last. `since` is Unix seconds. NotFound; Conflict when no run has ended."""
+        """Return the log of the last ended run. `since` is Unix seconds. Raises NotFound, Conflict."""
         obj = self._objects.get(kind, namespace, name)
         end, container = self._end(obj), self._into_box.seen(obj)
         if end is None:
             raise errors.Conflict(
-                f"sandbox `{name}` has no previous run: none of it has ended so far; leave -p out for the present one"
+                f"sandbox `{name}` has no previous run: none has ended so far; leave -p out for the current log"
             )
         if container is None or container.id != end.container_id:
             return _of_record(end, tail)
@@ -70,10 +70,10 @@ class PreviousLogs:
 
 
 def window(end: Termination, container: Container) -> tuple[float, float]:
-    """From when to when the container's log is that run's, in Unix seconds; 0: from its beginning, to its end.
+    """Return start and end of the run in the container's log, in Unix seconds; 0: the log's start or end.
 
-    A process writes a moment before the engine notes its start, and is read a moment after its end: between two runs
-    the log is cut in the middle of the pause.
+    A process writes before the engine records its start, and is read after its end. So the log is cut in the middle of
+    the pause between two runs.
     """
     if container.state not in _ON or container.started_at <= end.started_at:
         return end.log_since, 0.0
@@ -83,7 +83,7 @@ def window(end: Termination, container: Container) -> tuple[float, float]:
 
 
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """The chunks of the last so many lines. Holds no more than these: the log itself is bounded."""
+    """Yield the chunks of the last `count` lines. Holds only these in memory."""
     kept, lines = deque[Chunk](), 0
     for chunk in chunks if count else ():
         kept.append(chunk)
@@ -94,10 +94,10 @@ def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
 
 
 def _of_record(end: Termination, tail: int | None) -> PreviousLog:
-    """The death record's last words; they bear no times."""
+    """Return the termination record's last lines; they have no timestamps."""
     lines = end.tail.lines if end.tail is not None else ()
     kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
-    note = "its container was replaced: these are the last lines that were kept of that run, without their times"
+    note = "its container was replaced: these are the last kept lines of that run, without timestamps"
     if not lines:
         why = end.tail.note if end.tail is not None else "they were not read in time"
         note = f"its container was replaced, and no lines were kept of that run{f': {why}' if why else ''}"

@@ -1,4 +1,4 @@
-"""Into a box: which container a sandbox's name means now, and its logs and commands."""
+"""The logs and commands of a sandbox: find its current container, and open streams to it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,20 +15,20 @@ from controller.policy.exec_paths import folder_refused, program_refused
 from controller.ports import Engine, LeftExecs, Secrets, StreamError, Streams
 from controller.service import errors
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.activity import WAIT_SECONDS, Used, UsedStream, is_coming, words
-from controller.service.sandbox.escaped_processes import Escapes
+from controller.service.sandbox.activity import WAIT_SECONDS, ActivityTracker, TrackedStream, state_message, will_start
+from controller.service.sandbox.escaped_processes import EscapedProcesses
 from controller.service.sandbox.exec_deadline import ExecDeadlines
-from controller.service.sandbox.exec_limits import ExecRules, Places
+from controller.service.sandbox.exec_limits import ExecRules, ExecSlots
 from controller.service.sandbox.secrets import revealed
 
 T = TypeVar("T")
 Opener = Callable[[], Iterator[Chunk]]
 
 
-class IntoBox:
-    """Logs and exec. Both find the container and raise what speaks against it; what they give opens the stream.
+class SandboxStreams:
+    """Logs and exec. Both find the container, raise ServiceError if that fails, and return an opener of the stream.
 
-    Opening may block (an engine may begin to take stdin) and raise StreamError: call it where that does no harm.
+    The opener may block (an engine may start to read stdin) and raise StreamError: call it off the event loop.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class IntoBox:
         objects: Objects,
         engine: Engine,
         streams: Streams,
-        used: Used,
+        activity: ActivityTracker,
         rules: ExecRules,
-        escapes: Escapes,
-        left: LeftExecs,
+        escapes: EscapedProcesses,
+        adopted: LeftExecs,
         deadlines: ExecDeadlines,
         secrets: Secrets | None = None,
     ) -> None:
         self._secrets = secrets
-        self._objects, self._engine, self._streams, self._used = objects, engine, streams, used
-        self._left, self._deadlines = left, deadlines
-        self._places, self._escapes = Places(rules.per_sandbox), escapes
+        self._objects, self._engine, self._streams, self._activity = objects, engine, streams, activity
+        self._adopted, self._deadlines = adopted, deadlines
+        self._places, self._escapes = ExecSlots(rules.per_sandbox), escapes
         self.rules = rules
 
     def logs(
@@ -61,13 +61,13 @@ class IntoBox:
         since: float | None = None,
         timestamps: bool = False,
     ) -> Opener:
-        """Log output of the sandbox's container, running or not. `since` is Unix seconds.
+        """Return an opener of the container's log, running or not. `since` is Unix seconds.
 
-        A log that is followed keeps a box from being idle, but wakes none.
+        A followed log keeps a sandbox from being idle, but wakes none.
         """
         container = self._container(self._objects.get(kind, namespace, name))
         read = partial(self._streams.logs, container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
-        return partial(self._used.stream, container.uid, read, asks=False) if follow else read
+        return partial(self._activity.stream, container.uid, read, asks=False) if follow else read
 
     def exec(
         self,
@@ -82,23 +82,23 @@ class IntoBox:
         stdin: Iterable[bytes] | None = None,
         timeout_seconds: float | None = None,
         tty: bool = False,
-    ) -> Callable[[], UsedStream]:
-        """Run a command in the sandbox; the last chunk is `exit`. A box that idleness suspended is started for it.
+    ) -> Callable[[], TrackedStream]:
+        """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
-        `env` may name secrets of the namespace; their values go to the command alone.
-        Without `timeout_seconds` its template's or the host's limit holds; 0 is none. The stream is an ExecStream.
+        `env` may name secrets of the namespace; only the command gets their values.
+        Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
-        wrong = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
-        if any(wrong.values()):
-            raise errors.BadRequest("; ".join(f"{field}: {words}" for field, words in wrong.items() if words))
+        refused = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
+        if any(refused.values()):
+            raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
         obj = self._objects.get(kind, namespace, name)
-        if not is_coming(obj):
+        if not will_start(obj):
             container = self._container(obj)
             if container.state is not State.RUNNING:
-                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
-        self._places.check(obj.uid, _word(obj))
+                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+        self._places.check(obj.uid, _subject(obj))
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         start = partial(
             self._streams.exec,
@@ -110,21 +110,21 @@ class IntoBox:
             timeout_seconds=limit,
             tty=tty,
         )
-        patience = min(limit or WAIT_SECONDS, WAIT_SECONDS)
+        wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
 
         def open_() -> Iterator[Chunk]:
-            leave = self._places.take(obj.uid, _word(obj))
+            release = self._places.take(obj.uid, _subject(obj))
             try:
-                found = self._used.running(partial(self._same, kind, obj), patience)
-                return UsedStream(start(found.id, escaped=self._escapes.handler(obj, found)), leave)
+                found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
+                return TrackedStream(start(found.id, escaped=self._escapes.handler(obj, found)), release)
             except BaseException:
-                leave()
+                release()
                 raise
 
-        return partial(self._used.stream, obj.uid, open_, asks=True)
+        return partial(self._activity.stream, obj.uid, open_, asks=True)
 
     def _environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
-        """The variables with the values of the secrets among them. BadRequest for one that can't be used."""
+        """Return the variables with the values of their secrets. Raises BadRequest for an unusable secret."""
         found: dict[str, str] = {}
         for variable, value in env.items():
             try:
@@ -134,69 +134,71 @@ class IntoBox:
         return found
 
     def time_limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
-        """How long a command in this sandbox may run, in seconds; None: as long as it likes. BadRequest."""
+        """Return the time limit of a command in this sandbox, in seconds; None: no limit. Raises BadRequest."""
         return self._deadlines.limit(obj, asked, tty=tty)
 
-    def follow(self, kind: Kind, namespace: str, name: str, ref: ExecRef, timeout_seconds: float | None) -> UsedStream:
-        """The stream of a command that a daemon before this one began: see kinds.LeftExecs. It wakes no box."""
+    def follow(
+        self, kind: Kind, namespace: str, name: str, ref: ExecRef, timeout_seconds: float | None
+    ) -> TrackedStream:
+        """Return the stream of a command that an earlier daemon started (see ports.LeftExecs). Wakes no sandbox."""
         obj = self._objects.get(kind, namespace, name)
 
-        def escaped(words: str) -> None:
-            self._escapes.handler(obj, self._container(obj))(words)
+        def escaped(processes: str) -> None:
+            self._escapes.handler(obj, self._container(obj))(processes)
 
         def open_() -> Iterator[Chunk]:
-            chunks = self._left.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
-            return UsedStream(chunks, self._places.hold(obj.uid))
+            chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped)
+            return TrackedStream(chunks, self._places.hold(obj.uid))
 
-        return self._used.stream(obj.uid, open_, asks=False)
+        return self._activity.stream(obj.uid, open_, asks=False)
 
     def enter(
         self, kind: Kind, namespace: str, name: str, do: Callable[[Container], T], *, frozen: bool = False
     ) -> tuple[T, Callable[[], None]]:
-        """Do something with the running box; it is in use until the second result is called. One that sleeps is woken.
+        """Call `do` with the running container; it is in use until the second result is called. Wakes an idle sandbox.
 
-        `frozen`: a paused box will do. May block for as long as a box takes to start. Raises ServiceError.
+        `frozen`: a paused sandbox is accepted. May block while a sandbox starts. Raises ServiceError.
         """
         obj = self._objects.get(kind, namespace, name)
         states = (State.RUNNING, State.PAUSED) if frozen else (State.RUNNING,)
-        if not is_coming(obj):
+        if not will_start(obj):
             container = self._container(obj)
             if container.state not in states:
-                raise errors.Conflict(f"{_word(obj)} is not running ({container.state}){words(obj)}")
-        over = self._used.begin(obj.uid)
+                raise errors.Conflict(f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
+        end_use = self._activity.begin(obj.uid)
         try:
             found = self._found(obj)
             if not frozen or found is None or found.state is not State.PAUSED:
-                found = self._used.running(partial(self._same, kind, obj), WAIT_SECONDS)
-            return do(found), over
+                found = self._activity.running(partial(self._same, kind, obj), WAIT_SECONDS)
+            return do(found), end_use
         except StreamError as error:
-            over()
+            end_use()
             raise errors.Conflict(str(error)) from error
         except BaseException:
-            over()
+            end_use()
             raise
 
     def seen(self, obj: StoredObject) -> Container | None:
-        """The container that is this sandbox now, running or not. ServiceUnavailable when nobody can tell."""
+        """Return the sandbox's current container, running or not. Raises ServiceUnavailable if that is unknown."""
         found = self._found(obj)
         if found is None and self._engine.observe().blind:
             return self._container(obj)
         return found
 
     def _container(self, obj: StoredObject) -> Container:
-        """The container that is this sandbox now. Raises ServiceUnavailable or Conflict when there is none."""
+        """Return the sandbox's current container. Raises ServiceUnavailable or Conflict if there is none."""
         found = self._found(obj)
         if found is not None:
             return found
         blind = self._engine.observe().blind
         if blind:
-            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_word(obj)}: {blind}")
-        raise errors.Conflict(f"{_word(obj)} has no container{words(obj)}")
+            raise errors.ServiceUnavailable(f"the engine can't be asked for the container of {_subject(obj)}: {blind}")
+        raise errors.Conflict(f"{_subject(obj)} has no container{state_message(obj)}")
 
     def _found(self, obj: StoredObject) -> Container | None:
-        """The one of its derived name, or that its status names.
+        """Return the container of the derived name, or of the status.
 
-        Others may bear its labels: `docker commit` hands them on to an image, and to what runs from it.
+        Others may have its labels: `docker commit` copies them to an image, and so to its containers.
         """
         named = str(obj.status.get("instanceRef", {}).get("containerID", ""))
         derived = container_name(obj.name, obj.uid)
@@ -205,12 +207,12 @@ class IntoBox:
         return max(own, key=lambda each: (each.state is State.RUNNING, each.created_at), default=None)
 
     def _same(self, kind: Kind, before: StoredObject) -> tuple[StoredObject, Container | None]:
-        """The object and its container as they are now. Raises Conflict when it is another one by now."""
+        """Return the current object and its container. Raises Conflict if the object was recreated."""
         now = self._objects.get(kind, before.namespace, before.name)
         if now.uid != before.uid:
-            raise errors.Conflict(f"{_word(before)} was deleted and created anew meanwhile; try again")
+            raise errors.Conflict(f"{_subject(before)} was deleted and recreated meanwhile; try again")
         return now, self._found(now)
 
 
-def _word(obj: StoredObject) -> str:
+def _subject(obj: StoredObject) -> str:
     return f"{obj.kind.lower()} `{obj.name}`"

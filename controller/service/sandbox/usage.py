@@ -1,4 +1,4 @@
-"""What sandboxes use now: the figures that people ask for, of one or of all that run. Reads what was sampled."""
+"""Current resource usage of one sandbox or of all running ones, from the latest samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects.objects import Objects
 
-# What each container that runs and can be read used lately, by its object's uid; a second old at most.
+# Latest usage of each running container by its object's uid; at most a second old.
 LastSamples = Callable[[], Mapping[str, Sampled]]
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """A sandbox, and what it used."""
+    """A sandbox and its usage."""
 
     obj: StoredObject
     sample: Sampled
 
 
 class Usages:
-    """The use-case. Nothing of it waits for the engine."""
+    """The use-case. It never waits for the engine."""
 
     def __init__(self, objects: Objects, samples: LastSamples) -> None:
         self._objects, self._samples = objects, samples
 
     def one(self, kind: Kind, namespace: str, name: str) -> Used:
-        """Of one sandbox. NotFound; Conflict while it does not run, or can't be read."""
+        """Return one sandbox's usage. Raises NotFound; Conflict while it does not run, or its cgroup is unreadable."""
         obj = self._objects.get(kind, namespace, name)
         sample = self._samples().get(obj.uid)
         if sample is None:
@@ -39,7 +39,7 @@ class Usages:
         return Used(obj, sample)
 
     def every(self, kind: Kind, namespace: str | None) -> Sequence[Used]:
-        """Of all that run, in order of namespace and name. `namespace` None: everywhere."""
+        """Return the usage of all running ones, in order of namespace and name. `namespace` None: all namespaces."""
         found = self._objects.list(kind, namespace).objects
         samples = self._samples()
         return [Used(obj, samples[obj.uid]) for obj in found if obj.uid in samples]

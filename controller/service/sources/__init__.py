@@ -1,6 +1,6 @@
-"""Where come from what is not stored: read-only kinds, and the built-in objects of others.
+"""Sources of objects that are not stored: read-only kinds, and the built-in objects of others.
 
-Each is worked out at the reading, by the file that bears its kind's name.
+Each object is computed when it is read. A source's module has the name of its kind.
 """
 
 import uuid
@@ -10,19 +10,21 @@ from typing import Protocol
 from controller.kinds.meta import StoredObject
 from controller.service.objects.field_selector import FieldSelector
 
-_SPACE = uuid.UUID("6a8e0c1e-52f7-4f43-9d0c-0d6a3f7b7f10")  # of ours alone
+_SPACE = uuid.UUID("6a8e0c1e-52f7-4f43-9d0c-0d6a3f7b7f10")  # Paddock's own namespace
 
 
 class Source(Protocol):
-    """Gives the objects of one kind. May block on the store, and raise StoreError; never calls the engine."""
+    """The objects of one kind. May block on the store, and raise StoreError; never calls the engine."""
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        """The object; None when it is not there."""
+        """Return the object, or None."""
         ...
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
-        """All objects; those that `asked` does not match may be left out, and all but the last `limit` (0: none) that
-        it matches."""
+        """Return all objects.
+
+        Objects that `asked` does not match may be omitted. With a `limit` (0: none) only the last matches are needed.
+        """
         ...
 
 
@@ -30,10 +32,10 @@ class DeletingSource(Source, Protocol):
     """The source of a read-only kind that is deletable."""
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:
-        """Delete the object, and give it as it was; None where there is none. Raises ServiceError, StoreError."""
+        """Delete the object; return it as it was, or None. Raises ServiceError, StoreError."""
         ...
 
 
 def derived_uid(*words: str) -> str:
-    """A uid that is the same at each reading."""
+    """Return a uid that is the same at each read."""
     return str(uuid.uuid5(_SPACE, "\n".join(words)))

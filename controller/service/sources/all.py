@@ -23,7 +23,7 @@ def make_sources(
     volumes: Volumes,
     policy: Policy | None = None,
 ) -> Mapping[str, Source]:
-    """Makes them; does no work. Of the engine only the newest view is read, `snapshot` is the loop's last."""
+    """Return the sources by kind; starts nothing. They read the last observation and `snapshot`."""
 
     def pressure() -> Pressure:
         last = snapshot()

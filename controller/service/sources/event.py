@@ -1,4 +1,4 @@
-"""Events as the store keeps them, the newest of them, oldest first."""
+"""The newest events of the store, oldest first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from controller.service.objects.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 
 MOST = 5000  # in one answer
-# Fields that the store itself selects by, and what it calls them.
+# Fields that the store selects by, and their names there.
 _NARROWING: Mapping[str, str] = MappingProxyType(
     {
         "metadata.namespace": "namespace",
@@ -36,17 +36,17 @@ class EventSource:
         return next((obj for each in found if (obj := event_object(each)).name == name), None)
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
-        """The newest that are asked for, at most MOST: what the store can't select by is left to the caller."""
+        """Return the newest matches, at most MOST. Terms that the store can't select by are left to the caller."""
         by_store = all(equal and field in _NARROWING for field, equal, _ in asked.terms)
         most = min(limit or MOST, MOST) if by_store else MOST
         narrow = {_NARROWING[field]: value for field, value in asked.equal.items() if field in _NARROWING}
         if namespace is not None:
             narrow["namespace"] = namespace
-        return _Made(self._store.events(**narrow, limit=most))
+        return _EventObjects(self._store.events(**narrow, limit=most))
 
 
-class _Made(Sequence[StoredObject]):
-    """Events as objects, each made when it is looked at: an object takes several times what its event does."""
+class _EventObjects(Sequence[StoredObject]):
+    """Events as objects, each made when it is read: an object needs several times the memory of its event."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
@@ -64,19 +64,19 @@ class _Made(Sequence[StoredObject]):
     def __getitem__(self, at: slice) -> Sequence[StoredObject]: ...
 
     def __getitem__(self, at: int | slice) -> StoredObject | Sequence[StoredObject]:
-        return _Made(self._events[at]) if isinstance(at, slice) else event_object(self._events[at])
+        return _EventObjects(self._events[at]) if isinstance(at, slice) else event_object(self._events[at])
 
 
 def event_object(event: Event) -> StoredObject:
-    """An event in the shape of an object. Its name stays as it is counted up; its version is the count."""
-    said = (event.ref.uid, event.type, event.reason, event.message)
+    """Return an event as an object. Its name is stable while its count grows; its version is the count."""
+    content = (event.ref.uid, event.type, event.reason, event.message)
     about = {"kind": event.ref.kind, "namespace": event.ref.namespace, "name": event.ref.name, "uid": event.ref.uid}
     first_at = event.first_at or event.at
     return StoredObject(
         kind="Event",
         namespace=event.ref.namespace,
-        name=f"{event.ref.name}.{stable_hash(said)}",
-        uid=derived_uid("Event", *said),
+        name=f"{event.ref.name}.{stable_hash(content)}",
+        uid=derived_uid("Event", *content),
         generation=0,
         resource_version=event.count,
         created_at=first_at,

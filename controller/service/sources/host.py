@@ -1,4 +1,4 @@
-"""The Host: what the engine said of itself and of the machine, and the conditions that can be checked at a reading."""
+"""The Host: the engine's facts about itself and the machine, and conditions that are checked on each read."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ _PRESSURES = {"MemoryPressure": ("memory",), "DiskPressure": ("disk", "inodes"),
 
 
 class HostSource:
-    """`observe` gives the newest view of the engine; it must not block. `pressure` is what the machine is short of."""
+    """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HostSource:
         if observed.facts.engine_version:
             status |= {"capacity": _capacity(observed.facts), "engine": _engine(observed.facts)}
         status["paddock"] = {"version": VERSION, "instanceID": self._store.instance_id}
-        with suppress(StoreError):  # a store that can't be read is told as a condition
+        with suppress(StoreError):  # an unreadable store is reported as a condition
             status["instances"] = len(self._store.instances())
         checked = [engine_reachable(observed), store_writable(self._store.ping())]
         checked.append(network_guard(observed, self._guarded()))
@@ -65,12 +65,12 @@ class HostSource:
 
 
 def host_ref(instance_id: str) -> ObjectRef:
-    """What events about this host are about."""
+    """Return the reference for events about this host."""
     return ObjectRef("Host", "", NAME, derived_uid("Host", instance_id))
 
 
 def engine_reachable(observed: Observation) -> Condition:
-    """Whether the last look at the engine succeeded; Unknown before the first one."""
+    """Return the condition of the last observation of the engine; Unknown before the first."""
     if not observed.blind:
         return Condition("EngineReachable", "True", "Answered")
     if observed.revision == 0 and not observed.facts.engine_version:
@@ -79,14 +79,14 @@ def engine_reachable(observed: Observation) -> Condition:
 
 
 def store_writable(trouble: str) -> Condition:
-    """Whether a write would work now; `trouble` is why not."""
+    """Return the condition of store writes; `trouble` is the reason of a failure."""
     if trouble:
         return Condition("StoreWritable", "False", "NotWritable", trouble)
     return Condition("StoreWritable", "True", "Answered")
 
 
 def network_guard(observed: Observation, guarded: Guarded = UNWATCHED) -> Condition:
-    """Whether the host's firewall guards the networks of sandboxes; without it none that has one is started."""
+    """Return the condition of the host's firewall rules; without them no sandbox with a network starts."""
     if observed.revision == 0:
         return Condition("NetworkGuard", "Unknown", "NotLookedYet", observed.unguarded)
     if observed.unguarded:
@@ -95,12 +95,12 @@ def network_guard(observed: Observation, guarded: Guarded = UNWATCHED) -> Condit
         return Condition("NetworkGuard", "False", "Broken", guarded.broken)
     if guarded.state == "Untried":
         return Condition("NetworkGuard", "Unknown", "Untried", guarded.words)
-    tried = "; tried from inside a network: nothing local answers" if guarded.state == "Holds" else ""
+    tried = "; probed from inside a network: no local address answers" if guarded.state == "Holds" else ""
     return Condition("NetworkGuard", "True", "InForce", f"the table is loaded{tried}" if tried else "")
 
 
 def disk_quota_enforceable(observed: Observation) -> Condition:
-    """Whether the engine holds a sandbox's writable layer to limits.disk; found by trying."""
+    """Return the condition of the engine's enforcement of limits.disk, as probed."""
     found = observed.facts.disk
     if found is None:
         return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
@@ -109,17 +109,17 @@ def disk_quota_enforceable(observed: Observation) -> Condition:
 
 
 def pressures(found: Pressure) -> Iterator[Condition]:
-    """Whether the machine is short of anything: then nothing new is started, and what is not used goes first."""
+    """Yield the pressure conditions: under pressure nothing new starts, and unused sandboxes are suspended first."""
     for type_, names in _PRESSURES.items():
         low = [each for each in names if each in found.low]
         if low:
-            worse = "" if not set(low) & set(found.critical) else "; boxes that are not used are suspended"
+            worse = "" if not set(low) & set(found.critical) else "; unused sandboxes are suspended"
             words = f"low on {' and '.join(low)}: nothing new is started{worse}; free some, or move sandboxes away"
             yield Condition(type_, "True", f"Insufficient{type_.removesuffix('Pressure')}", words)
         elif set(names) & set(found.known):
             yield Condition(type_, "False", f"Sufficient{type_.removesuffix('Pressure')}")
         else:
-            yield Condition(type_, "Unknown", "NotRead", "the machine could not be asked, or pressure_scale is 0")
+            yield Condition(type_, "Unknown", "NotRead", "the figures could not be read, or pressure_scale is 0")
 
 
 def _capacity(facts: HostFacts) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Instances: the store's records of our containers, each with what the last look showed of its container."""
+"""Instances: the store's records of our containers, each with the last observation of its container."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from controller.version import API_VERSION
 
 
 class InstanceSource:
-    """ports.Store.instances as objects. `observe` gives the newest view of the engine; it must not block."""
+    """ports.Store.instances as objects. `observe` gives the engine's latest observation; it must not block."""
 
     def __init__(self, store: Store, observe: Callable[[], Observation]) -> None:
         self._store, self._observe = store, observe
@@ -33,7 +33,7 @@ class InstanceSource:
 
 
 def instance_object(instance: Instance, observed: Observation) -> StoredObject:
-    """A record, and its container as it was seen, in the shape of an object. It bears the container's own labels."""
+    """Return a record and its observed container as an object, with the container's own labels."""
     owner = {"kind": instance.parent_kind, "name": instance.parent_name, "uid": instance.parent_uid}
     return StoredObject(
         kind="Instance",
@@ -54,7 +54,7 @@ def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
     container, memory = _container(instance, observed), instance.memory
     made: dict[str, Any] = {"state": _state(container, observed)}
     if observed.blind:
-        made["message"] = f"the engine can't be looked at: {observed.blind}"
+        made["message"] = f"the engine can't be observed: {observed.blind}"
     made |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
     if container is not None:
         made["containerID"] = container.id
@@ -72,7 +72,7 @@ def _status(instance: Instance, observed: Observation) -> dict[str, Any]:
 
 
 def _container(instance: Instance, observed: Observation) -> Container | None:
-    """The container made last for the record: the one of its id, else the one of its name."""
+    """Return the record's latest container: by its id, else by its name."""
     seen = observed.containers.get(instance.uid, ())
     known = [each for each in seen if each.id == instance.memory.container]
     return next(iter(known or [each for each in seen if each.name == instance.name]), None)
@@ -80,7 +80,7 @@ def _container(instance: Instance, observed: Observation) -> Container | None:
 
 def _state(container: Container | None, observed: Observation) -> str:
     if observed.blind:
-        return "Unknown"  # what was seen last may be long gone
+        return "Unknown"  # the last observation may be outdated
     return "Absent" if container is None else container.state.value.capitalize()
 
 

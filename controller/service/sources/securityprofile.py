@@ -1,4 +1,4 @@
-"""The built-in security profiles: each offered level, in the words that a profile of one's own is written in."""
+"""The built-in security profiles: each offered level, as the spec of a profile."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from controller.service.sources import derived_uid
 
 
 class ProfileSource:
-    """The levels of a policy that this version offers; the others can't be enforced, so they are not there."""
+    """The levels of a policy that this host can enforce; the others are not offered."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._levels = self._policy.levels
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - they belong to the host
-        """The profile. NotFound says what is missing for a level that is known but not offered."""
+        """Return the profile. NotFound gives the missing requirement of a level that is not offered."""
         level = self._levels.get(name)
         if level is not None and not level.offered:
             raise NotFound(f"securityprofiles `{name}` is not offered: {level.missing}")
@@ -33,7 +33,7 @@ class ProfileSource:
 
 
 def profile(level: Level, policy: Policy) -> StoredObject:
-    """A built-in profile. What it is made of can be copied: it is a spec that may be applied under another name."""
+    """Return a built-in profile. Its spec can be applied under another name."""
     accepted = {"type": "Accepted", "status": "True", "reason": "BuiltIn", "message": ""}
     return StoredObject(
         kind="SecurityProfile",

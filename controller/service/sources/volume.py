@@ -1,4 +1,4 @@
-"""Volumes as they are found on this host, with the objects that name them. The one source that deletes, too."""
+"""Volumes on this host, with the objects that use them. The only source that deletes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 class NoVolumes:
-    """ports.Volumes of a daemon that keeps none."""
+    """ports.Volumes of a daemon without volumes."""
 
     def list(self, namespace: str | None = None) -> Sequence[KeptVolume]:  # noqa: ARG002 - there are none anywhere
         return ()
@@ -27,11 +27,11 @@ class NoVolumes:
         return False
 
     def remove(self, namespace: str, name: str) -> None:
-        """Nothing is there to be removed."""
+        """Do nothing."""
 
 
 class VolumeSource:
-    """ports.Volumes as objects; a deletion is audited in the transaction that finds nobody who uses the volume."""
+    """ports.Volumes as objects. A deletion is audited in the transaction that finds no users of the volume."""
 
     def __init__(self, store: Store, volumes: Volumes, clock: Clock) -> None:
         self._store, self._volumes, self._clock = store, volumes, clock
@@ -41,18 +41,18 @@ class VolumeSource:
         return None if found is None else _object(found, self._users([namespace])[namespace].of(found))
 
     def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        with _in_words():
+        with _errors_translated():
             found = self._volumes.list(namespace)
         users = self._users({each.namespace for each in found})
         return [_object(each, users[each.namespace].of(each)) for each in found]
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:
-        """The volume as it was; None where there is none. Raises Conflict, which names all that use it."""
+        """Delete the volume; return it as it was, or None. Raises Conflict with its users."""
         found = self._found(namespace, name)
         if found is None:
             return None
         unused = not self._users([namespace])[namespace].of(found)
-        with _in_words():  # not waited for where somebody uses it
+        with _errors_translated():  # not called if it has users: it may block
             mounted = found.mounted and unused and self._volumes.is_mounted(namespace, name)
         with self._store.transaction() as transaction:
             users = _users_in(transaction, namespace).of(found)
@@ -66,8 +66,8 @@ class VolumeSource:
                 self._clock, "delete", kind="Volume", namespace=namespace, name=name, uid=found.uid, detail=detail
             )
             transaction.audit(made)
-        # Not in the transaction: it may wait for whoever is mounting, and nobody could write meanwhile.
-        with _in_words():
+        # Not in the transaction: it may wait for a mount, and would block all writers.
+        with _errors_translated():
             try:
                 self._volumes.remove(namespace, name)
             except VolumeInUse as error:
@@ -75,7 +75,7 @@ class VolumeSource:
         return _object(found, ())
 
     def _found(self, namespace: str, name: str) -> KeptVolume | None:
-        with _in_words():
+        with _errors_translated():
             return next((each for each in self._volumes.list(namespace) if each.name == name), None)
 
     def _users(self, namespaces: Iterable[str]) -> dict[str, Users]:
@@ -87,7 +87,7 @@ def _users_in(transaction: Transaction, namespace: str) -> Users:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _errors_translated() -> Iterator[None]:
     try:
         yield
     except VolumesUnreachable as error:
@@ -96,13 +96,13 @@ def _in_words() -> Iterator[None]:
 
 def _in_use(found: KeptVolume, users: Sequence[User]) -> errors.Conflict:
     shown = ", ".join(map(str, users[:_SHOWN])) + (f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else "")
-    words = f"volume `{found.name}` is used by {shown}; delete or change those first"
-    return errors.Conflict(words, kind="volumes", name=found.name)
+    message = f"volume `{found.name}` is used by {shown}; delete or change those first"
+    return errors.Conflict(message, kind="volumes", name=found.name)
 
 
 def _mounted(found: KeptVolume) -> errors.Conflict:
-    words = f"volume `{found.name}` is mounted in a container still; try again once that is gone or has been made anew"
-    return errors.Conflict(words, kind="volumes", name=found.name)
+    message = f"volume `{found.name}` is still mounted in a container; try again once that is deleted or recreated"
+    return errors.Conflict(message, kind="volumes", name=found.name)
 
 
 def _object(found: KeptVolume, users: Sequence[User]) -> StoredObject:

@@ -1,1 +1,1 @@
-"""Watches of objects."""
+"""Watches: streams of object changes."""

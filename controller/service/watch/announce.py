@@ -1,4 +1,4 @@
-"""A store that says so after each commit: whoever writes through it can't forget to tell those who watch."""
+"""A store wrapper that notifies watches after each commit."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from controller.ports import Store, Transaction, Wake
 
 
 def announcing(store: Store, committed: Wake) -> Store:
-    """The same store; `committed` is called after each write, from the writer's thread. It must not block."""
-    return cast(Store, _Announcing(store, committed))
+    """Return the store; `committed` is called after each write, on the writer's thread. It must not block."""
+    return cast(Store, _AnnouncingStore(store, committed))
 
 
-class _Announcing:
-    """The two ways to write are wrapped; everything else is the store's own."""
+class _AnnouncingStore:
+    """A wrapper of the store's two write methods; all else is delegated."""
 
     def __init__(self, store: Store, committed: Wake) -> None:
         self._store, self._committed = store, committed

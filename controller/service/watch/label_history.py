@@ -1,4 +1,4 @@
-"""Which labels an object had at a revision: what turns a change of labels into ADDED and DELETED for a selector."""
+"""Labels of objects by revision: a change of labels is ADDED or DELETED for a selector."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,9 @@ _MOST_ENTRIES = 50_000
 
 
 class LabelHistory:
-    """The labels of one kind's objects, from the listing given to `begin` on. Only changes of labels take room.
+    """The labels of one kind's objects, from the listing given to `begin` on. Only label changes are kept.
 
-    `note` may come before `begin`: then it is remembered, so that nothing is missed between the two.
+    `note` may come before `begin`: its changes are buffered then.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class LabelHistory:
         self._entries = 0
 
     def begin(self, objects: Iterable[StoredObject], revision: int) -> None:
-        """Take in what there was at a revision."""
+        """Load the objects of a revision."""
         with self._lock:
             self._of = {each.uid: [(each.resource_version, each.labels)] for each in objects}
             self._entries = len(self._of)
@@ -36,7 +36,7 @@ class LabelHistory:
             self._early = []
 
     def note(self, change: Change) -> None:
-        """Take in the next change; one that the listing had already says nothing new."""
+        """Add the next change; one that the listing includes is ignored."""
         with self._lock:
             if self._since is None:
                 self._early.append(change)
@@ -54,24 +54,24 @@ class LabelHistory:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to begin anew, with a listing."""
+        """Return True if the history should be replaced by a new listing."""
         return self._entries > _MOST_ENTRIES
 
     def matching(self, selector: Selector, revision: int) -> "Membership":
-        """Who matched at that revision. Call it after `begin`."""
+        """Return the objects that matched at that revision. Call it after `begin`."""
         with self._lock:
             found = {}
             for uid, entries in self._of.items():
                 labels = next((labels for at, labels in reversed(entries) if at <= revision), None)
                 if labels is not None:
                     found[uid] = selector.matches(labels)
-            # Before the listing, an object without an entry may have been there, or not.
+            # Before the listing, an object without an entry may have existed or not.
             known = self._since is not None and revision >= self._since
         return Membership(selector, found, otherwise=False if known else None)
 
 
 class Membership:
-    """The objects that a watcher holds, by uid, and so what a change is to it. `otherwise`: of those not named."""
+    """The objects that a watcher holds, by uid. `otherwise` applies to all others; None: unknown."""
 
     def __init__(
         self, selector: Selector, held: Mapping[str, bool] = MappingProxyType({}), *, otherwise: bool | None = False
@@ -79,10 +79,10 @@ class Membership:
         self._selector, self._held, self._otherwise = selector, dict(held), otherwise
 
     def event(self, change: Change) -> str:
-        """ADDED, MODIFIED, DELETED, or nothing, as this watcher sees the change.
+        """Return ADDED, MODIFIED, DELETED or "", as this watcher sees the change.
 
-        Where it is not known whether the watcher holds the object, it gets MODIFIED or DELETED, which are right
-        for those who hold it and do no harm to the others.
+        If it is unknown whether the watcher holds the object, it gets MODIFIED or DELETED. These are right if it does,
+        and harmless if not.
         """
         if not self._selector.requirements:
             return change.type

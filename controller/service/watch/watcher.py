@@ -1,4 +1,4 @@
-"""One watcher's side of a watch: what is still to be told to it, how far it is, and why it ended."""
+"""One watch: its pending events, its revision, and the reason of its end."""
 
 import json
 import threading
@@ -12,11 +12,11 @@ from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.watch.label_history import Membership
 
-_READ_AT_ONCE = 500  # changes a catching-up watcher reads from the store in one go
+_READ_AT_ONCE = 500  # changes that a catching-up watcher reads from the store at a time
 
 
-class Shown:
-    """An object with its JSON, made once for all who watch it."""
+class SerializedObject:
+    """An object with its JSON, serialized once for all watchers."""
 
     def __init__(self, obj: StoredObject) -> None:
         self.obj = obj
@@ -28,16 +28,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark has no object, only how far everything was told."""
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK. A bookmark has no object, only the delivered revision."""
 
     type: str
     revision: int
-    shown: Shown | None = None
+    shown: SerializedObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is watched: a kind, everywhere or in a namespace, all or one name."""
+    """The watched objects: a kind, in one or all namespaces, one or all names."""
 
     kind: str
     namespace: str | None = None
@@ -51,15 +51,15 @@ class Scope:
         )
 
 
-Told = tuple[Change, Shown]
+SharedChange = tuple[Change, SerializedObject]
 
 
 class Watch:
-    """Call `earlier` until it gives None, then `take` after each `wake`; `close` it in the end. Any thread may call.
+    """Call `earlier` until it returns None, then `take` after each `wake`; `close` it in the end. Thread-safe.
 
-    `since` is the revision after which it tells, `joined` is how far the hub was when it came: what lies between is
-    read from the store by `earlier`, what comes later is buffered by the hub. So nothing is told twice, or not at all.
-    `first` are objects that are there at `since`; they are told as ADDED before everything else.
+    Events start after revision `since`; `joined` is the hub's revision at the start of the watch.
+    `earlier` reads the events between the two from the store, and the hub buffers the later ones: every event comes
+    exactly once. `first` are the objects at `since`; they come before all else, as ADDED.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class Watch:
         self._bookmarks, self._ahead, self._wake = bookmarks, ahead, wake
         self._read_to, self._bookmark_first = since, bookmarks and first is not None
         self._lock = threading.Lock()
-        self._buffer: list[Told] = []
+        self._buffer: list[SharedChange] = []
         self._bookmark = 0
         self._ended: errors.ServiceError | bool = False
         self.close: Callable[[], None] = self.end
 
     def earlier(self, store: Store) -> list[WatchEvent] | None:
-        """The next events from before it joined; None when there are no more. Blocks; raises ServiceError."""
+        """Return the next events from before it joined; None at their end. Blocks; raises ServiceError."""
         if self._first:
             first, self._first = self._first, ()
-            # Oldest first: whoever loses the connection amid them resumes after the last one, as with any other event.
+            # Oldest first: a client that loses its connection resumes after the last one, as with all events.
             in_order = sorted(first, key=lambda each: each.resource_version)
-            return [WatchEvent("ADDED", each.resource_version, Shown(each)) for each in in_order]
+            return [WatchEvent("ADDED", each.resource_version, SerializedObject(each)) for each in in_order]
         if self._bookmark_first:
             self._bookmark_first = False
             return [WatchEvent("BOOKMARK", self._since)]
@@ -98,24 +98,24 @@ class Watch:
         with errors.store_in_words():
             found = store.changes(self._read_to, limit=_READ_AT_ONCE)
         self._read_to = found[-1].revision if found else self.joined
-        return list(self._events((each, Shown(each.obj)) for each in found if each.revision <= self.joined))
+        return list(self._events((each, SerializedObject(each.obj)) for each in found if each.revision <= self.joined))
 
     def take(self) -> list[WatchEvent]:
-        """What was buffered, oldest first; the bookmark, if one is due, last. Does not block."""
+        """Return the buffered events, oldest first, and a due bookmark last. Does not block."""
         with self._lock:
-            told, self._buffer = self._buffer, []
+            changes, self._buffer = self._buffer, []
             bookmark, self._bookmark = self._bookmark, 0
-        events = list(self._events(told))
+        events = list(self._events(changes))
         return [*events, WatchEvent("BOOKMARK", bookmark)] if bookmark else events
 
     @property
     def ended(self) -> errors.ServiceError | bool:
-        """Whether nothing will come any more; the error, where that is why."""
+        """Return True after the last event; the error, if that ended it."""
         with self._lock:
             return self._ended
 
-    def offer(self, changes: Iterable[Told], bookmark: int = 0) -> None:
-        """For the hub: buffer the changes that are in scope. A watcher that is too far behind is ended with Gone."""
+    def offer(self, changes: Iterable[SharedChange], bookmark: int = 0) -> None:
+        """Buffer the changes in scope (for the hub). A watch that lags too far ends with Gone."""
         mine = [each for each in changes if self.scope.holds(each[0].obj)]
         with self._lock:
             if self._ended or not (mine or (bookmark and self._bookmarks)):
@@ -124,7 +124,7 @@ class Watch:
             if not behind:
                 self._buffer += mine
                 if self._bookmarks and (bookmark or self._bookmark):
-                    # It is told last: it may speak for all that is buffered.
+                    # It comes last, so it covers all buffered changes.
                     newest = mine[-1][0].revision if mine else 0
                     self._bookmark = max(bookmark, self._bookmark, self._since, newest)
         if behind:
@@ -132,7 +132,7 @@ class Watch:
         self._wake()
 
     def end(self, error: errors.ServiceError | None = None) -> None:
-        """Tell nothing more, and free what is buffered if that is because of an error."""
+        """End the watch; an error also drops the buffered events."""
         with self._lock:
             if self._ended:
                 return
@@ -141,7 +141,7 @@ class Watch:
                 self._buffer, self._bookmark = [], 0
         self._wake()
 
-    def _events(self, changes: Iterable[Told]) -> Iterator[WatchEvent]:
+    def _events(self, changes: Iterable[SharedChange]) -> Iterator[WatchEvent]:
         for change, shown in changes:
             if not self.scope.holds(change.obj):
                 continue

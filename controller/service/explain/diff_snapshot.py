@@ -1,6 +1,6 @@
-"""Pools in a plan that is asked for: as their specs would have them, and the members that new sandboxes would take."""
+"""The last snapshot as a diff's documents would have it: pools, claimed members and security profiles."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.sandbox import Template, leveled
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.kinds.securityprofile import KIND, StoredProfile, stored_profile
 from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import warm
 from controller.policy.levels.levels import Policy
@@ -19,38 +20,38 @@ from controller.policy.sandbox import reserved
 from controller.service.objects.claims import handed_over
 
 
-def pools_as_asked(
+def pools_after(
     last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
-    """The pools among the objects as they would be, and those whose template is. `stored` finds other templates."""
+    """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
     asked = {each.uid: each for each in objects if each.kind == "SandboxPool"}
     named = {(each.namespace, each.name): each for each in objects if each.kind == "SandboxTemplate"}
     for uid, obj in {**{uid: each.obj for uid, each in last.pools.items()}, **asked}.items():
         try:
             spec = SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError:
-            continue  # it is kept as it is: see loop/desired.py
+            continue  # it stays as in the snapshot: see loop/desired.py
         key = (obj.namespace, spec.template_ref.name)
         if uid in asked or key in named:
             found = named.get(key) or stored(*key)
-            yield Pool(obj, spec, _template(found), found.generation if found else 0)
+            yield Pool(obj, spec, template_of(found), found.generation if found else 0)
 
 
-def _template(obj: StoredObject | None) -> Template | None:
-    """What the template says; None where there is none that this version can read, or it is going."""
+def template_of(obj: StoredObject | None) -> Template | None:
+    """Return a template's spec; None if it is absent, in deletion, or unreadable for this version."""
     try:
         return None if obj is None or obj.deleted_at is not None else SandboxTemplateSpec.model_validate(obj.spec)
     except ValidationError:
         return None
 
 
-def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
-    """The snapshot once these new sandboxes are stored, and each of them by the uid that it had before.
+def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
+    """Return the snapshot with these new sandboxes, and each of them by its uid in the diff.
 
-    One for which a member is ready takes it over, as in the transaction that would create it.
+    A sandbox claims a ready member, as in the transaction that would create it.
     """
     made, instances = {}, dict(world.instances)
-    for each in wanted:
+    for each in desired:
         seen = replace(world, instances=MappingProxyType(instances))
         row = _taken(seen, each, policy)
         obj = each.obj if row is None else replace(each.obj, uid=row.uid)
@@ -63,15 +64,44 @@ def claimed(world: Snapshot, wanted: Sequence[Sandbox], policy: Policy) -> tuple
 
 
 def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
-    """The row of the member that it would take over, as it would be then."""
+    """Return the row of the member that it would claim, as it would be then."""
     if box.spec is None or shortages.is_behind(world, box.obj, box.spec):
         return None
     for pool, member in warm.candidates(world, box.obj, box.spec):
         if pool.template is None or not warm.fits(world, pool, member, box.spec, policy):
             continue
         level = policy.levels[leveled(box.spec, pool.template).security_level]
-        wanted = reserved(box.spec, pool.template, level.limits)
-        reserves = reservations.larger(member.reserves, wanted)
+        desired = reserved(box.spec, pool.template, level.limits)
+        reserves = reservations.larger(member.reserves, desired)
         if shortages.lets_grow(world, pool, member, reserves):
             return handed_over(member, replace(box.obj, uid=member.uid), reserves)
     return None
+
+
+def profiles_after(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
+    """Return every profile by uid, with those among the objects."""
+    asked = {each.uid: stored_profile(each) for each in objects if each.kind == KIND.name}
+    found = {**last.profiles, **asked}
+    return {uid: each for uid, each in found.items() if each.obj.deleted_at is None}
+
+
+def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
+    """Return the names of the profiles among the objects."""
+    return {each.name for each in objects if each.kind == KIND.name}
+
+
+def sandboxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
+    """Return the sandboxes with one of these profiles, by uid."""
+    return {uid: each for uid, each in last.sandboxes.items() if profile_of(each) in names}
+
+
+def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
+    """Return the pools whose template names one of these profiles, by uid."""
+    return {uid: each for uid, each in last.pools.items() if profile_of(each) in names}
+
+
+def profile_of(box: Sandbox | Pool) -> str:
+    """Return the security level of a sandbox or its template; empty without a template."""
+    if box.template is None:
+        return ""
+    return leveled(box.spec if isinstance(box, Sandbox) else None, box.template).security_level

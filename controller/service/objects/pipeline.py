@@ -1,0 +1,163 @@
+"""The path of every write: normalize, admit, resolve owners, check quotas, claim, put.
+
+Apply, create, replace and patch take it. Diff takes apply's, which then stops before the commit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.documents.document import Document, without_nulls
+from controller.documents.error_messages import faults
+from controller.kinds.common.owner_reference import owner_uids
+from controller.kinds.common.problem import Path, Problem, field_path
+from controller.kinds.meta import StoredObject
+from controller.kinds.observed.observed import HostFacts
+from controller.kinds.registry import Kind, Registry
+from controller.ports import Clock, Store, Transaction, Wake
+from controller.service import errors
+from controller.service.objects.admission import Admit, Profiles, profiles_in
+from controller.service.objects.claims import Claims
+from controller.service.objects.normalize import Normal, normalise, same
+from controller.service.objects.owners import Owners, WriteTarget
+from controller.service.objects.quota import Facts, Fitting
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """An object on its way to the store. `current` is the stored one, None for a new object."""
+
+    target: WriteTarget
+    current: StoredObject | None
+    obj: StoredObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """The rules for all writes.
+
+    `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
+    `most_objects` bounds the objects of a namespace whose quotas give no bound (0: no bound).
+    """
+
+    store: Store
+    registry: Registry
+    admit: Admit
+    wake: Wake
+    clock: Clock
+    new_uid: Callable[[], str]
+    claims: Claims
+    facts: Facts = HostFacts
+    most_objects: int = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator["WriteTransaction"]:
+        """Open one transaction: all of its writes, or none. Store failures are ServiceErrors."""
+        with errors.store_in_words(), self.store.transaction() as transaction:
+            yield WriteTransaction(self, transaction)
+
+
+class WriteTransaction:
+    """The steps of the pipeline, over one transaction of the store."""
+
+    def __init__(self, rules: Pipeline, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self._rules = rules
+        self._profiles: Profiles | None = None
+
+    def use_profiles(self, written: Iterable[StoredObject]) -> None:
+        """Admit by these security profiles too: they are about to be written in this transaction."""
+        self._profiles = profiles_in(self.transaction, written)
+
+    def admitted(
+        self, target: WriteTarget, spec: Mapping[str, Any], text: Callable[[Path], str] = lambda _path: ""
+    ) -> tuple[Normal | None, list[Problem]]:
+        """Return the normalized spec, and every problem that the schema or the policy finds.
+
+        `text` gives a scalar as it was written, for messages. A spec that breaks the schema is None.
+        """
+        try:
+            normal = normalise(target.kind, spec)
+        except ValidationError as error:
+            found = faults(target.kind.spec, error, ("spec",), text)
+            return None, [target.problem(each.path, each.message) for each in found]
+        if self._profiles is None:
+            self._profiles = profiles_in(self.transaction)
+        _, namespace, name = target.key
+        refusals = self._rules.admit(target.kind, normal.model, namespace, name, self._profiles)
+        return normal, [target.problem(field_path(field), message) for field, message in refusals]
+
+    def created(
+        self, document: Document, spec: Normal, *, last_applied: Mapping[str, Any] | None = None
+    ) -> StoredObject:
+        """Return the new object of a document, with a uid of its own."""
+        return StoredObject(
+            kind=document.kind.name,
+            namespace=document.namespace,
+            name=document.name,
+            uid=self._rules.new_uid(),
+            spec=spec.stored,
+            created_at=self._rules.clock.now(),
+            labels=without_nulls(dict(document.labels)),
+            annotations=without_nulls(dict(document.annotations)),
+            finalizers=document.kind.finalizers,
+            last_applied=last_applied,
+        )
+
+    def owned(self, pending: Sequence[PendingWrite], *, merge: bool) -> tuple[list[PendingWrite], list[Problem]]:
+        """Resolve the owners, and return every problem with them.
+
+        `merge` keeps the references that others added; without it the target's references replace all.
+        """
+        owners = Owners(self.transaction, self._rules.registry, {each.target.key: each.obj for each in pending})
+        resolved = owners.merged if merge else owners.replaced
+        found = [replace(each, obj=resolved(each.target, each.current)) for each in pending]
+        owners.check_cycles([each.target for each in pending])
+        return found, owners.problems
+
+    def quota_problems(self, pending: Sequence[PendingWrite]) -> list[Problem]:
+        """Return a problem for each request that its quotas can never grant."""
+        objects = [each.obj for each in pending]
+        fitting = Fitting(self.transaction, objects, self._rules.facts(), self._rules.most_objects)
+        return [
+            each.target.problem(field_path(field), message)
+            for each in pending
+            for field, message in fitting.refusals(each.obj)
+        ]
+
+    def checked(self, pending: PendingWrite, *, resolve_owners: bool = True) -> PendingWrite:
+        """Return a single write with its owners resolved. Raises Invalid for its owners or its quotas."""
+        problems: list[Problem] = []
+        if resolve_owners:
+            (pending,), problems = self.owned([pending], merge=False)
+        problems = problems or self.quota_problems([pending])
+        if problems:
+            raise errors.invalid(problems)
+        return pending
+
+    def put(self, pending: Sequence[PendingWrite], *, claim: bool = True) -> list[StoredObject]:
+        """Store what changes; return all objects as stored.
+
+        New objects come last: the claims of sandboxes depend on templates and pools. Owners claim nothing: their
+        dependents name them by uid.
+        """
+        stored: dict[int, StoredObject] = {}
+        owners = {uid for each in pending for uid in owner_uids(each.obj)}
+        for at, each in sorted(enumerate(pending), key=lambda pair: pair[1].current is None):
+            claims = claim and each.current is None and each.obj.uid not in owners
+            obj = self._rules.claims.claim(self.transaction, each.obj) if claims else each.obj
+            stored[at] = obj if obj == each.current else self.transaction.put(obj)
+        return [stored[at] for at in range(len(pending))]
+
+
+def with_spec(kind: Kind, current: StoredObject, spec: Normal, **parts: Any) -> StoredObject:
+    """Return the stored object with this spec and these other parts.
+
+    An equal spec keeps its stored form and its generation.
+    """
+    unmoved = same(kind, current.spec, spec)
+    parts["spec"] = current.spec if unmoved else spec.stored
+    return replace(current, generation=current.generation + (not unmoved), **parts)
