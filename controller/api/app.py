@@ -15,9 +15,12 @@ from controller.api.middleware.trace import Trace
 from controller.api.routes import (
     apply,
     attest,
+    audit,
     auth,
+    backup,
     detached,
     diff,
+    exec,  # noqa: A004 - the module
     files,
     health,
     inspect,
@@ -25,19 +28,16 @@ from controller.api.routes import (
     logs,
     patch,
     port_forward,
+    read_only,
     usage,
     why,
 )
-from controller.api.routes import audit as audit_routes
-from controller.api.routes import backup as backup_routes
-from controller.api.routes import (
-    exec as exec_routes,
-)
-from controller.api.routes import read_only as read_only_routes
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
+
+_OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest, usage)
 
 # What has to work: its name, and what is wrong with it now ("" when nothing is).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -59,31 +59,22 @@ def create_app(
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
-    app.state.parsing = Parsing()
+    app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.file_requests = files.FileRequests(services.files)
+    app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    app.include_router(health.router(ready))
-    app.include_router(auth.router(services.registry, services.tokens))
-    app.include_router(audit_routes.router(services.audit))
-    app.include_router(backup_routes.router(services.backup))
-    app.include_router(apply.router(services))
-    app.include_router(diff.router(services))
-    app.include_router(kinds.discovery(services))
+    for each in (health, auth, audit, backup, apply, diff):
+        app.include_router(each.routes)
+    app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:
-            app.include_router(read_only_routes.router(kind, services))
+            app.include_router(read_only.router(kind, services))
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
         if kind.name == "Sandbox":
-            app.include_router(logs.router(kind, services))
-            app.include_router(port_forward.router(kind, services))
-            app.include_router(exec_routes.router(kind, services))
-            app.include_router(detached.router(kind, services))
-            app.include_router(inspect.router(kind, services))
-            app.include_router(files.router(kind, services))
-            app.include_router(why.router(kind, services))
-            app.include_router(attest.router(kind, services))
-            app.include_router(usage.router(kind, services))
+            for each in _OF_SANDBOXES:
+                app.include_router(each.routes)
     openapi.install(app, services.registry)
     # The one added last is outermost: requests that are too large are counted as well.
     app.add_middleware(BodyType)

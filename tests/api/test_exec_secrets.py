@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.datastructures import QueryParams
 
-from controller.api.streams.exec_websocket import ExecRequest
+from controller.api.streams.exec_websocket import ExecQuery
 from controller.client.variables import Secret, as_json, as_query
 from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
@@ -34,7 +34,7 @@ def test_a_secret_that_is_not_there_is_told_and_nothing_runs(http: httpx.Client,
 
 def test_a_query_names_them_as_a_body_does() -> None:
     query: list[tuple[str, Any]] = [("command", "a"), *as_query(ENV)]
-    assert ExecRequest.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}
+    assert ExecQuery.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}
     for wrong in ("TOKEN", "=token", "TOKEN="):
         with pytest.raises(BadRequest, match="NAME=SECRET"):
-            ExecRequest.of(QueryParams([("command", "a"), ("secret", wrong)]))
+            ExecQuery.of(QueryParams([("command", "a"), ("secret", wrong)]))

@@ -17,8 +17,7 @@ from websockets.sync.client import unix_connect
 
 from controller.api.app import create_app
 from controller.api.middleware import authenticate
-from controller.api.middleware.body_budget import BodyBudget
-from controller.api.middleware.limits import BodyLimit
+from controller.api.middleware.limits import BodyBudget, BodyLimit
 from controller.api.middleware.load import LoadLimits
 from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline

@@ -18,8 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import PatientProtocol
-from controller.api.server.server import _not_the_denial, _Server
-from controller.api.server.websocket import WebSocketProtocol
+from controller.api.server.server import WebSocketProtocol, _not_the_denial, _Server
 
 # What is overridden, or whose attributes are read or set; the class of ours that does; the source's digest.
 INTERNALS = [
@@ -43,6 +42,7 @@ INTERNALS = [
         PatientProtocol,
         "2d138e9944fff369",
     ),  # lets the reader of a body go when disconnected
+    (H11Protocol.send_400_response, PatientProtocol, "56937b748fc59d92"),  # called for what h11 refuses, and for heads too large
     (FlowControl.pause_reading, PatientProtocol, "7c27388bb984e9ed"),  # read_paused
     (uvicorn.Server.main_loop, _Server, "afccb353a119333f"),
     (uvicorn.Server.on_tick, _Server, "60ea49b06ccf68c1"),

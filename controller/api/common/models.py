@@ -10,6 +10,9 @@ from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
 from controller.version import API_VERSION
 
+# Routers carry the prefix themselves: then a route's path is its whole template, for metrics.
+PREFIX = f"/apis/{API_VERSION}"
+
 Version = Literal["paddock/v1alpha1"]
 assert Version.__args__ == (API_VERSION,)  # type: ignore[attr-defined]
 

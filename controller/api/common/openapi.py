@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.kinds.registry import Kind
 
 _REF = "#/components/schemas/{model}"

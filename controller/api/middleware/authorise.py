@@ -9,7 +9,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.kinds.access.access import Ask, Verb
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work

@@ -1,6 +1,7 @@
 """Around every request: how large it may be, and what is counted of it."""
 
 import re
+import threading
 import time
 from collections import Counter
 from http import HTTPStatus
@@ -10,8 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controller.api.common.paths import PREFIX
-from controller.api.middleware.body_budget import BodyBudget
+from controller.api.common.models import PREFIX
 from controller.kinds.access.access import Ask
 from controller.policy.access import may_write
 from controller.ports import Meter
@@ -32,11 +32,29 @@ _TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB; send it in
 _TOO_MANY = "too many large requests are under way; ask again in a second"
 
 
+class BodyBudget:
+    """So many bytes of bodies in memory at a time, of all requests together."""
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self._left_bytes, self._lock = most_bytes, threading.Lock()
+
+    def take(self, count: int) -> bool:
+        """So many more; False when there is no room."""
+        with self._lock:
+            room = count <= self._left_bytes
+            self._left_bytes -= count * room
+            return room
+
+    def give_back(self, count: int) -> None:
+        with self._lock:
+            self._left_bytes += count
+
+
 class BodyLimit:
     """Refuses bodies over the limit, by what they announce or by what has come.
 
     Many large ones at a time are told to come again. What is streamed into a box is left alone: it has limits of its
-    own (file_routes.py).
+    own (routes/files.py).
     """
 
     def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: BodyBudget | None = None) -> None:

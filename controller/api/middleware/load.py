@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.api.server.request_deadline import MOST_CONNECTIONS
 from controller.service.access import access
 from controller.service.access.rate_limit import Rates

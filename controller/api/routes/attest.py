@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.objects import serialize
 from controller.service.sandbox.attest import Attested
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 
@@ -45,21 +45,18 @@ class Attestation(models.Shape):
     report: list[ReportRow]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind that has a box."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    failures = models.failures(BadRequest, NotFound, ServiceUnavailable)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/attest",
-        operation_id=f"read{kind.name}Attestation",
-        responses={200: {"model": Attestation}, **failures},
-    )
-    def attest(namespace: str, name: str) -> JSONResponse:
-        """Read the box from inside now, through the host's kernel, and compare it with what was rendered."""
-        return JSONResponse(_answer(services.attest.attest(kind, namespace, name)))
 
-    return routes
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/attest",
+    operation_id="readSandboxAttestation",
+    responses={200: {"model": Attestation}, **_FAILURES},
+)
+def attest(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Read the box from inside now, through the host's kernel, and compare it with what was rendered."""
+    return JSONResponse(_answer(services.attest.attest(SANDBOX, namespace, name)))
 
 
 def _answer(found: Attested) -> serialize.Json:

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from controller.api.common.apply_set_fields import SetFields
-from controller.api.common.parsing import BoundedRoute, Parsing
-from controller.api.common.paths import PREFIX
-from controller.api.routes.apply import SpecFile
+from controller.api.common.dependencies import LargeBodies, UseCases
+from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
+from controller.api.routes.apply import SetFields, SpecFile
 from controller.kinds.meta import StoredObject
 from controller.service.explain.diff import Change, Difference, Forecast, Movement
 from controller.service.objects import serialize
@@ -27,27 +27,24 @@ class DiffRequest(SetFields):
     delete: Annotated[bool, Field(description="compare with a deletion of the named objects instead")] = False
 
 
-def router(services: Services) -> APIRouter:
-    """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
+routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
-    @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
-    async def diff(request: Request, asked: DiffRequest) -> JSONResponse:
-        """The same path as apply, stopped before anything is written."""
-        parsing: Parsing = request.app.state.parsing
-        return await parsing.go_on(len(await request.body()), answer, asked)
 
-    def answer(asked: DiffRequest) -> JSONResponse:
-        found = services.diff.diff(
-            [Source(each.file, each.text) for each in asked.documents],
-            namespace=asked.namespace or None,
-            plan=asked.plan,
-            delete=asked.delete,
-            as_set=asked.as_set,
-        )
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
+@routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
+async def diff(services: UseCases, parsing: LargeBodies, request: Request, asked: DiffRequest) -> JSONResponse:
+    """The same path as apply, stopped before anything is written."""
+    return await parsing.go_on(len(await request.body()), _answer, services, asked)
 
-    return routes
+
+def _answer(services: Services, asked: DiffRequest) -> JSONResponse:
+    found = services.diff.diff(
+        [Source(each.file, each.text) for each in asked.documents],
+        namespace=asked.namespace or None,
+        plan=asked.plan,
+        delete=asked.delete,
+        as_set=asked.as_set,
+    )
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 
 
 def _item(each: Difference) -> serialize.Json:

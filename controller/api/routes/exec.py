@@ -1,53 +1,35 @@
-"""POST exec: a command with its whole result in one answer. Streams are a WebSocket's (see exec_socket.py)."""
+"""Commands: POST exec answers with the whole result, a WebSocket on the same path streams it."""
 
 import asyncio
 import base64
 import binascii
-import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, WebSocket
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from controller.api.common import errors as status_bodies
 from controller.api.common import models
-from controller.api.common.env import Variables, environment
+from controller.api.common.command import Command, Text, Variables, environment
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.common.paths import PREFIX
+from controller.api.streams.exec_websocket import ExecQuery, serve
 from controller.api.streams.relay import Pump
-from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.collected_output import ENDED_EARLY, Collected, Collector
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 _ANSWERS = models.failures(
     errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
 )
 _Encoding = Literal["utf-8", "base64"]
-_SHOWN_CHARACTERS = 60
-Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
-
-
-def _not_one_string(found: Any) -> Any:
-    """Refuse a command that is one string, and show the list to write."""
-    if not isinstance(found, str):
-        return found
-    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
-    told = {
-        "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
-        "program": json.dumps(["PROGRAM", "ARGUMENT"]),
-    }
-    message = "must be a list of strings, not one string; write {shell} for a shell's line, or {program}"
-    raise PydanticCustomError("list_type", message, told)
-
-
-Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class ExecRequest(BaseModel):
@@ -85,42 +67,66 @@ class ExecResult(models.Shape):
     stderrOmittedBytes: int
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute)
-    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+_PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
 
-    @routes.post(
-        f"{one}/exec",
-        operation_id=f"exec{kind.name}",
-        responses={200: {"model": ExecResult}, **_ANSWERS},
+
+@routes.post(
+    _PATH,
+    operation_id="execSandbox",
+    responses={200: {"model": ExecResult}, **_ANSWERS},
+)
+async def exec_(services: UseCases, request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
+    """Run a command to its end, and answer with what it wrote. A client that leaves ends it.
+
+    For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
+    Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
+    `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
+    stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
+    and 0 close stdin.
+    """
+    stdin = _stdin(asked)
+    began = time.monotonic()
+    opener = await run_in_threadpool(
+        services.into_box.exec,
+        SANDBOX,
+        namespace,
+        name,
+        tuple(asked.command),
+        env=environment(asked.env),
+        working_dir=asked.workingDir,
+        stdin=(stdin,) if stdin else None,
+        timeout_seconds=asked.timeoutSeconds,
     )
-    async def exec_(request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
-        """Run a command to its end, and answer with what it wrote. A client that leaves ends it.
+    done = await _run(request, Pump(opener), Collector(services.into_box.rules.output_bytes))
+    return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
 
-        For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
-        Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
-        `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
-        stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
-        and 0 close stdin.
-        """
-        stdin = _stdin(asked)
-        began = time.monotonic()
-        opener = await run_in_threadpool(
+
+@routes.websocket(_PATH)
+async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
+    """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
+
+    Without timeoutSeconds the daemon's own limit holds, but for a terminal; 0 is none.
+    """
+    try:
+        request = ExecQuery.of(websocket.query_params)
+        feed = request.feed()
+        open_exec = await run_in_threadpool(
             services.into_box.exec,
-            kind,
+            SANDBOX,
             namespace,
             name,
-            tuple(asked.command),
-            env=environment(asked.env),
-            working_dir=asked.workingDir,
-            stdin=(stdin,) if stdin else None,
-            timeout_seconds=asked.timeoutSeconds,
+            request.command,
+            env=request.env,
+            working_dir=request.working_dir,
+            stdin=feed,
+            timeout_seconds=request.timeout_seconds,
+            tty=request.tty,
         )
-        done = await _run(request, Pump(opener), Collector(services.into_box.rules.output_bytes))
-        return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
-
-    return routes
+    except errors.ServiceError as error:
+        await websocket.send_denial_response(status_bodies.answer(error))
+        return
+    await serve(websocket, Pump(open_exec), feed)
 
 
 async def _run(request: Request, pump: Pump, collector: Collector) -> Collected:

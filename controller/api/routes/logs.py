@@ -1,4 +1,4 @@
-"""Into a box over HTTP: its log as a stream, and commands over a WebSocket (see exec_socket.py for the frames)."""
+"""GET logs: a sandbox's log as a stream of plain text."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -6,21 +6,20 @@ from functools import partial
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Query, Response, WebSocket
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from controller.api.common import errors, models
-from controller.api.common.paths import PREFIX
-from controller.api.streams.exec_websocket import ExecRequest, serve
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.streams.relay import Pump
 from controller.kinds.common.chunk import Chunk
-from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
-from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.sandbox.streams import Opener
-from controller.service.services import Services
 
 # An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
 _FIRST_WORDS_SECONDS = 0.25
@@ -28,80 +27,54 @@ _log = structlog.get_logger("paddock.api")
 _LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The routes of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
-    @routes.get(
-        f"{one}/logs", operation_id=f"read{kind.name}Logs", response_class=PlainTextResponse, responses=_LOG_FAILURES
+
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/logs",
+    operation_id="readSandboxLogs",
+    response_class=PlainTextResponse,
+    responses=_LOG_FAILURES,
+)
+async def logs(
+    services: UseCases,
+    namespace: str,
+    name: str,
+    follow: bool = False,
+    tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
+    since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
+    timestamps: bool = False,
+    previous: bool = False,
+    egress: bool = False,
+) -> Response:
+    """Both streams of the log, in the order in which they were written, as plain text.
+
+    `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
+    the header Warning says so. `egress`: instead, what its proxy let through and refused, a line each.
+    """
+    since_time = None if since is None else services.objects.now() - since
+    if egress:
+        if follow or previous or timestamps:
+            raise BadRequest("`egress` takes `tailLines` and `sinceSeconds` alone; its lines bear their times")
+        read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
+        return await _answer(await run_in_threadpool(read_egress, SANDBOX, namespace, name))
+    if previous:
+        if follow:
+            raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")
+        read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
+        found = await run_in_threadpool(read, SANDBOX, namespace, name)
+        return await _answer(found.open, _warning(found.note))
+    open_log = await run_in_threadpool(
+        services.into_box.logs,
+        SANDBOX,
+        namespace,
+        name,
+        follow=follow,
+        tail=tail,
+        since=since_time,
+        timestamps=timestamps,
     )
-    async def logs(
-        namespace: str,
-        name: str,
-        follow: bool = False,
-        tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
-        since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
-        timestamps: bool = False,
-        previous: bool = False,
-        egress: bool = False,
-    ) -> Response:
-        """Both streams of the log, in the order in which they were written, as plain text.
-
-        `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
-        the header Warning says so. `egress`: instead, what its proxy let through and refused, a line each.
-        """
-        since_time = None if since is None else services.objects.now() - since
-        if egress:
-            if follow or previous or timestamps:
-                raise BadRequest("`egress` takes `tailLines` and `sinceSeconds` alone; its lines bear their times")
-            read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
-            return await _answer(await run_in_threadpool(read_egress, kind, namespace, name))
-        if previous:
-            if follow:
-                raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")
-            read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
-            found = await run_in_threadpool(read, kind, namespace, name)
-            return await _answer(found.open, _warning(found.note))
-        open_log = await run_in_threadpool(
-            services.into_box.logs,
-            kind,
-            namespace,
-            name,
-            follow=follow,
-            tail=tail,
-            since=since_time,
-            timestamps=timestamps,
-        )
-        return await _answer(open_log)
-
-    @routes.websocket(f"{one}/exec")
-    async def exec_(websocket: WebSocket, namespace: str, name: str) -> None:
-        """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
-
-        Without timeoutSeconds the daemon's own limit holds, but for a terminal; 0 is none.
-        """
-        try:
-            request = ExecRequest.of(websocket.query_params)
-            feed = request.feed()
-            open_exec = await run_in_threadpool(
-                services.into_box.exec,
-                kind,
-                namespace,
-                name,
-                request.command,
-                env=request.env,
-                working_dir=request.working_dir,
-                stdin=feed,
-                timeout_seconds=request.timeout_seconds,
-                tty=request.tty,
-            )
-        except ServiceError as error:
-            await websocket.send_denial_response(errors.answer(error))
-            return
-        await serve(websocket, Pump(open_exec), feed)
-
-    return routes
+    return await _answer(open_log)
 
 
 async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) -> Response:

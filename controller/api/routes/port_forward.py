@@ -12,21 +12,20 @@ import asyncio
 import contextlib
 import socket
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import structlog
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Depends, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from controller.api.common import errors
-from controller.api.common.paths import PREFIX
-from controller.api.streams.local_caller import gone, near, take_over
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.streams.stalled_clients import Link
-from controller.api.streams.tunnel import Tunnel
-from controller.kinds.registry import Kind
+from controller.api.streams.tunnel import Tunnel, gone, near, take_over
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, ServiceError
-from controller.service.services import Services
 
 PROTOCOL, RAW = "portforward.paddock", "raw.portforward.paddock"
 END = "end"
@@ -36,28 +35,44 @@ _TUNNELS = 32  # at a time, each with five handles and up to 2 MiB in pipes of i
 _log = structlog.get_logger("paddock.api")
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    limiter = anyio.CapacityLimiter(_OPENING)
-    tunnels = threading.BoundedSemaphore(_TUNNELS)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
-    @routes.websocket(f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/portforward")
-    async def portforward(websocket: WebSocket, namespace: str, name: str) -> None:
-        """A connection to a TCP port of the box. Query: port."""
-        try:
-            port = _port(websocket.query_params.get("port", ""))
-            opened = await anyio.to_thread.run_sync(services.forward.open, kind, namespace, name, port, limiter=limiter)
-        except ServiceError as error:
-            await websocket.send_denial_response(errors.answer(error))
-            return
-        try:
-            if not await _tunnelled(websocket, opened.sock, tunnels):
-                await _relay(websocket, opened.sock)
-        finally:
-            opened.close()
 
-    return routes
+class PortForwarding:
+    """Bounds of one application's forwarded connections: `opening` at a time, and `tunnels` without frames."""
+
+    def __init__(self) -> None:
+        self.opening = anyio.CapacityLimiter(_OPENING)
+        self.tunnels = threading.BoundedSemaphore(_TUNNELS)
+
+
+async def _forwarding(websocket: WebSocket) -> PortForwarding:
+    found: PortForwarding = websocket.app.state.port_forwarding
+    return found
+
+
+@routes.websocket("/namespaces/{namespace}/sandboxes/{name}/portforward")
+async def portforward(
+    services: UseCases,
+    bounds: Annotated[PortForwarding, Depends(_forwarding)],
+    websocket: WebSocket,
+    namespace: str,
+    name: str,
+) -> None:
+    """A connection to a TCP port of the box. Query: port."""
+    try:
+        port = _port(websocket.query_params.get("port", ""))
+        opened = await anyio.to_thread.run_sync(
+            services.forward.open, SANDBOX, namespace, name, port, limiter=bounds.opening
+        )
+    except ServiceError as error:
+        await websocket.send_denial_response(errors.answer(error))
+        return
+    try:
+        if not await _tunnelled(websocket, opened.sock, bounds.tunnels):
+            await _relay(websocket, opened.sock)
+    finally:
+        opened.close()
 
 
 def _port(text: str) -> int:

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.explain.why import Reasons
 from controller.service.objects import serialize
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 
@@ -60,21 +60,18 @@ class Why(models.Shape):
     events: list[WhyEvent]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind that the planner decides on."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    failures = models.failures(BadRequest, NotFound, ServiceUnavailable)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/why",
-        operation_id=f"read{kind.name}Why",
-        responses={200: {"model": Why}, **failures},
-    )
-    def why(namespace: str, name: str) -> JSONResponse:
-        """What was wanted, seen and remembered, and what is done or waited for."""
-        return JSONResponse(_answer(services.why.why(kind, namespace, name)))
 
-    return routes
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/why",
+    operation_id="readSandboxWhy",
+    responses={200: {"model": Why}, **_FAILURES},
+)
+def why(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """What was wanted, seen and remembered, and what is done or waited for."""
+    return JSONResponse(_answer(services.why.why(SANDBOX, namespace, name)))
 
 
 def _answer(found: Reasons) -> serialize.Json:

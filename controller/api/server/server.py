@@ -19,11 +19,12 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from controller.api.server.connection_limiter import Gate
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
-from controller.api.server.websocket import WebSocketProtocol
 from controller.api.streams.stalled_clients import STALL_SECONDS, Stalls
 
 _MODE = 0o660
@@ -43,6 +44,17 @@ def _not_the_denial(record: logging.LogRecord) -> bool:
     """
     words = record.getMessage()
     return "without completing handshake" not in words and "without completing response" not in words
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket."""
+
+    def shutdown(self) -> None:
+        """The door closes. A client that said good-bye just before must not keep the door from ending the others."""
+        try:
+            super().shutdown()
+        except InvalidState:
+            self.transport.abort()  # it said good-bye: nothing is waited for any more
 
 
 class _Server(uvicorn.Server):

@@ -8,20 +8,23 @@ that bear a channel and nothing else mean nothing.
 """
 
 import asyncio
+import contextlib
 import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import anyio
 import structlog
 from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from controller.api.common.env import of_query
-from controller.api.streams.exec_control import Steering
+from controller.api.common.command import of_query
 from controller.api.streams.relay import Pump
 from controller.kinds.runtime.secret import Environment
-from controller.ports import StreamError
+from controller.ports import ExecStream, StreamError
 from controller.service.errors import BadRequest, ServiceUnavailable
 from controller.service.objects import serialize
 from controller.service.sandbox.collected_output import ENDED_EARLY
@@ -30,6 +33,8 @@ PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, CLOSE = 0, 1, 2, 3, 4, 5, 255
 _CHANNELS = {"stdout": STDOUT, "stderr": STDERR}
 _AHEAD = 8  # frames of stdin read ahead of a slow command; then the client waits
+_SIGNALS = 16  # more than that at a time are dropped
+_CONTROL_THREADS = 4
 _LOOK_SECONDS = 0.5  # how often a client is looked for whose input the command does not take
 _log = structlog.get_logger("paddock.api")
 
@@ -71,7 +76,7 @@ class StdinFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecRequest:
+class ExecQuery:
     """What is asked for in the query."""
 
     command: tuple[str, ...]
@@ -82,7 +87,7 @@ class ExecRequest:
     tty: bool = False
 
     @classmethod
-    def of(cls, query: QueryParams) -> "ExecRequest":
+    def of(cls, query: QueryParams) -> "ExecQuery":
         """Read a query; BadRequest says what is wrong with it."""
         return cls(
             command=tuple(query.getlist("command")),
@@ -112,6 +117,55 @@ def _seconds(text: str | None) -> float | None:
     if not 0 <= seconds <= 1e7:
         raise BadRequest(f"timeoutSeconds must be a number of seconds, or 0 for no limit, not `{text}`")
     return seconds
+
+
+class Steering:
+    """Takes frames at once, and passes them on in the background: the engine may take its time, and fail."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump, self._limiter = pump, anyio.CapacityLimiter(_CONTROL_THREADS)
+        self._size: tuple[int, int] | None = None
+        self._signals: deque[str] = deque(maxlen=_SIGNALS)
+        self._changed = asyncio.Event()
+
+    def resize(self, data: bytes) -> None:
+        """`{"Width": 80, "Height": 24}`; only the newest counts. Anything else is passed over."""
+        found = _object(data)
+        rows, columns = found.get("Height"), found.get("Width")
+        if isinstance(rows, int) and isinstance(columns, int) and 0 < rows < 1 << 16 and 0 < columns < 1 << 16:
+            self._size = (rows, columns)
+            self._changed.set()
+
+    def signal(self, data: bytes) -> None:
+        """`{"signal": "INT"}`. Anything else is passed over."""
+        name = _object(data).get("signal")
+        if isinstance(name, str):
+            self._signals.append(name)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Pass on what comes, until cancelled."""
+        stream = await self._pump.opened()
+        while isinstance(stream, ExecStream):
+            await self._changed.wait()
+            self._changed.clear()
+            size, self._size = self._size, None
+            with contextlib.suppress(StreamError):
+                if size is not None:
+                    await self._on_a_thread(partial(stream.resize, *size))
+                while self._signals:
+                    await self._on_a_thread(partial(stream.signal, self._signals.popleft()))
+
+    async def _on_a_thread(self, do: Any) -> None:
+        await anyio.to_thread.run_sync(do, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 async def serve(websocket: WebSocket, pump: Pump, feed: StdinFeed | None) -> None:

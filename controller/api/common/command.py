@@ -1,14 +1,33 @@
-"""Variables of a command, as they are asked for: values, and secrets by name."""
+"""A command of a request: its arguments, and its variables as values or secrets by name."""
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from controller.kinds.runtime.secret import Environment, SecretRef
 from controller.service.errors import BadRequest
 
 Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+_SHOWN_CHARACTERS = 60
+
+
+def _not_one_string(found: Any) -> Any:
+    """Refuse a command that is one string, and show the list to write."""
+    if not isinstance(found, str):
+        return found
+    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
+    told = {
+        "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
+        "program": json.dumps(["PROGRAM", "ARGUMENT"]),
+    }
+    message = "must be a list of strings, not one string; write {shell} for a shell's line, or {program}"
+    raise PydanticCustomError("list_type", message, told)
+
+
+Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class SecretName(BaseModel):
