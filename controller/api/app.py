@@ -1,4 +1,4 @@
-"""The application: routes, error bodies, limits. Built by the composition root; building it does no work."""
+"""The ASGI application: routes, error bodies, middleware. Building it starts nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from controller.api.middleware.authenticate import Authenticate, Who, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
-from controller.api.middleware.token_expiry import Ending
+from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.routes import (
     apply,
@@ -39,7 +39,7 @@ from controller.version import VERSION
 
 _OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest, usage)
 
-# What has to work: its name, and what is wrong with it now ("" when nothing is).
+# Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
 
 
@@ -52,9 +52,10 @@ def create_app(
     who: Who = in_process,
     load: LoadLimits = LoadLimits(),
 ) -> FastAPI:
-    """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz.
+    """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
-    `who` names the caller of each request. Every door gives one: without it, whoever calls is Paddock itself.
+    `ready` serves /readyz. `who` authenticates each request; every listener sets it. By default every caller is Paddock
+    itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
@@ -76,10 +77,10 @@ def create_app(
             for each in _OF_SANDBOXES:
                 app.include_router(each.routes)
     openapi.install(app, services.registry)
-    # The one added last is outermost: requests that are too large are counted as well.
+    # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Ending, lifetimes=services.lifetimes)
+    app.add_middleware(TokenExpiry, lifetimes=services.lifetimes)
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)

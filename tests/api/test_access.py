@@ -13,7 +13,7 @@ from websockets.sync.client import unix_connect
 
 from controller.api.server.server import SocketTaken
 from controller.kinds.access.access import PeerGrant
-from tests.api.doors import API, asked_as, certificate, client, make_doors, opened, token
+from tests.api.listeners import API, asked_as, certificate, client, make_doors, opened, token
 from tests.helpers_api import QUICKSTART, World
 
 IN_B = QUICKSTART.replace("name: quickstart", "name: secret-box\n  namespace: team-b")

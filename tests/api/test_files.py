@@ -173,14 +173,14 @@ def test_so_many_at_a_time_and_a_client_that_leaves_frees_its_place(files: Files
 
 def test_an_upload_that_stalls_or_breaks_off_leaves_nothing(files: Files) -> None:
     head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: 1000\r\n\r\nbegin"
-    with files.raw() as stalls, files.raw() as leaves:
-        stalls.sendall(head.encode())
+    with files.raw() as clients, files.raw() as leaves:
+        clients.sendall(head.encode())
         leaves.sendall(head.encode())
         wait_for("both are under way", lambda: len(files.world.files.open) == 2)
         leaves.close()
         found = b""
         while b"transfer_stall_seconds" not in found:
-            piece = stalls.recv(2000)
+            piece = clients.recv(2000)
             assert piece, found
             found += piece
     files.freed()

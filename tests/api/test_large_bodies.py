@@ -17,7 +17,7 @@ from controller.documents.document import MAX_VALUES as MAX_OBJECT_VALUES
 from controller.kinds.access.access import Caller
 from controller.kinds.common.problem import MOST_PROBLEMS
 from controller.service.access.access import acting
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.helpers_api import World
 
 SANDBOXES = f"{API}/namespaces/default/sandboxes"

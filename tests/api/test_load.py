@@ -23,8 +23,8 @@ from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
 from controller.api.server.listeners import DoorRules, Doors
 from controller.api.server.peer_credentials import HOST_NAMES
-from tests.api.doors import API, asked_as, client, token
-from tests.api.doors import opened as opened_as_the_daemon_does
+from tests.api.listeners import API, asked_as, client, token
+from tests.api.listeners import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
@@ -62,7 +62,7 @@ def test_whoever_asks_too_often_is_told_when_to_ask_again(world: World) -> None:
         assert ci.get(BOX).status_code == 200
         refused = ci.get(BOX)
         assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci asks more than 0.01 times a second (requests_per_second)" in refused.json()["message"]
+        assert "token ci sends over 0.01 requests a second (requests_per_second)" in refused.json()["message"]
         assert 95 < int(refused.headers["Retry-After"]) == refused.json()["details"]["retryAfterSeconds"] <= 100
         headers = {"Authorization": ci.headers["Authorization"]}
         with pytest.raises(InvalidStatus, match="429"):
@@ -107,7 +107,7 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
             assert held.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
         refused = ci.get(ALL, params={"watch": "true"})
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert "token ci has 3 watches under way" in refused.json()["message"]
+        assert "token ci has 3 watches in flight" in refused.json()["message"]
         assert "caller_share is 0.5" in refused.json()["message"]
         assert ci.get(BOX).status_code == 200, "what does not last has a share of its own"
         with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
@@ -133,7 +133,7 @@ def test_one_caller_has_a_share_of_the_requests_under_way(world: World) -> None:
             assert busy.acquire(timeout=60)
         refused = ci.get(BOX)
         assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci has 2 requests under way" in refused.json()["message"]
+        assert "token ci has 2 requests in flight" in refused.json()["message"]
         assert root.get(BOX).status_code == 200
         go_on.set()
         assert [each.result().status_code for each in asked] == [200, 200]
@@ -196,7 +196,7 @@ def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytes
         link.sendall(sent.replace(b"/x", f"{API}/apply".encode()))
         told = to_the_end(link)
     assert b" 408 " in told
-    assert b"did not come to its end in time" in told
+    assert b"was not complete in time" in told
 
 
 def test_a_second_request_is_waited_for_no_longer(served: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.streams.stalled_clients import Stalls, unsent_bytes
+from controller.api.streams.stalled_clients import StalledClients, unsent_bytes
 from controller.kinds.common.chunk import Chunk
 from tests.api.test_ports import listening
 from tests.daemon import wait_for
@@ -156,56 +156,56 @@ class Transport:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Transport, socket.socket, Stalls, Any]]:
+def pair() -> Iterator[tuple[Transport, socket.socket, StalledClients, Any]]:
     ours, theirs = socket.socketpair()
-    transport, stalls = Transport(ours), Stalls(2.0)
-    stalls._look_later = lambda _loop: None  # type: ignore[method-assign] # by hand
+    transport, clients = Transport(ours), StalledClients(2.0)
+    clients._poll_later = lambda _loop: None  # type: ignore[method-assign] # by hand
     with ours, theirs:
-        yield transport, theirs, stalls, _watched(stalls, transport)
+        yield transport, theirs, clients, _watched(clients, transport)
 
 
-def _watched(stalls: Stalls, transport: Any) -> Any:
+def _watched(clients: StalledClients, transport: Any) -> Any:
     async def watch() -> Any:
-        return stalls.watch(transport)
+        return clients.watch(transport)
 
     return asyncio.run(watch())
 
 
-def test_a_slow_reader_is_let_be_until_it_stops(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
-    transport, reader, stalls, link = pair
+def test_a_slow_reader_is_let_be_until_it_stops(pair: tuple[Transport, socket.socket, StalledClients, Any]) -> None:
+    transport, reader, clients, link = pair
     link.write(b"x" * (4 << 20))
     for second in range(50):
-        stalls.look(second)
+        clients.look(second)
         assert reader.recv(40_000), "less than what makes the socket writable again"
         link.write(b"more")
     assert not transport.aborted
-    stalls.look(51.0)
+    clients.look(51.0)
     link.write(b"what is written is no progress")
-    stalls.look(52.9)
+    clients.look(52.9)
     assert not transport.aborted
-    stalls.look(53.1)
+    clients.look(53.1)
     assert transport.aborted
 
 
-def test_nothing_waits_for_a_reader_that_has_time(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
-    transport, _, stalls, link = pair
+def test_nothing_waits_for_a_reader_that_has_time(pair: tuple[Transport, socket.socket, StalledClients, Any]) -> None:
+    transport, _, clients, link = pair
     link.write(b"x" * 1000)  # the socket has taken all of it
     for second in range(50):
-        stalls.look(second)
+        clients.look(second)
     assert not transport.aborted
 
 
 def test_one_that_has_gone_is_cut_only_while_nothing_is_read(
-    pair: tuple[Transport, socket.socket, Stalls, Any],
+    pair: tuple[Transport, socket.socket, StalledClients, Any],
 ) -> None:
-    transport, reader, stalls, link = pair
+    transport, reader, clients, link = pair
     link.pause_reading()
     for second in range(10):
-        stalls.look(second)
+        clients.look(second)
     assert not transport.aborted, "it is still there"
     reader.close()
-    stalls.look(10.0)
-    stalls.look(12.5)
+    clients.look(10.0)
+    clients.look(12.5)
     assert transport.aborted
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World, make_world

@@ -15,23 +15,23 @@ _SHOWN_CHARACTERS = 60
 
 
 def _not_one_string(found: Any) -> Any:
-    """Refuse a command that is one string, and show the list to write."""
+    """Refuse a command that is one string; the message shows the list to write."""
     if not isinstance(found, str):
         return found
     line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
-    told = {
+    examples = {
         "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
         "program": json.dumps(["PROGRAM", "ARGUMENT"]),
     }
-    message = "must be a list of strings, not one string; write {shell} for a shell's line, or {program}"
-    raise PydanticCustomError("list_type", message, told)
+    message = "must be a list of strings, not one string; write {shell} for a shell command, or {program}"
+    raise PydanticCustomError("list_type", message, examples)
 
 
 Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class SecretName(BaseModel):
-    """The secret of this name in the sandbox's namespace; its value goes to the command alone."""
+    """A secret of this name in the sandbox's namespace; only the command gets its value."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,19 +44,19 @@ Variables = Annotated[
 ]
 
 
-def environment(asked: Mapping[str, str | SecretName]) -> Environment:
-    """The same in the words of the service."""
-    return {name: SecretRef(each.secret) if isinstance(each, SecretName) else each for name, each in asked.items()}
+def environment(variables: Mapping[str, str | SecretName]) -> Environment:
+    """Convert the request's variables to the service's type."""
+    return {name: SecretRef(each.secret) if isinstance(each, SecretName) else each for name, each in variables.items()}
 
 
 def of_query(env: Iterable[str], secrets: Iterable[str]) -> Environment:
-    """What a query asks for, as NAME=VALUE and NAME=SECRET. BadRequest."""
+    """Parse a query's NAME=VALUE and NAME=SECRET. Raises BadRequest."""
     values: dict[str, str | SecretRef] = dict(_pair("env", "VALUE", each) for each in env)
     return {**values, **{name: SecretRef(secret) for name, secret in (_pair("secret", "SECRET", s) for s in secrets)}}
 
 
-def _pair(what: str, value: str, text: str) -> tuple[str, str]:
+def _pair(parameter: str, value: str, text: str) -> tuple[str, str]:
     name, equals, rest = text.partition("=")
-    if not name or not equals or (what == "secret" and not rest):
-        raise BadRequest(f"{what} must be NAME={value}")
+    if not name or not equals or (parameter == "secret" and not rest):
+        raise BadRequest(f"{parameter} must be NAME={value}")
     return name, rest

@@ -20,11 +20,11 @@ Fields = Annotated[
     str,
     Query(alias="fieldSelector", max_length=512, description="metadata.name=NAME, or a field of the kind; = or !="),
 ]
-Watch = Annotated[bool, Query(description="refused: what is worked out at each reading can't be watched")]
-KindOfEvent = Annotated[str, Query(max_length=64, description="of objects of this kind only")]
-Name = Annotated[str, Query(max_length=253, description="of objects of this name only")]
-Uid = Annotated[str, Query(max_length=64, description="of the object with this uid only")]
-Limit = Annotated[int, Query(ge=1, le=5000, description="the newest so many")]
+Watch = Annotated[bool, Query(description="refused: computed objects can't be watched")]
+KindOfEvent = Annotated[str, Query(max_length=64, description="only of objects of this kind")]
+Name = Annotated[str, Query(max_length=253, description="only of objects of this name")]
+Uid = Annotated[str, Query(max_length=64, description="only of the object with this uid")]
+Limit = Annotated[int, Query(ge=1, le=5000, description="only the newest so many")]
 _NAME_FIELD = re.compile(r"metadata\.name==?([A-Za-z0-9._-]+)\Z")
 
 
@@ -41,7 +41,7 @@ class ListQuery:
 
     @property
     def name(self) -> str:
-        """The one name asked for; empty: every name. BadRequest for a field selector that says something else."""
+        """The selected name; empty for every name. Raises BadRequest for any other field selector."""
         if not self.fields:
             return ""
         found = _NAME_FIELD.match(self.fields)
@@ -71,25 +71,25 @@ async def list_query(
         Query(
             alias="resourceVersion",
             pattern=r"^[0-9]{0,18}$",
-            description="watch: tell what came after this revision (that of a list, an object or a bookmark); "
-            "left out or 0: begin with what is there, as ADDED. A list is always the newest",
+            description="watch: send changes after this revision (of a list, an object or a bookmark); "
+            "omitted or 0: start with the existing objects, as ADDED. A list is always the newest",
         ),
     ] = "",
     bookmarks: Annotated[
         bool,
-        Query(alias="allowWatchBookmarks", description="watch: say at least once a minute how far everything was told"),
+        Query(alias="allowWatchBookmarks", description="watch: send a BOOKMARK at least once a minute"),
     ] = False,
     seconds: Annotated[
-        int, Query(alias="timeoutSeconds", ge=0, le=86400, description="watch: end after so long; 0: an hour")
+        int, Query(alias="timeoutSeconds", ge=0, le=86400, description="watch: end after so many seconds; 0: an hour")
     ] = 0,
 ) -> ListQuery:
-    """FastAPI reads the parameters of this function from the query."""
+    """Return the query. FastAPI fills the parameters."""
     return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """What is asked for; `limit` 0: all of it, otherwise the last so many."""
+    """The query of a list of a read-only kind. A `limit` of 0 means all, else the newest so many."""
 
     labels: str = ""
     fields: str = ""
@@ -98,7 +98,7 @@ class ReadQuery:
 
 
 async def read_query(labels: Labels = "", fields: Fields = "", watch: Watch = False) -> ReadQuery:
-    """FastAPI reads the parameters of this function from the query."""
+    """Return the query. FastAPI fills the parameters."""
     return ReadQuery(labels, fields, watch)
 
 
@@ -121,7 +121,7 @@ async def event_query(
 
 
 class DeleteOptions(BaseModel):
-    """Kubernetes' DeleteOptions, as far as they are served here: others are refused, not passed over."""
+    """Kubernetes' DeleteOptions, as far as supported; other fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -133,11 +133,11 @@ class DeleteOptions(BaseModel):
 async def propagation(
     policy: Annotated[
         Propagation | None,
-        Query(alias="propagationPolicy", description="what becomes of the objects that it owns; default Background"),
+        Query(alias="propagationPolicy", description="deletion of the objects that it owns; default Background"),
     ] = None,
     options: Annotated[DeleteOptions | None, Body()] = None,
 ) -> Propagation | None:
-    """The policy of the request. Raises BadRequest when query and body name two."""
+    """Return the request's policy. Raises BadRequest when query and body differ."""
     in_body = options.propagationPolicy if options else None
     if policy and in_body and policy != in_body:
         raise errors.BadRequest(f"propagationPolicy is {policy} in the query and {in_body} in the body; name one")

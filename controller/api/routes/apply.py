@@ -19,32 +19,30 @@ from controller.version import API_VERSION
 
 
 class SpecFile(BaseModel):
-    """A file as it was written; its name is for messages."""
+    """The text of a file; its name is for messages."""
 
     file: Annotated[str, Field(max_length=4096)] = "request"
     text: str
 
 
 class SetFields(BaseModel):
-    """Without `applySet` the documents are applied by themselves, and the other fields must be off."""
+    """Apply-set fields of a request. Without `applySet` the other fields must be off."""
 
     model_config = ConfigDict(extra="forbid")
 
-    applySet: Annotated[str | None, Field(max_length=253, description="the apply set that the objects are put in")] = (
-        None
-    )
-    prune: Annotated[bool, Field(description="delete the members of the set that are not in the documents")] = False
+    applySet: Annotated[str | None, Field(max_length=253, description="the apply set that the objects join")] = None
+    prune: Annotated[bool, Field(description="delete members of the set that are not in the documents")] = False
     takeOver: Annotated[bool, Field(description="take over objects that belong to another set")] = False
-    allowEmpty: Annotated[bool, Field(description="prune also without any document: all members")] = False
+    allowEmpty: Annotated[bool, Field(description="allow pruning all members when there are no documents")] = False
 
     @property
     def as_set(self) -> ApplySet:
-        """The same for the use-cases."""
+        """The fields as the service's type."""
         return ApplySet(self.applySet or "", prune=self.prune, take_over=self.takeOver, allow_empty=self.allowEmpty)
 
 
 class ApplyRequest(SetFields):
-    """What to apply. `namespace` is where documents go that name none; one that names another is refused."""
+    """Documents to apply. `namespace` is for documents that name none; one that names another is refused."""
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
@@ -68,8 +66,8 @@ async def apply(
     asked: ApplyRequest,
     user_agent: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> JSONResponse:
-    """Create or change the objects of all these documents in one transaction, or say all that is wrong."""
-    return await parsing.go_on(len(await request.body()), _answer, services, asked, user_agent)
+    """Create or change the objects of all documents in one transaction, or report every error."""
+    return await parsing.resume(len(await request.body()), _answer, services, asked, user_agent)
 
 
 def _answer(services: Services, asked: ApplyRequest, user_agent: str) -> JSONResponse:

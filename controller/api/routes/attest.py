@@ -1,4 +1,4 @@
-"""GET .../attest: a box read from inside, at once, and held against what was rendered."""
+"""GET attest: a sandbox inspected from inside and compared with its rendered config."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ from controller.version import API_VERSION
 
 
 class AttestedFact(models.Shape):
-    """One thing that was compared, in words."""
+    """One compared setting."""
 
     name: str
     found: str
@@ -25,14 +25,14 @@ class AttestedFact(models.Shape):
 
 
 class ReportRow(models.Shape):
-    """One thing that confines the box, in words."""
+    """One restriction of the sandbox."""
 
     name: str
     found: str
 
 
 class Attestation(models.Shape):
-    """What the host's kernel says of a box's inside, and what the Secured condition says of that."""
+    """The kernel's view of a sandbox, and the Secured condition that follows from it."""
 
     apiVersion: models.Version
     kind: Literal["Attestation"]
@@ -55,20 +55,20 @@ _FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
     responses={200: {"model": Attestation}, **_FAILURES},
 )
 def attest(services: UseCases, namespace: str, name: str) -> JSONResponse:
-    """Read the box from inside now, through the host's kernel, and compare it with what was rendered."""
+    """Inspect the sandbox from inside now, through the host's kernel, and compare it with its rendered config."""
     return JSONResponse(_answer(services.attest.attest(SANDBOX, namespace, name)))
 
 
 def _answer(found: Attested) -> serialize.Json:
-    told = found.verdict
+    verdict = found.verdict
     return {
         "apiVersion": API_VERSION,
         "kind": "Attestation",
         "metadata": serialize.metadata(found.obj),
         "time": serialize.timestamp(found.at),
-        "secured": told.status,
-        "reason": told.reason,
-        "message": told.message,
-        "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in told.compared],
+        "secured": verdict.status,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in verdict.compared],
         "report": [{"name": each.name, "found": each.found} for each in found.report],
     }

@@ -1,4 +1,4 @@
-"""Reading and verifying the audit log: for admins of everything."""
+"""The audit log, read and verified by admins of every namespace."""
 
 from typing import Annotated, Any
 
@@ -21,9 +21,9 @@ _FAILURES: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, 
 def list_(
     services: UseCases,
     since: Annotated[float, Query(alias="sinceTime", ge=0, le=1e11, description="Unix seconds")] = 0.0,
-    limit: Annotated[int, Query(ge=1, le=100_000, description="the newest so many")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="only the newest so many")] = 1000,
 ) -> JSONResponse:
-    """Who asked for what, oldest first."""
+    """Audited requests, oldest first."""
     with errors.store_in_words():
         found = services.audit.entries(since=since, limit=limit)
     return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
@@ -31,7 +31,7 @@ def list_(
 
 @routes.get("/audit/verify", operation_id="verifyAudit", responses=_FAILURES)
 def verify(services: UseCases) -> JSONResponse:
-    """Compute every hash of the log anew."""
+    """Recompute every hash of the log."""
     with errors.store_in_words():
         found = services.audit.verify()
     names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}

@@ -1,4 +1,4 @@
-"""GET backup: a copy of the store, for admins of everything."""
+"""GET backup: a copy of the store, for admins of every namespace."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: _BYTE
     responses={**_ANSWERS, **models.failures(errors.ServiceUnavailable)},
 )
 def make(services: UseCases) -> StreamingResponse:
-    """Everything that is stored, of one moment, as a SQLite database. Its length is announced."""
+    """A consistent copy of the store as a SQLite database, with its Content-Length."""
     file = services.backup.make()
     length = str(os.fstat(file.fileno()).st_size)
     return StreamingResponse(_pieces(file), media_type=MEDIA_TYPE, headers={"Content-Length": length})

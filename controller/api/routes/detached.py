@@ -1,4 +1,4 @@
-"""Commands that outlive their client: started, listed, read and killed."""
+"""Detached commands, which outlive their client: start, list, read and kill."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _Id = Annotated[str, Path(max_length=64)]
 
 
 class DetachRequest(BaseModel):
-    """A command without input. Without `timeoutSeconds` the daemon's own limit holds; 0 is none."""
+    """A command without stdin. Without `timeoutSeconds` the daemon's default limit applies; 0 means no limit."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,7 +40,7 @@ class DetachRequest(BaseModel):
 
 
 class Exec(models.Shape):
-    """A detached command as it is now. `Lost`: nobody can tell how it ended, and `message` says why."""
+    """State of a detached command. `Lost`: its end is unknown, and `message` says why."""
 
     apiVersion: models.Version
     kind: Literal["Exec"]
@@ -55,7 +55,7 @@ class Exec(models.Shape):
 
 
 class ExecList(models.Shape):
-    """The detached commands of a sandbox that are known, oldest first."""
+    """The recorded detached commands of a sandbox, oldest first."""
 
     apiVersion: models.Version
     kind: Literal["ExecList"]
@@ -68,12 +68,12 @@ _EXECS = "/namespaces/{namespace}/sandboxes/{name}/execs"
 
 @routes.post(_EXECS, operation_id="detachSandboxExec", status_code=201, responses={201: {"model": Exec}, **_START})
 async def start(services: UseCases, namespace: str, name: str, asked: DetachRequest) -> JSONResponse:
-    """Start a command that goes on without its client, and answer once it has begun.
+    """Start a command that runs on without its client, and answer once it has started.
 
-    It ends with its time or with its box, and is use of the box while it runs. Head and tail of its output are
-    kept. It outlives a daemon that restarts: only what it writes from then on is not kept.
+    It ends at its time limit or with its sandbox, which is in use while it runs. Head and tail of its output are kept.
+    It survives a restart of the daemon, but output after the restart is not kept.
     """
-    begun = await run_in_threadpool(
+    starting = await run_in_threadpool(
         services.detached.start,
         SANDBOX,
         namespace,
@@ -84,21 +84,21 @@ async def start(services: UseCases, namespace: str, name: str, asked: DetachRequ
         timeout_seconds=asked.timeoutSeconds,
     )
     try:
-        return JSONResponse(_shown(await asyncio.wrap_future(begun)), status_code=201)
+        return JSONResponse(_shown(await asyncio.wrap_future(starting)), status_code=201)
     except StreamError as error:
         raise errors.ServiceUnavailable(str(error)) from error
 
 
 @routes.get(_EXECS, operation_id="listSandboxExecs", responses={200: {"model": ExecList}, **_READ})
 def list_(services: UseCases, namespace: str, name: str) -> JSONResponse:
-    """The detached commands of a sandbox, with their state and exit code."""
+    """The detached commands of a sandbox, with state and exit code."""
     items = [_shown(each) for each in services.detached.list(SANDBOX, namespace, name)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ExecList", "items": items})
 
 
 @routes.get(_EXECS + "/{id}", operation_id="readSandboxExec", responses={200: {"model": Exec}, **_READ})
 def read(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002 - as it is in the path
-    """One of them."""
+    """One detached command."""
     return JSONResponse(_shown(services.detached.get(SANDBOX, namespace, name, id)))
 
 
@@ -109,13 +109,13 @@ def read(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse
     responses=_READ,
 )
 def log(services: UseCases, namespace: str, name: str, id: _Id) -> Response:  # noqa: A002
-    """Both streams as they came. Of much the head and the tail, with a line between that counts the rest."""
+    """Output of both streams. Of long output the head and the tail, with a line between that counts the rest."""
     return PlainTextResponse(services.detached.log(SANDBOX, namespace, name, id))
 
 
 @routes.post(_EXECS + "/{id}/kill", operation_id="killSandboxExec", responses={200: {"model": Exec}, **_READ})
 def kill(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002
-    """Kill all processes of one; its log can still be read. One that has ended is let be."""
+    """Kill all processes of a detached command; its log stays readable. No effect on one that has ended."""
     return JSONResponse(_shown(services.detached.kill(SANDBOX, namespace, name, id)))
 
 

@@ -1,4 +1,4 @@
-"""POST diff: what applying files would change, and with `plan` the engine calls to come. Writes nothing."""
+"""POST diff: changes that apply would make, and with `plan` the engine calls. Writes nothing."""
 
 from typing import Annotated, Any
 
@@ -19,12 +19,12 @@ from controller.version import API_GROUP, API_VERSION
 
 
 class DiffRequest(SetFields):
-    """What to compare with what is stored; the fields are those of apply."""
+    """Documents to compare with the stored objects; the fields are those of apply."""
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
-    plan: Annotated[bool, Field(description="tell how each change takes effect, and the engine calls to come")] = False
-    delete: Annotated[bool, Field(description="compare with a deletion of the named objects instead")] = False
+    plan: Annotated[bool, Field(description="add the effect of each change, and the engine calls")] = False
+    delete: Annotated[bool, Field(description="show a deletion of the named objects instead")] = False
 
 
 routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
@@ -32,8 +32,8 @@ routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
 @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
 async def diff(services: UseCases, parsing: LargeBodies, request: Request, asked: DiffRequest) -> JSONResponse:
-    """The same path as apply, stopped before anything is written."""
-    return await parsing.go_on(len(await request.body()), _answer, services, asked)
+    """The same path as apply, stopped before the write."""
+    return await parsing.resume(len(await request.body()), _answer, services, asked)
 
 
 def _answer(services: Services, asked: DiffRequest) -> JSONResponse:
@@ -69,7 +69,7 @@ def _movement(found: Movement) -> serialize.Json:
 
 
 def _object(obj: StoredObject | None, *, new: bool = False) -> serialize.Json | None:
-    """The object without its status; one that is not stored yet has no uid, version or time either."""
+    """Return the object without its status; a new one also without uid, version and time."""
     if obj is None:
         return None
     shown = {key: value for key, value in serialize.obj(obj).items() if key != "status"}

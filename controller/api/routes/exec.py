@@ -19,7 +19,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
 from controller.api.streams.exec_websocket import ExecQuery, serve
-from controller.api.streams.relay import Pump
+from controller.api.streams.relay import Relay
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
@@ -33,9 +33,9 @@ _Encoding = Literal["utf-8", "base64"]
 
 
 class ExecRequest(BaseModel):
-    """A command. `encoding` is that of `stdin` here, and of `stdout` and `stderr` in the result.
+    """A command. `encoding` applies to `stdin`, and to `stdout` and `stderr` of the result.
 
-    Without `timeoutSeconds` the daemon's own limit holds; 0 is none.
+    Without `timeoutSeconds` the daemon's default limit applies; 0 means no limit.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -49,9 +49,9 @@ class ExecRequest(BaseModel):
 
 
 class ExecResult(models.Shape):
-    """What became of it. Of long output the head and the tail are kept, with a line between that counts what is not.
+    """Result of a command. Of long output the head and the tail are kept, with a line between that counts the rest.
 
-    With the encoding `utf-8`, bytes that are none are replaced; `base64` keeps every byte.
+    With the encoding `utf-8`, invalid bytes are replaced; `base64` keeps every byte.
     """
 
     apiVersion: models.Version
@@ -77,12 +77,12 @@ _PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
     responses={200: {"model": ExecResult}, **_ANSWERS},
 )
 async def exec_(services: UseCases, request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
-    """Run a command to its end, and answer with what it wrote. A client that leaves ends it.
+    """Run a command to its end and return its output. Disconnecting or timing out kills the command.
 
-    For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
+    To stream output and input, open the same path as a WebSocket, with the frames of
     Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
     `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
-    stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
+    stdin, 1 stdout, 2 stderr, 3 the final Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
     and 0 close stdin.
     """
     stdin = _stdin(asked)
@@ -98,7 +98,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
         stdin=(stdin,) if stdin else None,
         timeout_seconds=asked.timeoutSeconds,
     )
-    done = await _run(request, Pump(opener), Collector(services.into_box.rules.output_bytes))
+    done = await _run(request, Relay(opener), Collector(services.into_box.rules.output_bytes))
     return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
 
 
@@ -106,7 +106,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
 async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
     """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
 
-    Without timeoutSeconds the daemon's own limit holds, but for a terminal; 0 is none.
+    Without timeoutSeconds the daemon's default limit applies, except for a terminal; 0 means no limit.
     """
     try:
         request = ExecQuery.of(websocket.query_params)
@@ -126,26 +126,26 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
     except errors.ServiceError as error:
         await websocket.send_denial_response(status_bodies.answer(error))
         return
-    await serve(websocket, Pump(open_exec), feed)
+    await serve(websocket, Relay(open_exec), feed)
 
 
-async def _run(request: Request, pump: Pump, collector: Collector) -> Collected:
-    """Gather it all. Raises ServiceUnavailable when it can't be run, or breaks."""
-    leaving = asyncio.create_task(_until_gone(request, pump.stop))
+async def _run(request: Request, relay: Relay, collector: Collector) -> Collected:
+    """Collect the output. Raises ServiceUnavailable when the command can't run or its stream fails."""
+    disconnect = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
     try:
-        async for chunk in pump:
+        async for chunk in relay:
             collector.add(chunk)
     except StreamError as error:
         raise errors.ServiceUnavailable(str(error)) from error
     finally:
-        leaving.cancel()
-        pump.stop()
+        disconnect.cancel()
+        relay.stop()
     if collector.result is None:
         raise errors.ServiceUnavailable(ENDED_EARLY)
     return collector.result
 
 
-async def _until_gone(request: Request, stop: Callable[[], None]) -> None:
+async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stop()
@@ -155,7 +155,7 @@ def _stdin(asked: ExecRequest) -> bytes:
     try:
         return asked.stdin.encode() if asked.encoding == "utf-8" else base64.b64decode(asked.stdin, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise errors.BadRequest(f"stdin is not {asked.encoding}, as its `encoding` says: {error}") from error
+        raise errors.BadRequest(f"stdin: not valid {asked.encoding}: {error}; set `encoding` to match") from error
 
 
 def _shown(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:

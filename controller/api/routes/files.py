@@ -1,4 +1,4 @@
-"""The files of a box over HTTP: read, write, list, stat, make and remove, and whole trees as tar streams."""
+"""Files of a sandbox: read, write, list, stat, mkdir, remove, and whole trees as tar streams."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,18 +33,19 @@ _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 Path = Annotated[
-    str, Query(min_length=1, max_length=4095, description="a path in the box; a relative one is taken from `/`")
+    str, Query(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at `/`")
 ]
 Top = Annotated[
-    str, Query(min_length=1, max_length=255, description="what it is called in the archive; `.`: only what is in it")
+    str, Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents")
 ]
 Mode = Annotated[
-    str | None, Query(pattern="^0?[0-7]{3}$", description="permission bits in octal; without it, as the file there has")
+    str | None,
+    Query(pattern="^0?[0-7]{3}$", description="permission bits in octal; default: the replaced file's"),
 ]
 
 
 class FileInfo(models.Shape):
-    """A file, folder or symlink as the box has it. `mode` is octal digits, `modified` Unix seconds."""
+    """A file, folder or symlink in the sandbox. `mode` is octal digits, `modified` Unix seconds."""
 
     name: str
     type: Literal["file", "folder", "symlink", "other"]
@@ -53,22 +54,22 @@ class FileInfo(models.Shape):
     uid: int
     gid: int
     modified: float
-    target: str = Field(default="", description="where a symlink leads")
+    target: str = Field(default="", description="target of a symlink")
 
 
 class FileList(models.Shape):
-    """A folder's entries in order of name. `truncated`: there are more than were asked for."""
+    """A folder's entries by name. `truncated` if there are more than the limit."""
 
     items: list[FileInfo]
     truncated: bool
 
 
 class FileRemoved(models.Shape):
-    """It is gone."""
+    """Result of a removal."""
 
 
 class ArchiveUnpacked(models.Shape):
-    """What was unpacked; `leftOut` are the first hundred of `leftOutCount` entries that were not, and why."""
+    """Result of an unpack. `leftOut` lists the first hundred of `leftOutCount` skipped entries, with reasons."""
 
     files: int
     bytes: int
@@ -99,7 +100,7 @@ class FileRequests:
         self._files, self._threads = files, Threads(files)
 
     @asynccontextmanager
-    async def _begun(self, namespace: str, name: str, ask: FileAsk) -> AsyncIterator[Work]:
+    async def _opened(self, namespace: str, name: str, ask: FileAsk) -> AsyncIterator[Work]:
         work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
         try:
             yield work
@@ -107,8 +108,8 @@ class FileRequests:
             await self._threads.close(work)
 
     async def result(self, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
-        """Carry out an operation that takes and gives no data."""
-        async with self._begun(namespace, name, ask) as work:
+        """Return the result of an operation without data."""
+        async with self._opened(namespace, name, ask) as work:
             return JSONResponse(await self._threads.run(work.result))
 
     async def download(self, namespace: str, name: str, ask: FileAsk) -> Response:
@@ -135,7 +136,7 @@ class FileRequests:
         """Give the request's body to the operation."""
         announced = request.headers.get("content-length", "0")
         self._files.refuse_larger(int(announced) if announced.isdigit() else 0)
-        async with self._begun(namespace, name, ask) as work:
+        async with self._opened(namespace, name, ask) as work:
             return JSONResponse(await take_in(request, work, self._threads, self._files))
 
 
@@ -157,7 +158,7 @@ async def read(files: Files, namespace: str, name: str, path: Path) -> Response:
 async def write(
     files: Files, request: Request, namespace: str, name: str, path: Path, mode: Mode = None
 ) -> JSONResponse:
-    """Make or replace a regular file, in one step once all of the body has come. A symlink there is replaced."""
+    """Create or replace a regular file, atomically once the whole body is received. A symlink is replaced."""
     return await files.upload(request, namespace, name, FileAsk("write", path, mode=_octal(mode)))
 
 
@@ -167,7 +168,7 @@ async def remove(
     namespace: str,
     name: str,
     path: Path,
-    recursive: Annotated[bool, Query(description="a folder with all that is in it")] = False,
+    recursive: Annotated[bool, Query(description="remove a folder with its contents")] = False,
 ) -> JSONResponse:
     """Remove a file, a symlink or a folder."""
     return await files.result(namespace, name, FileAsk("remove", path, recursive=recursive))
@@ -179,9 +180,9 @@ async def stat(
     namespace: str,
     name: str,
     path: Path,
-    follow: Annotated[bool, Query(description="follow a symlink that the path ends in")] = True,
+    follow: Annotated[bool, Query(description="follow a symlink at the end of the path")] = True,
 ) -> JSONResponse:
-    """What is there."""
+    """Type, size, mode and owner of a path."""
     return await files.result(namespace, name, FileAsk("stat", path, follow=follow))
 
 
@@ -191,7 +192,7 @@ async def list_(
     namespace: str,
     name: str,
     path: Path,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="how many entries at most")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of entries")] = 1000,
 ) -> JSONResponse:
     """The entries of a folder."""
     return await files.result(namespace, name, FileAsk("list", path, limit=limit))
@@ -203,9 +204,9 @@ async def mkdir(
     namespace: str,
     name: str,
     path: Path,
-    parents: Annotated[bool, Query(description="with the folders above it; one that is there is no error")] = False,
+    parents: Annotated[bool, Query(description="create parent folders too; an existing folder is no error")] = False,
 ) -> JSONResponse:
-    """Make a folder (0755)."""
+    """Create a folder (0755)."""
     return await files.result(namespace, name, FileAsk("mkdir", path, parents=parents, mode=0o755))
 
 
@@ -217,13 +218,13 @@ async def pack(
     path: Path,
     top: Annotated[
         str,
-        Query(min_length=1, max_length=255, description="what it is called in the archive; `.`: only what is in it"),
+        Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents"),
     ] = ".",
-    follow: Annotated[bool, Query(description="follow a symlink to a file that the path ends in")] = False,
+    follow: Annotated[bool, Query(description="follow a symlink to a file at the end of the path")] = False,
 ) -> Response:
-    """A file, symlink or tree as a tar stream. What can't be in it is told in it (PADDOCK.skipped, pax headers).
+    """A file, symlink or tree as a tar stream. Skipped entries are listed in it (PADDOCK.skipped, pax headers).
 
-    Its entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
+    Entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
     """
     return await files.download(namespace, name, FileAsk("pack", path, top=top, follow=follow))
 
@@ -235,8 +236,10 @@ async def pack(
     openapi_extra=_body(_TAR),
 )
 async def unpack(files: Files, request: Request, namespace: str, name: str, path: Path) -> JSONResponse:
-    """Unpack a tar stream below a folder that is there. Names that lead out of it, hard links and devices are
-    refused; owners, setuid and setgid are not kept."""
+    """Unpack a tar stream into an existing folder.
+
+    Paths outside of it, hard links and devices are refused. Owners, setuid and setgid are not kept.
+    """
     return await files.upload(request, namespace, name, FileAsk("unpack", path))
 
 

@@ -1,4 +1,4 @@
-"""Whether the daemon is alive, whether it can do its work, and what it is."""
+"""Liveness, readiness, version and /openapi.json."""
 
 import platform
 from typing import Any
@@ -10,7 +10,7 @@ from controller.api.common.models import VersionInfo
 from controller.version import API_VERSION, VERSION
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    503: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Something fails; it is named."}
+    503: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "A check fails; the body names it."}
 }
 
 
@@ -25,7 +25,7 @@ async def healthz() -> str:
 
 @routes.get("/readyz", response_class=PlainTextResponse, responses=_NOT_READY)
 def readyz(request: Request) -> PlainTextResponse:
-    """Each thing the daemon needs, by name; 503 when one of them fails, with the reason."""
+    """Readiness checks by name; 503 when one fails, with the reason."""
     checks = request.app.state.ready()
     failed = [name for name, problem in checks if problem]
     lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in checks]
@@ -35,11 +35,11 @@ def readyz(request: Request) -> PlainTextResponse:
 
 @routes.get("/version", responses={200: {"model": VersionInfo}})
 async def version() -> JSONResponse:
-    """Which Paddock answers, and the API version it speaks."""
+    """Version of the daemon and of its API."""
     return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})
 
 
 @routes.get("/openapi.json", include_in_schema=False)
 def openapi(request: Request) -> JSONResponse:
-    """The description of all this, for generated clients."""
+    """The OpenAPI document, for generated clients."""
     return JSONResponse(request.app.openapi())

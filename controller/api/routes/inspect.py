@@ -1,4 +1,4 @@
-"""GET .../inspect: a sandbox's container as the engine tells of it, and our record of it."""
+"""GET inspect: a sandbox's container as reported by the engine, and its Instance record."""
 
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from controller.version import API_VERSION
 
 
 class Inspection(models.Shape):
-    """`container` is in the engine's own words, null while there is none; the values of variables are hidden."""
+    """Inspection of a sandbox. `container` is the engine's raw report or null; values of variables are hidden."""
 
     apiVersion: models.Version
     kind: Literal["Inspection"]
@@ -33,7 +33,7 @@ routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
     responses={200: {"model": Inspection}, **models.failures(BadRequest, NotFound, ServiceUnavailable)},
 )
 def inspect(services: UseCases, namespace: str, name: str) -> JSONResponse:
-    """The container as the engine tells of it now, and the Instance that records it. It takes the role user."""
+    """The container as the engine reports it now, and its Instance. It requires the role user."""
     found = services.inspections.inspect(SANDBOX, namespace, name)
     return JSONResponse(
         {

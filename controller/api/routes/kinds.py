@@ -1,4 +1,4 @@
-"""The routes of a kind, made from its registration: a new kind needs nothing here."""
+"""Routes of a kind, generated from its registration; a new kind needs no code here."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from controller.service.objects.table import table
 from controller.service.services import Services
 from controller.version import API_VERSION
 
-# OpenAPI describes these headers elsewhere (as content types), or not at all.
+# OpenAPI describes these headers as content types, or not at all.
 Accept = Annotated[str, Header(description="`application/json;as=Table` gives rows", include_in_schema=False)]
 Labels = Annotated[str, Query(alias="labelSelector", max_length=4096)]
 Agent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
@@ -42,7 +42,7 @@ _DISCOVERED: dict[int | str, dict[str, Any]] = {200: {"model": models.ApiResourc
 
 @discovery.get("", operation_id="discover", responses=_DISCOVERED)
 async def discover(services: UseCases) -> JSONResponse:
-    """The kinds served here and the words for them."""
+    """The served kinds and their names."""
     kinds = [serialize.resource(kind) for kind in services.registry]
     return JSONResponse({"kind": "APIResourceList", "groupVersion": API_VERSION, "resources": kinds})
 
@@ -82,12 +82,12 @@ class KindHandlers:
     async def create(
         self, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
     ) -> JSONResponse:
-        """Create an object; 409 AlreadyExists when there is one of its name."""
+        """Create an object; 409 AlreadyExists when its name is taken."""
         body = await request.body()
         return await parsing.run(len(body), self._create, namespace, body, agent)
 
     def delete_all(self, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = "") -> Response:
-        """Ask for the deletion of all objects that the selector matches."""
+        """Request the deletion of all objects that match the selector."""
         gone = self._objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
         return list_of(self._kind, Found(gone, 0))
 
@@ -101,12 +101,12 @@ class KindHandlers:
     async def replace(
         self, parsing: LargeBodies, request: Request, namespace: Namespace, name: Name, agent: Agent = ""
     ) -> JSONResponse:
-        """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is not the object's."""
+        """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is outdated."""
         body = await request.body()
         return await parsing.run(len(body), self._replace, namespace, name, body, agent)
 
     def delete(self, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = "") -> JSONResponse:
-        """Ask for the deletion of the object; it is gone once nothing of it is left."""
+        """Request the deletion of the object; it disappears once everything it owns is removed."""
         found = self._objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
         return JSONResponse(serialize.obj(found))
 
@@ -214,7 +214,7 @@ def _add_object(routes: APIRouter, kind: Kind, handlers: KindHandlers) -> None:
 
 
 def _listed(kind: Kind) -> dict[int | str, dict[str, Any]]:
-    """The answers of a list: objects or rows, or the lines of a watch."""
+    """Return the responses of a list: objects or rows, or the lines of a watch."""
     watch = {"schema": {"$ref": f"#/components/schemas/{models.watch_model(kind).__name__}"}}
     return {
         200: {"model": models.list_model(kind) | models.Table, "content": {MEDIA_TYPE: watch}},
@@ -223,7 +223,7 @@ def _listed(kind: Kind) -> dict[int | str, dict[str, Any]]:
 
 
 def _body(kind: Kind) -> dict[str, Any]:
-    """The request body of a route that reads it as text, so that errors can say where."""
+    """Describe the body of a route that reads it as text, so that errors have positions."""
     ref = {"$ref": f"#/components/schemas/{models.written_model(kind).__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": ref}}}}
 

@@ -14,15 +14,15 @@ from starlette.types import Receive, Scope, Send
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
-from controller.api.streams.relay import Pump
+from controller.api.streams.relay import Relay
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.sandbox.streams import Opener
 
-# An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
-_FIRST_WORDS_SECONDS = 0.25
+# An engine refuses a log at once. A silent sandbox must not delay the response's headers.
+_FIRST_CHUNK_SECONDS = 0.25
 _log = structlog.get_logger("paddock.api")
 _LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
@@ -47,20 +47,20 @@ async def logs(
     previous: bool = False,
     egress: bool = False,
 ) -> Response:
-    """Both streams of the log, in the order in which they were written, as plain text.
+    """Both streams of the log in order, as plain text.
 
-    `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
-    the header Warning says so. `egress`: instead, what its proxy let through and refused, a line each.
+    `previous`: the log of the last ended run. If its container was replaced, only its last lines are kept, and the
+    header Warning says so. `egress`: a line for each connection that the sandbox's proxy allowed or refused.
     """
     since_time = None if since is None else services.objects.now() - since
     if egress:
         if follow or previous or timestamps:
-            raise BadRequest("`egress` takes `tailLines` and `sinceSeconds` alone; its lines bear their times")
+            raise BadRequest("`egress` takes only `tailLines` and `sinceSeconds`; its lines have timestamps")
         read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
         return await _answer(await run_in_threadpool(read_egress, SANDBOX, namespace, name))
     if previous:
         if follow:
-            raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")
+            raise BadRequest("a previous run has ended and can't be followed; omit `follow` or `previous`")
         read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
         found = await run_in_threadpool(read, SANDBOX, namespace, name)
         return await _answer(found.open, _warning(found.note))
@@ -78,42 +78,42 @@ async def logs(
 
 
 async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) -> Response:
-    pump = Pump(open_log)
-    failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
+    relay = Relay(open_log)
+    failure = await relay.failure_within(_FIRST_CHUNK_SECONDS)
     if failure is not None:
-        pump.stop()
+        relay.stop()
         raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
-    return _LogResponse(pump, headers)
+    return _LogResponse(relay, headers)
 
 
 def _warning(note: str) -> dict[str, str]:
-    """As Kubernetes' API server warns its clients."""
+    """Return a Warning header, as in Kubernetes."""
     return {"Warning": f"299 - {json.dumps(note)}"} if note else {}
 
 
 class _LogResponse(StreamingResponse):
-    """The output of a stream as text; the stream is let go of when the client is gone, whatever it waited for."""
+    """The output of a stream as text. The stream is closed when the client disconnects."""
 
-    def __init__(self, pump: Pump, headers: Mapping[str, str] | None) -> None:
-        super().__init__(_text(pump), media_type="text/plain; charset=utf-8", headers=headers)
-        self._pump = pump
+    def __init__(self, relay: Relay, headers: Mapping[str, str] | None) -> None:
+        super().__init__(_text(relay), media_type="text/plain; charset=utf-8", headers=headers)
+        self._relay = relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._pump.stop()
+            self._relay.stop()
 
     async def stream_response(self, send: Send) -> None:
-        """What breaks off later than the first words is left unfinished: that is how the client learns of it."""
+        """Stream the body. A later failure leaves it unfinished, which tells the client."""
         try:
             await super().stream_response(send)
         except StreamError as error:
-            _log.info("a log broke off", error=str(error))
+            _log.info("log stream failed", error=str(error))
 
 
-async def _text(pump: Pump) -> AsyncIterator[bytes]:
-    async for chunk in pump:
+async def _text(relay: Relay) -> AsyncIterator[bytes]:
+    async for chunk in relay:
         if _is_output(chunk):
             yield chunk.data
 

@@ -16,7 +16,7 @@ from controller.service.objects.patch import PatchType
 from controller.service.services import Services
 
 _TYPES: dict[str, PatchType] = {"application/merge-patch+json": "merge", "application/json-patch+json": "json"}
-DryRun = Annotated[bool, Query(alias="dryRun", description="check, admit and answer, but write nothing")]
+DryRun = Annotated[bool, Query(alias="dryRun", description="validate, admit and answer, but write nothing")]
 Agent = Annotated[str, Header(alias="user-agent")]
 _OBJECT = {"schema": {"type": "object", "description": "RFC 7386"}}
 _OPERATION = {
@@ -37,7 +37,7 @@ _BODY = {
 
 
 class UnsupportedMediaType(errors.ServiceError):
-    """The body is of no type that is taken here."""
+    """The body has an unsupported content type."""
 
     reason, code = "UnsupportedMediaType", 415
 
@@ -57,13 +57,13 @@ class PatchHandlers:
         dry_run: DryRun = False,
         agent: Agent = "",
     ) -> JSONResponse:
-        """Change parts of an object; with `metadata.resourceVersion` in the patch, only if nobody else did."""
+        """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
         return await self._answer(parsing, request, namespace, name, dry_run, agent)
 
     async def of_host(
         self, parsing: LargeBodies, request: Request, name: str, dry_run: DryRun = False, agent: Agent = ""
     ) -> JSONResponse:
-        """Change parts of an object; with `metadata.resourceVersion` in the patch, only if nobody else did."""
+        """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
         return await self._answer(parsing, request, "", name, dry_run, agent)
 
     async def _answer(
@@ -95,7 +95,7 @@ def _type(request: Request) -> PatchType:
     given = request.headers.get("content-type", "").split(";")[0].strip().lower()
     found = _TYPES.get(given)
     if found is None:
-        raise UnsupportedMediaType(f"`{given}` is no patch that is taken here; send {' or '.join(_TYPES)}")
+        raise UnsupportedMediaType(f"`{given}` is not a supported patch type; send {' or '.join(_TYPES)}")
     return found
 
 
@@ -107,4 +107,4 @@ def _body(data: bytes) -> Any:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a JSON number")

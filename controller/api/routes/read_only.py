@@ -1,4 +1,4 @@
-"""The routes of a read-only kind: get and list, and delete where it has that. Others are refused with what to do."""
+"""Routes of a read-only kind: get and list, and delete if the kind allows it. Writes are refused."""
 
 from typing import Annotated, Any
 
@@ -37,18 +37,18 @@ class ReadOnlyHandlers:
     def list_(
         self, namespace: Namespace, query: Annotated[ReadQuery, Depends(read_query)], accept: Accept = ""
     ) -> Response:
-        """The objects, as they are now."""
+        """The current objects."""
         return self._many(namespace, query, accept)
 
     def read(self, namespace: Namespace, name: Name, accept: Accept = "") -> JSONResponse:
-        """The object, as it is now."""
+        """The current object."""
         found = self._objects.get(self._kind, namespace or "", name)
         if as_table(accept):
             return JSONResponse(table(self._kind, [found], self._objects.now(), found.resource_version))
         return JSONResponse(serialize.shown(self._kind, found))
 
     def delete(self, namespace: Namespace, name: Name, _cascade: Cascade, agent: Agent = "") -> JSONResponse:
-        """Delete the object for good; 409 Conflict names what uses it."""
+        """Delete the object and its data; 409 Conflict names its users."""
         found = self._objects.delete(self._kind, namespace or "", name, deleted_by=agent)
         return JSONResponse(serialize.shown(self._kind, found))
 
@@ -59,7 +59,7 @@ class ReadOnlyHandlers:
 
     def _many(self, namespace: str | None, query: ReadQuery, accept: str) -> Response:
         if query.watch:
-            message = f"{self._kind.plural} are worked out at each reading and can't be watched; ask again instead"
+            message = f"{self._kind.plural} are computed at each request and can't be watched; poll instead"
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
         found = self._objects.list(self._kind, namespace, labels=query.labels, fields=query.fields, limit=query.limit)
         if as_table(accept):
@@ -73,7 +73,7 @@ class EventHandlers(ReadOnlyHandlers):
     def list_(
         self, namespace: Namespace, query: Annotated[ReadQuery, Depends(event_query)], accept: Accept = ""
     ) -> Response:
-        """The objects, as they are now."""
+        """The current objects."""
         return self._many(namespace, query, accept)
 
 

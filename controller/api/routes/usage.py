@@ -1,4 +1,4 @@
-"""GET .../metrics of a sandbox, and of all: the nine figures that people ask for."""
+"""GET metrics: resource usage of one sandbox, or of all."""
 
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ from controller.version import API_VERSION
 
 
 class UsageFigures(models.Shape):
-    """What a sandbox uses. Counters run since its container last started; null: no limit, no network, or not told.
+    """Usage of a sandbox. Counters start with its container; null means no limit, no network, or not reported.
 
-    100 % of CPU is one processor in full use.
+    100 % of CPU is one busy core.
     """
 
     cpuPercent: float
@@ -34,7 +34,7 @@ class UsageFigures(models.Shape):
 
 
 class SandboxMetrics(models.Shape):
-    """Figures of one sandbox at `timestamp`; its CPU's are those of the `windowSeconds` before."""
+    """Usage of one sandbox at `timestamp`; CPU is averaged over the `windowSeconds` before."""
 
     apiVersion: models.Version
     kind: Literal["SandboxMetrics"]
@@ -45,7 +45,7 @@ class SandboxMetrics(models.Shape):
 
 
 class SandboxMetricsList(models.Shape):
-    """Figures of all sandboxes that run."""
+    """Usage of all running sandboxes."""
 
     apiVersion: models.Version
     kind: Literal["SandboxMetricsList"]
@@ -60,16 +60,16 @@ _LISTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-# `-` is no name of an object, so that these are nobody else's paths; they come before the one with a name.
+# `-` is not a valid object name, so these paths are unambiguous. They precede the one with a name.
 @routes.get("/namespaces/{namespace}/sandboxes/-/metrics", operation_id="listSandboxMetrics", responses=_LISTED)
 def of_namespace(services: UseCases, namespace: str) -> JSONResponse:
-    """CPU, memory, network, disk, processes and uptime of all of a namespace that run."""
+    """CPU, memory, network, disk, processes and uptime of a namespace's running sandboxes."""
     return _list(services, namespace)
 
 
 @routes.get("/sandboxes/-/metrics", operation_id="listSandboxMetricsEverywhere", responses=_LISTED)
 def everywhere(services: UseCases) -> JSONResponse:
-    """The same, of all that run."""
+    """CPU, memory, network, disk, processes and uptime of all running sandboxes."""
     return _list(services, None)
 
 
@@ -79,7 +79,7 @@ def everywhere(services: UseCases) -> JSONResponse:
     responses={200: {"model": SandboxMetrics}, **_FAILURES},
 )
 def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
-    """CPU, memory, network, disk, processes and uptime, as of now."""
+    """Current CPU, memory, network, disk, processes and uptime."""
     return JSONResponse(_metrics(services.usages.one(SANDBOX, namespace, name)))
 
 

@@ -1,4 +1,4 @@
-"""GET .../why: the last decision for an object with what it was decided by."""
+"""GET why: the planner's last decision for an object, with its inputs."""
 
 from typing import Literal
 
@@ -16,21 +16,21 @@ from controller.version import API_VERSION
 
 
 class WhyFact(models.Shape):
-    """One thing that counted, in words."""
+    """One input of a decision."""
 
     name: str
     value: str
 
 
 class WhyCall(models.Shape):
-    """An engine call that is due, and its reason."""
+    """A due engine call and its reason."""
 
     call: str
     why: str
 
 
 class WhyEvent(models.Shape):
-    """What happened to the object, counted."""
+    """An event of the object, counted."""
 
     type: str
     reason: str
@@ -41,7 +41,7 @@ class WhyEvent(models.Shape):
 
 
 class Why(models.Shape):
-    """Why an object is as it is. `until` is when it is looked at again at the latest, if nothing happens."""
+    """Explanation of an object's state. `until` is the latest time of the next decision."""
 
     apiVersion: models.Version
     kind: Literal["Why"]
@@ -70,28 +70,28 @@ _FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
     responses={200: {"model": Why}, **_FAILURES},
 )
 def why(services: UseCases, namespace: str, name: str) -> JSONResponse:
-    """What was wanted, seen and remembered, and what is done or waited for."""
+    """Desired, observed and recorded state, and the pending action or wait."""
     return JSONResponse(_answer(services.why.why(SANDBOX, namespace, name)))
 
 
 def _answer(found: Reasons) -> serialize.Json:
-    told = found.explanation
-    until = None if told.until is None else serialize.timestamp(told.until)
-    wait = None if told.until is None else round(max(0.0, told.until - found.at), 3)
+    explanation = found.explanation
+    until = None if explanation.until is None else serialize.timestamp(explanation.until)
+    wait = None if explanation.until is None else round(max(0.0, explanation.until - found.at), 3)
     return {
         "apiVersion": API_VERSION,
         "kind": "Why",
         "metadata": serialize.metadata(found.obj),
         "time": serialize.timestamp(found.at),
-        "verdict": told.verdict,
-        "reason": told.reason,
-        "message": told.message,
-        "underWay": told.under_way,
+        "verdict": explanation.verdict,
+        "reason": explanation.reason,
+        "message": explanation.message,
+        "underWay": explanation.under_way,
         **({} if until is None else {"until": until, "waitSeconds": wait}),
-        "wanted": _facts(told.wanted),
-        "seen": _facts(told.seen),
-        "remembered": _facts(told.remembered),
-        "calls": [{"call": str(each), "why": each.why} for each in told.actions],
+        "wanted": _facts(explanation.wanted),
+        "seen": _facts(explanation.seen),
+        "remembered": _facts(explanation.remembered),
+        "calls": [{"call": str(each), "why": each.why} for each in explanation.actions],
         "events": [{name: each.spec[name] for name in WhyEvent.model_fields} for each in found.events],
     }
 

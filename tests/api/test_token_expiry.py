@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.client import ClientError, Paddock
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -137,7 +137,7 @@ def test_a_command_that_is_waited_for_is_answered_401(box: World) -> None:
         revoke(box)
         asking.join(60)
     assert answers[0].status_code == 401
-    assert "token ci was revoked: what it had opened was ended" in answers[0].json()["message"]
+    assert "token ci was revoked: its open requests were ended" in answers[0].json()["message"]
     freed(box)
 
 
