@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 
 from controller.api.common import errors, openapi
 from controller.api.common.parsing import Parsing
-from controller.api.middleware.authenticate import Authenticate, Who, in_process
+from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
@@ -49,7 +49,7 @@ def create_app(
     ready: Ready,
     meter: Meter,
     longest_watch_seconds: float = LONGEST_SECONDS,
-    who: Who = in_process,
+    who: Authenticator = in_process,
     load: LoadLimits = LoadLimits(),
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.

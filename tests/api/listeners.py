@@ -20,7 +20,7 @@ API = "/apis/paddock/v1alpha1"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_doors(world: World, **rules: Any) -> Doors:
+def make_listeners(world: World, **rules: Any) -> Doors:
     """Doors on the world's socket."""
 
     def make(who: Any) -> Any:
@@ -32,7 +32,7 @@ def make_doors(world: World, **rules: Any) -> Doors:
 @contextmanager
 def opened(world: World, **rules: Any) -> Iterator[Doors]:
     """The same, open."""
-    doors = make_doors(world, **rules)
+    doors = make_listeners(world, **rules)
     doors.start()
     try:
         yield doors

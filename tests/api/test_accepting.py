@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from controller.api.server import connection_limiter, request_deadline
-from controller.api.server.connection_limiter import ConnectionLimiter, holder_of
+from controller.api.server.connection_limiter import ConnectionLimiter, connection_holder
 from controller.api.server.server import bind
 from tests.api.listeners import client
 from tests.daemon import wait_for
@@ -69,11 +69,11 @@ def test_one_holder_has_a_share(limiter: ConnectionLimiter, monkeypatch: pytest.
     with ExitStack() as held:
         for _ in range(40):
             held.enter_context(connect(limiter))
-        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "first")
+        monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "first")
         mine = accepted(limiter)
         assert len(mine) == BOUND
         held.enter_context(connect(limiter))
-        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "second")
+        monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "second")
         others = accepted(limiter)
         assert len(others) == 1
         for each in (*mine, *others):
@@ -108,7 +108,7 @@ def test_a_process_without_files_is_told_so_once_and_rests(
 )
 def test_whose_a_connection_is(address: str, holder: object) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    assert holder_of(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
+    assert connection_holder(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
 
 
 def test_the_daemon_keeps_most_of_its_files_for_its_work(

@@ -187,7 +187,12 @@ def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET /healthz HT", b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Length: 9\r\n\r\nab"]
+    "sent",
+    [
+        b"",
+        b"GET /healthz HT",
+        b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
+    ],
 )
 def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much
@@ -226,7 +231,7 @@ def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.Monk
         with client(served) as made:
             refused = made.get("/healthz")
             assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-            assert "connections are open at this door" in refused.json()["message"]
+            assert "connections are open on this listener" in refused.json()["message"]
         with pytest.raises(InvalidStatus, match="429"):
             unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
     with client(served) as made:

@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.streams.stalled_clients import StalledClients, unsent_bytes
 from controller.kinds.common.chunk import Chunk
-from tests.api.test_ports import listening
+from tests.api.test_port_forward import listening
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 

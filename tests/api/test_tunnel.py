@@ -13,8 +13,8 @@ import pytest
 from controller.client import ClientError, Paddock
 from controller.client.port_forward import PortConnection
 from controller.client.sandbox import Sandbox
-from tests.api.test_ports import box as box
-from tests.api.test_ports import echo, freed, listening
+from tests.api.test_port_forward import box as box
+from tests.api.test_port_forward import echo, freed, listening
 from tests.api.test_stalls import ask
 from tests.daemon import wait_for
 from tests.helpers_api import World

@@ -18,7 +18,7 @@ from controller.service.access.audit import Recorder
 from controller.service.access.identify import Identify, Peer, bearer
 from controller.service.errors import BadRequest, ServiceError, Unauthorized
 
-Who = Callable[[Peer | None, str, str], Caller | None]
+Authenticator = Callable[[Peer | None, str, str], Caller | None]
 _OPEN = ("/healthz",)
 _OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set, and no page can leave out
 _KNOWN_SECONDS = 5.0  # then a peer's names and groups are looked up again
@@ -31,7 +31,7 @@ def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller 
     return None
 
 
-def by(identify: Identify) -> Who:
+def authenticator_of(identify: Identify) -> Authenticator:
     """Return an authenticator: by token if one is given, else by the socket's peer credentials."""
 
     def who(peer: Peer | None, authorization: str, source: str) -> Caller:
@@ -50,7 +50,7 @@ class Authenticate:
     A web page's request needs a token: it does not act as the user whose browser or forwarded socket it came through.
     """
 
-    def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
+    def __init__(self, app: ASGIApp, who: Authenticator, recorder: Recorder) -> None:
         self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +93,7 @@ class Authenticate:
 class _Peers:
     """Callers by peer credentials. Lookups of users may be slow: they have threads of their own and a short cache."""
 
-    def __init__(self, who: Who) -> None:
+    def __init__(self, who: Authenticator) -> None:
         self._who = who
         self._known: dict[Peer, tuple[float, Caller | None]] = {}
         self._limiter: anyio.CapacityLimiter | None = None

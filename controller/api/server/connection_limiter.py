@@ -26,7 +26,7 @@ _TLS_SHUTDOWN_SECONDS = 2.0
 _SHARED_BITS = {4: 32, 6: 64}  # of an address: an IPv6 client has a whole /64
 
 
-def holder_of(connection: Any) -> object:
+def connection_holder(connection: Any) -> object:
     """Return the holder of a connection: a uid of this host or a remote network. None for TCP over loopback.
 
     A client on loopback may be a proxy, which stands for many.
@@ -75,7 +75,7 @@ class ConnectionLimiter(socket.socket):
         """Return the next connection within the limits. Raises BlockingIOError when there is none now."""
         for _ in range(_MAX_CLOSED):
             made, address = self._next()
-            holder = holder_of(made)
+            holder = connection_holder(made)
             if self._take(holder):
                 return Accepted(made.family, made.type, fileno=made.detach()).held(self, holder), address
             made.close()

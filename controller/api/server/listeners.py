@@ -1,4 +1,4 @@
-"""Listeners of the API over one application: the Unix socket, and TCP if configured."""
+"""Listeners of the API over one application: the Unix socket, and TCP if set up."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 
 from starlette.types import ASGIApp
 
-from controller.api.middleware.authenticate import Who, by
+from controller.api.middleware.authenticate import Authenticator, authenticator_of
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import ApiServer
@@ -41,7 +41,9 @@ class Doors:
     Root and the daemon's own user are admins. So is the socket's group, unless the rules say otherwise.
     """
 
-    def __init__(self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Who], ASGIApp]) -> None:
+    def __init__(
+        self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Authenticator], ASGIApp]
+    ) -> None:
         identify = Identify(
             tokens=tokens,
             clock=clock,
@@ -51,7 +53,7 @@ class Doors:
             group_role=rules.group_role,
             grants=rules.grants,
         )
-        app = make(by(identify))
+        app = make(authenticator_of(identify))
         stall = rules.stall_seconds
         self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
         self._tcp: TcpServer | None = None

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import Any, cast
 
-from controller.api.server.connection_limiter import holder_of
+from controller.api.server.connection_limiter import connection_holder
 from controller.api.server.request_deadline import SHARE, RequestDeadlineProtocol
 from controller.api.streams.stalled_clients import StalledClients
 from controller.service.access.identify import Names, Peer
@@ -35,7 +35,7 @@ class PeerProtocol(RequestDeadlineProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         connection, link = transport.get_extra_info("socket"), self._stalls.watch(transport)
         peer = peer_of(connection)
-        self.holder = None if connection is None else holder_of(connection)
+        self.holder = None if connection is None else connection_holder(connection)
         super().connection_made(cast(asyncio.Transport, link))
         self.app_state = {**self.app_state, STATE: peer, LINK: link}
         _set_keepalive(connection)
