@@ -1,4 +1,4 @@
-"""Connections that say nothing: of all and of one holder there are so many, and no more, before anybody spoke."""
+"""Limits on silent connections, in total and per holder."""
 
 import errno
 import socket
@@ -46,7 +46,7 @@ def accepted(limiter: ConnectionLimiter) -> list[socket.socket]:
             return found
 
 
-def test_so_many_and_no_more_until_one_ends(limiter: ConnectionLimiter) -> None:
+def test_connections_are_limited_until_one_ends(limiter: ConnectionLimiter) -> None:
     with ExitStack() as held:
         clients = [held.enter_context(connect(limiter)) for _ in range(BOUND + 5)]
         inside = accepted(limiter)
@@ -80,9 +80,7 @@ def test_one_holder_has_a_share(limiter: ConnectionLimiter, monkeypatch: pytest.
             each.close()
 
 
-def test_a_process_without_files_is_told_so_once_and_rests(
-    limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_files_raises_once_and_pauses(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -111,9 +109,7 @@ def test_whose_a_connection_is(address: str, holder: object) -> None:
     assert connection_holder(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
 
 
-def test_the_daemon_keeps_most_of_its_files_for_its_work(
-    limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_use_a_quarter_of_all_files(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limiter.resource, "getrlimit", lambda _: (24, 24))
     with ExitStack() as held:
         for _ in range(10):
@@ -124,7 +120,7 @@ def test_the_daemon_keeps_most_of_its_files_for_its_work(
             each.close()
 
 
-def test_a_door_that_was_full_of_silence_answers_again(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_full_of_silent_clients_recovers(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 0.5)
     with ExitStack() as held:

@@ -1,4 +1,4 @@
-"""Every door heeds who asks: what is forbidden is answered as what is not there, and nothing is left open."""
+"""Authorisation on every listener: objects the caller may not read return 404."""
 
 import os
 import random
@@ -123,7 +123,7 @@ def test_pruning_reaches_no_further_than_its_caller(two: World) -> None:
     assert two.store.get("Sandbox", "team-a", "mine") is None
 
 
-def test_what_may_be_asked_for_is_bounded_on_every_way_in(two: World) -> None:
+def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
     bounds = {"images": ["paddock/python:1"], "limits": {"memory": "512Mi"}}
     patch = {"Content-Type": "application/merge-patch+json"}
     mine = f"{API}/namespaces/default/sandboxes"
@@ -278,7 +278,7 @@ def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_no
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
 def test_never_plain_beyond_loopback(world: World, host: str) -> None:
-    with pytest.raises(SocketTaken, match=r"without TLS|no address of this host"):
+    with pytest.raises(SocketTaken, match=r"without TLS|not an address of this host"):
         make_listeners(world, host=host).start()
     assert not world.socket.exists()
 

@@ -1,4 +1,4 @@
-"""The HTTP door: routes, error bodies, limits, metrics. Asked over its socket, as any client would ask."""
+"""The HTTP API over its socket: routes, error bodies, limits, metrics."""
 
 from collections.abc import Iterator
 from typing import Any

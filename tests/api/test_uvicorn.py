@@ -1,4 +1,4 @@
-"""The internals of uvicorn that the API overrides or reaches into, by name: a release that changes one is read first.
+"""The internals of uvicorn that the API overrides or reaches into. Review each one that a release changes.
 
 pyproject.toml allows only the releases of one minor version. To take the next: widen the range there, `make lock`, and
 for each name that fails here compare uvicorn's code with the module of ours that is named beside it, then note the new
@@ -76,7 +76,7 @@ def test_every_override_is_named(ours: type) -> None:
 
 
 def test_log_messages_filtered_by_text_still_exist() -> None:
-    """They are told apart by their words alone: uvicorn gives them no name."""
+    """Only their text identifies them: uvicorn gives them no name."""
     for module, words in (
         (inspect.getmodule(WebSocketsSansIOProtocol), "ASGI callable returned without completing handshake."),
         (inspect.getmodule(H11Protocol), "ASGI callable returned without completing response."),

@@ -1,4 +1,4 @@
-"""Volumes over HTTP: read as any read-only kind, deleted by whoever may write the namespace, and never while in use."""
+"""Volumes over HTTP: read-only, deletable with write grants, never while in use."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -20,7 +20,7 @@ from controller.service.errors import BadRequest, ServiceError, Unauthorized
 
 Authenticator = Callable[[Peer | None, str, str], Caller | None]
 _OPEN = ("/healthz",)
-_OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set, and no page can leave out
+_OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set and no page can omit
 _KNOWN_SECONDS = 5.0  # then a peer's names and groups are looked up again
 _MOST_PEERS = 4096
 _LOOKUPS = 8  # at a time

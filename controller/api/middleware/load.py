@@ -27,7 +27,7 @@ from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"
 _LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|logs|files|portforward)(/.*)?")
-_LASTING_WORDS = {
+_LASTING_NAMES = {
     "exec": "commands",
     "logs": "logs",
     "files": "file operations",
@@ -53,7 +53,7 @@ class LoadLimits:
     def with_lasting(self, *, transfers: int, ports: int) -> "LoadLimits":
         """Return the limits with totals of long-lived requests; the default is a listener's limit on connections."""
         bounds = {"files": transfers, "portforward": ports, "watch": MOST_WATCHES}
-        lasting = {words: bounds.get(what, MOST_CONNECTIONS) for what, words in _LASTING_WORDS.items()}
+        lasting = {name: bounds.get(path, MOST_CONNECTIONS) for path, name in _LASTING_NAMES.items()}
         return replace(self, lasting=lasting)
 
     def of_one(self, what: str) -> int | None:
@@ -112,9 +112,9 @@ class LoadLimit:
 def _what(scope: Scope) -> str:
     """Return the limited category of a request."""
     if found := _LASTING.fullmatch(scope["path"]):
-        return _LASTING_WORDS[found[1]]
+        return _LASTING_NAMES[found[1]]
     watch = QueryParams(scope.get("query_string", b"")).get("watch", "")
-    return _LASTING_WORDS["watch"] if watch.lower() in _TRUE else REQUESTS
+    return _LASTING_NAMES["watch"] if watch.lower() in _TRUE else REQUESTS
 
 
 async def _refuse(message: str, seconds: int, scope: Scope, receive: Receive, send: Send) -> None:

@@ -63,19 +63,19 @@ async def apply(
     services: UseCases,
     parsing: LargeBodies,
     request: Request,
-    asked: ApplyRequest,
+    body: ApplyRequest,
     user_agent: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> JSONResponse:
     """Create or change the objects of all documents in one transaction, or report every error."""
-    return await parsing.resume(len(await request.body()), _answer, services, asked, user_agent)
+    return await parsing.resume(len(await request.body()), _answer, services, body, user_agent)
 
 
-def _answer(services: Services, asked: ApplyRequest, user_agent: str) -> JSONResponse:
+def _answer(services: Services, body: ApplyRequest, user_agent: str) -> JSONResponse:
     applied = services.apply.apply(
-        [Source(each.file, each.text) for each in asked.documents],
-        namespace=asked.namespace or None,
-        dry_run=asked.dryRun,
-        as_set=asked.as_set,
+        [Source(each.file, each.text) for each in body.documents],
+        namespace=body.namespace or None,
+        dry_run=body.dryRun,
+        as_set=body.as_set,
         applied_by=user_agent,
     )
     items = [serialize.applied(each.kind, each.obj, each.result) for each in applied]

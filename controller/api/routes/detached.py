@@ -67,7 +67,7 @@ _EXECS = "/namespaces/{namespace}/sandboxes/{name}/execs"
 
 
 @routes.post(_EXECS, operation_id="detachSandboxExec", status_code=201, responses={201: {"model": Exec}, **_START})
-async def start(services: UseCases, namespace: str, name: str, asked: DetachRequest) -> JSONResponse:
+async def start(services: UseCases, namespace: str, name: str, body: DetachRequest) -> JSONResponse:
     """Start a command that runs on without its client, and answer once it has started.
 
     It ends at its time limit or with its sandbox, which is in use while it runs. Head and tail of its output are kept.
@@ -78,10 +78,10 @@ async def start(services: UseCases, namespace: str, name: str, asked: DetachRequ
         SANDBOX,
         namespace,
         name,
-        tuple(asked.command),
-        env=environment(asked.env),
-        working_dir=asked.workingDir,
-        timeout_seconds=asked.timeoutSeconds,
+        tuple(body.command),
+        env=environment(body.env),
+        working_dir=body.workingDir,
+        timeout_seconds=body.timeoutSeconds,
     )
     try:
         return JSONResponse(_shown(await asyncio.wrap_future(starting)), status_code=201)

@@ -31,18 +31,18 @@ routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
 
 @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
-async def diff(services: UseCases, parsing: LargeBodies, request: Request, asked: DiffRequest) -> JSONResponse:
+async def diff(services: UseCases, parsing: LargeBodies, request: Request, body: DiffRequest) -> JSONResponse:
     """The same path as apply, stopped before the write."""
-    return await parsing.resume(len(await request.body()), _answer, services, asked)
+    return await parsing.resume(len(await request.body()), _answer, services, body)
 
 
-def _answer(services: Services, asked: DiffRequest) -> JSONResponse:
+def _answer(services: Services, body: DiffRequest) -> JSONResponse:
     found = services.diff.diff(
-        [Source(each.file, each.text) for each in asked.documents],
-        namespace=asked.namespace or None,
-        plan=asked.plan,
-        delete=asked.delete,
-        as_set=asked.as_set,
+        [Source(each.file, each.text) for each in body.documents],
+        namespace=body.namespace or None,
+        plan=body.plan,
+        delete=body.delete,
+        as_set=body.as_set,
     )
     return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 

@@ -76,7 +76,7 @@ _PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
     operation_id="execSandbox",
     responses={200: {"model": ExecResult}, **_ANSWERS},
 )
-async def exec_(services: UseCases, request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
+async def exec_(services: UseCases, request: Request, namespace: str, name: str, body: ExecRequest) -> JSONResponse:
     """Run a command to its end and return its output. Disconnecting or timing out kills the command.
 
     To stream output and input, open the same path as a WebSocket, with the frames of
@@ -85,21 +85,21 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     stdin, 1 stdout, 2 stderr, 3 the final Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
     and 0 close stdin.
     """
-    stdin = _stdin(asked)
+    stdin = _stdin(body)
     began = time.monotonic()
     opener = await run_in_threadpool(
         services.into_box.exec,
         SANDBOX,
         namespace,
         name,
-        tuple(asked.command),
-        env=environment(asked.env),
-        working_dir=asked.workingDir,
+        tuple(body.command),
+        env=environment(body.env),
+        working_dir=body.workingDir,
         stdin=(stdin,) if stdin else None,
-        timeout_seconds=asked.timeoutSeconds,
+        timeout_seconds=body.timeoutSeconds,
     )
     done = await _run(request, Relay(opener), Collector(services.into_box.rules.output_bytes))
-    return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
+    return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))
 
 
 @routes.websocket(_PATH)
@@ -151,11 +151,11 @@ async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> Non
     stop()
 
 
-def _stdin(asked: ExecRequest) -> bytes:
+def _stdin(body: ExecRequest) -> bytes:
     try:
-        return asked.stdin.encode() if asked.encoding == "utf-8" else base64.b64decode(asked.stdin, validate=True)
+        return body.stdin.encode() if body.encoding == "utf-8" else base64.b64decode(body.stdin, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise errors.BadRequest(f"stdin: not valid {asked.encoding}: {error}; set `encoding` to match") from error
+        raise errors.BadRequest(f"stdin: not valid {body.encoding}: {error}; set `encoding` to match") from error
 
 
 def _shown(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:

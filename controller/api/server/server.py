@@ -182,7 +182,7 @@ def bind(path: Path, group: str = "") -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(str(path))
-        # Before listen, so that nobody can connect while the mode is still what the umask left.
+        # Before listen, so that no client connects while the mode is still the umask default.
         path.chmod(_MODE)
         if group:
             shutil.chown(path, group=group)
@@ -221,7 +221,9 @@ def _listener_pid(path: Path) -> int:
         except OSError as error:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 return 0
-            raise SocketTaken(f"can't tell whether a daemon answers at {path}: {error}; look, and remove it") from error
+            raise SocketTaken(
+                f"can't tell whether a daemon answers at {path}: {error}; if none does, remove the file"
+            ) from error
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid: int = struct.unpack("3i", credentials)[0]
         return pid

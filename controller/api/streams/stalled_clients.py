@@ -123,7 +123,7 @@ class StalledClients:
         self._links.add(link)
         return link
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Cut stalled connections. `now` is a monotonic time."""
         for link in tuple(self._links):
             if link.over:
@@ -138,7 +138,7 @@ class StalledClients:
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            self.look(loop.time())
+            self.poll(loop.time())
         finally:  # an error of one must not stop the polling of all others
             if self._links:
                 self._poll_later(loop)

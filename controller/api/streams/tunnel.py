@@ -94,7 +94,7 @@ class Direction(ABC):
         try:
             count = os.splice(self._source.fileno(), self._in, most, flags=_MOVE_AND_DO_NOT_WAIT)
         except BlockingIOError:
-            # Or it has stopped before TCP's urgent byte, which only recv(2) goes past: it would stay readable for ever.
+            # Or splice stopped before a TCP urgent byte, which only recv(2) skips: the socket would stay readable.
             count = os.write(self._in, data) if (data := self._source.recv(min(most, _URGENT_BYTES))) else 0
         self.held += count
         self.came += count
