@@ -53,7 +53,7 @@ def test_command_as_one_string_is_refused_with_the_list(http: httpx.Client, box:
     answer = http.post(f"{BASE}/{path}", json={"command": "echo hi"})
     assert answer.status_code == 400
     assert answer.json()["message"] == (
-        'body.command: must be a list of strings, not one string; write ["sh", "-c", "echo hi"] for a shell\'s line,'
+        'body.command: must be a list of strings, not one string; write ["sh", "-c", "echo hi"] for a shell command,'
         ' or ["PROGRAM", "ARGUMENT"]'
     )
     assert box.streams.asked == []
