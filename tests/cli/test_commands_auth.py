@@ -54,7 +54,7 @@ def test_can_i(paddock: Run, doors: World) -> None:
     assert refused.output.startswith("no\ntoken t0 may not update Quota: it takes the role admin")
     assert paddock("auth", "can-i", "list", "sandboxes", "-A", "-q", PADDOCK_TOKEN=text).exit_code == 1
     assert "there is no kind `boxes`" in paddock("auth", "can-i", "list", "boxes").output
-    assert "`eat` is no verb" in paddock("auth", "can-i", "eat", "sandboxes").output
+    assert "`eat` is not a verb" in paddock("auth", "can-i", "eat", "sandboxes").output
 
 
 def test_a_token_from_its_making_to_its_end(paddock: Run, tmp_path: Path) -> None:

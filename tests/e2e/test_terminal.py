@@ -118,7 +118,7 @@ def test_a_client_that_is_killed_ends_the_command(daemon: RunningDaemon) -> None
 def test_time_over_is_told_and_its_exit_code_is_124(daemon: RunningDaemon) -> None:
     done = daemon.paddock("exec", "tiny", "--timeout=300ms", "--", "sleep", "1000", check=False)
     assert (done.returncode, done.stdout) == (124, "")
-    assert "its time limit was reached" in done.stderr
+    assert "its time was over" in done.stderr
 
 
 def test_what_escapes_its_end_takes_the_box_with_it(daemon: RunningDaemon) -> None:
