@@ -1,1 +1,1 @@
-"""THE HTTP DOOR. It turns requests into calls of service/ and back; it decides nothing."""
+"""The HTTP API: requests become calls of service/, results become responses. No decisions are made here."""

@@ -1,4 +1,4 @@
-"""The application: routes, error bodies, limits. Built by the composition root; building it does no work."""
+"""The ASGI application: routes, error bodies, middleware. Building it starts nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,18 +6,21 @@ from fastapi import Depends, FastAPI
 
 from controller.api.common import errors, openapi
 from controller.api.common.parsing import Parsing
-from controller.api.middleware.authenticate import Authenticate, Who, in_process
+from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
-from controller.api.middleware.token_expiry import Ending
+from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.routes import (
     apply,
     attest,
+    audit,
     auth,
+    backup,
     detached,
     diff,
+    exec,  # noqa: A004 - the module
     files,
     health,
     inspect,
@@ -25,21 +28,18 @@ from controller.api.routes import (
     logs,
     patch,
     port_forward,
+    read_only,
     usage,
     why,
 )
-from controller.api.routes import audit as audit_routes
-from controller.api.routes import backup as backup_routes
-from controller.api.routes import (
-    exec as exec_routes,
-)
-from controller.api.routes import read_only as read_only_routes
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-# What has to work: its name, and what is wrong with it now ("" when nothing is).
+_OF_SANDBOXES = (logs, port_forward, exec, detached, inspect, files, why, attest, usage)
+
+# Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
 
 
@@ -49,46 +49,38 @@ def create_app(
     ready: Ready,
     meter: Meter,
     longest_watch_seconds: float = LONGEST_SECONDS,
-    who: Who = in_process,
+    who: Authenticator = in_process,
     load: LoadLimits = LoadLimits(),
 ) -> FastAPI:
-    """The ASGI application over these use-cases; its kinds are those of their registry. `ready` is asked by /readyz.
+    """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
-    `who` names the caller of each request. Every door gives one: without it, whoever calls is Paddock itself.
+    `ready` serves /readyz. `who` authenticates each request; every listener sets it. By default every caller is Paddock
+    itself.
     """
     streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     may = [Depends(authorise(services.registry, services.recorder))]
     app = FastAPI(title="Paddock", version=VERSION, openapi_url=None, redirect_slashes=False, dependencies=may)
-    app.state.parsing = Parsing()
+    app.state.services, app.state.ready, app.state.parsing = services, ready, Parsing()
+    app.state.file_requests = files.FileRequests(services.files)
+    app.state.port_forwarding = port_forward.PortForwarding()
     errors.install(app)
-    app.include_router(health.router(ready))
-    app.include_router(auth.router(services.registry, services.tokens))
-    app.include_router(audit_routes.router(services.audit))
-    app.include_router(backup_routes.router(services.backup))
-    app.include_router(apply.router(services))
-    app.include_router(diff.router(services))
-    app.include_router(kinds.discovery(services))
+    for each in (health, auth, audit, backup, apply, diff):
+        app.include_router(each.routes)
+    app.include_router(kinds.discovery)
     for kind in services.registry:
         if kind.read_only:
-            app.include_router(read_only_routes.router(kind, services))
+            app.include_router(read_only.router(kind, services))
             continue
         app.include_router(kinds.router(kind, services, streams))
         app.include_router(patch.router(kind, services))
         if kind.name == "Sandbox":
-            app.include_router(logs.router(kind, services))
-            app.include_router(port_forward.router(kind, services))
-            app.include_router(exec_routes.router(kind, services))
-            app.include_router(detached.router(kind, services))
-            app.include_router(inspect.router(kind, services))
-            app.include_router(files.router(kind, services))
-            app.include_router(why.router(kind, services))
-            app.include_router(attest.router(kind, services))
-            app.include_router(usage.router(kind, services))
+            for each in _OF_SANDBOXES:
+                app.include_router(each.routes)
     openapi.install(app, services.registry)
-    # The one added last is outermost: requests that are too large are counted as well.
+    # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Ending, lifetimes=services.lifetimes)
+    app.add_middleware(TokenExpiry, lifetimes=services.lifetimes)
     app.add_middleware(LoadLimit, limits=load)
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)

@@ -1,4 +1,4 @@
-"""Connections that say nothing: of all and of one holder there are so many, and no more, before anybody spoke."""
+"""Limits on silent connections, in total and per holder."""
 
 import errno
 import socket
@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from controller.api.server import connection_limiter, request_deadline
-from controller.api.server.connection_limiter import Gate, holder_of
+from controller.api.server.connection_limiter import ConnectionLimiter, connection_holder
 from controller.api.server.server import bind
-from tests.api.doors import client
+from tests.api.listeners import client
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -22,74 +22,74 @@ BOUND = 21  # 4 for the protocol, and some more
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+def limiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionLimiter]:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
-    with closing(Gate(bind(tmp_path / "door"), share=1.0)) as made:
+    with closing(ConnectionLimiter(bind(tmp_path / "door"), share=1.0)) as made:
         made.setblocking(False)
         yield made
 
 
-def connect(gate: Gate) -> socket.socket:
+def connect(limiter: ConnectionLimiter) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.settimeout(10)
-    made.connect(gate.getsockname())
+    made.connect(limiter.getsockname())
     return made
 
 
-def accepted(gate: Gate) -> list[socket.socket]:
+def accepted(limiter: ConnectionLimiter) -> list[socket.socket]:
     """All that it lets in now."""
     found = []
     while True:
         try:
-            found.append(gate.accept()[0])
+            found.append(limiter.accept()[0])
         except BlockingIOError:
             return found
 
 
-def test_so_many_and_no_more_until_one_ends(gate: Gate) -> None:
+def test_connections_are_limited_until_one_ends(limiter: ConnectionLimiter) -> None:
     with ExitStack() as held:
-        clients = [held.enter_context(connect(gate)) for _ in range(BOUND + 5)]
-        inside = accepted(gate)
+        clients = [held.enter_context(connect(limiter)) for _ in range(BOUND + 5)]
+        inside = accepted(limiter)
         assert len(inside) == BOUND
         assert [each.recv(1) for each in clients[BOUND:]] == [b""] * 5, "they are ended, not left to wait"
         for each in inside[:3]:
             each.close()
             each.close()  # again is nothing
         for _ in range(5):
-            held.enter_context(connect(gate))
-        again = accepted(gate)
+            held.enter_context(connect(limiter))
+        again = accepted(limiter)
         assert len(again) == 3
         for each in (*inside, *again):
             each.close()
 
 
-def test_one_holder_has_a_share(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_holder_has_a_share(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 100)
-    monkeypatch.setattr(gate, "_share", 0.04)
+    monkeypatch.setattr(limiter, "_share", 0.04)
     with ExitStack() as held:
         for _ in range(40):
-            held.enter_context(connect(gate))
-        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "first")
-        mine = accepted(gate)
+            held.enter_context(connect(limiter))
+        monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "first")
+        mine = accepted(limiter)
         assert len(mine) == BOUND
-        held.enter_context(connect(gate))
-        monkeypatch.setattr(connection_limiter, "holder_of", lambda _: "second")
-        others = accepted(gate)
+        held.enter_context(connect(limiter))
+        monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "second")
+        others = accepted(limiter)
         assert len(others) == 1
         for each in (*mine, *others):
             each.close()
 
 
-def test_a_process_without_files_is_told_so_once_and_rests(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_files_raises_once_and_pauses(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(socket.socket, "accept", none_left)
     with pytest.raises(OSError, match="Too many open files"):
-        gate.accept()
+        limiter.accept()
     for _ in range(3):
         with pytest.raises(BlockingIOError):
-            gate.accept()
+            limiter.accept()
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_a_process_without_files_is_told_so_once_and_rests(gate: Gate, monkeypat
 )
 def test_whose_a_connection_is(address: str, holder: object) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    assert holder_of(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
+    assert connection_holder(SimpleNamespace(family=family, getpeername=lambda: (address, 4242))) == holder
 
 
-def test_the_daemon_keeps_most_of_its_files_for_its_work(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_use_a_quarter_of_all_files(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limiter.resource, "getrlimit", lambda _: (24, 24))
     with ExitStack() as held:
         for _ in range(10):
-            held.enter_context(connect(gate))
-        inside = accepted(gate)
+            held.enter_context(connect(limiter))
+        inside = accepted(limiter)
         assert len(inside) == 6
         for each in inside:
             each.close()
 
 
-def test_a_door_that_was_full_of_silence_answers_again(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_full_of_silent_clients_recovers(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 0.5)
     with ExitStack() as held:

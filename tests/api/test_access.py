@@ -1,4 +1,4 @@
-"""Every door heeds who asks: what is forbidden is answered as what is not there, and nothing is left open."""
+"""Authorisation on every listener: objects the caller may not read return 404."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from websockets.sync.client import unix_connect
 
 from controller.api.server.server import SocketTaken
 from controller.kinds.access.access import PeerGrant
-from tests.api.doors import API, asked_as, certificate, client, make_doors, opened, token
+from tests.api.listeners import API, asked_as, certificate, client, make_listeners, opened, token
 from tests.helpers_api import QUICKSTART, World
 
 IN_B = QUICKSTART.replace("name: quickstart", "name: secret-box\n  namespace: team-b")
@@ -123,7 +123,7 @@ def test_pruning_reaches_no_further_than_its_caller(two: World) -> None:
     assert two.store.get("Sandbox", "team-a", "mine") is None
 
 
-def test_what_may_be_asked_for_is_bounded_on_every_way_in(two: World) -> None:
+def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
     bounds = {"images": ["paddock/python:1"], "limits": {"memory": "512Mi"}}
     patch = {"Content-Type": "application/merge-patch+json"}
     mine = f"{API}/namespaces/default/sandboxes"
@@ -259,7 +259,7 @@ def test_the_sockets_group_can_be_set(world: World) -> None:
     with opened(world, group="daemon"):
         assert world.socket.stat().st_gid == 1
     with pytest.raises(SocketTaken, match="there is no group `no-such-group`"):
-        make_doors(world, group="no-such-group").start()
+        make_listeners(world, group="no-such-group").start()
 
 
 def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_not_believed(two: World) -> None:
@@ -278,8 +278,8 @@ def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_no
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
 def test_never_plain_beyond_loopback(world: World, host: str) -> None:
-    with pytest.raises(SocketTaken, match=r"without TLS|no address of this host"):
-        make_doors(world, host=host).start()
+    with pytest.raises(SocketTaken, match=r"without TLS|not an address of this host"):
+        make_listeners(world, host=host).start()
     assert not world.socket.exists()
 
 
@@ -307,8 +307,8 @@ def test_a_key_that_others_may_read_or_that_is_no_key_is_refused(world: World, p
     cert, key = pair
     key.chmod(0o644)
     with pytest.raises(SocketTaken, match="a private key that others may use"):
-        make_doors(world, host="127.0.0.1", cert=cert, key=key).start()
+        make_listeners(world, host="127.0.0.1", cert=cert, key=key).start()
     key.write_text("no key")
     key.chmod(0o600)
     with pytest.raises(SocketTaken, match="can't be used for TLS"):
-        make_doors(world, host="127.0.0.1", cert=cert, key=key).start()
+        make_listeners(world, host="127.0.0.1", cert=cert, key=key).start()

@@ -1,4 +1,4 @@
-"""The HTTP door: routes, error bodies, limits, metrics. Asked over its socket, as any client would ask."""
+"""The HTTP API over its socket: routes, error bodies, limits, metrics."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -118,8 +118,8 @@ def test_events_of_one_object(client: httpx.Client, world: World) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "code", "reason", "words"),
     [
-        ("GET", "/nope", 404, "NotFound", "nothing at /nope"),
-        ("GET", f"{API}/namespaces/default/pods", 404, "NotFound", "nothing at"),
+        ("GET", "/nope", 404, "NotFound", "nothing is served at /nope"),
+        ("GET", f"{API}/namespaces/default/pods", 404, "NotFound", "nothing is served at"),
         ("GET", f"{SANDBOXES}/nope", 404, "NotFound", "sandboxes `nope` not found in namespace `default`"),
         ("PUT", SANDBOXES, 405, "MethodNotAllowed", "PUT is not served"),
         ("GET", f"{SANDBOXES}?labelSelector=a%20b", 400, "BadRequest", "can't read `a b`"),

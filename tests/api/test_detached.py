@@ -53,7 +53,7 @@ def kind() -> Kind:
     return found
 
 
-def test_it_goes_on_and_its_log_and_end_are_kept(sandbox: Sandbox, box: World) -> None:
+def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> None:
     go_on = threading.Event()
 
     def speaks(**_: Any) -> Iterator[Chunk]:
@@ -86,7 +86,7 @@ def test_one_is_killed_and_its_log_stays(sandbox: Sandbox, box: World) -> None:
     assert sandbox.exec_log(begun.id) == b"first\n"
 
 
-def test_how_it_ended_is_said_also_when_nobody_can_tell(sandbox: Sandbox, box: World) -> None:
+def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
     def breaks(**_: Any) -> Iterator[Chunk]:
         yield Chunk("stdout", b"x")
         raise StreamError("the engine went away")
@@ -112,7 +112,7 @@ def test_programs_and_folders_are_bounded(sandbox: Sandbox, command: list[str], 
     assert not sandbox.execs()
 
 
-def test_what_can_not_begin_is_refused_and_leaves_nothing(sandbox: Sandbox, box: World) -> None:
+def test_refused_command_leaves_no_record(sandbox: Sandbox, box: World) -> None:
     def refused(**_: Any) -> Iterator[Chunk]:
         raise StreamError("no such program")
 
@@ -134,7 +134,7 @@ def test_of_long_output_head_and_tail_are_kept(sandbox: Sandbox, box: World) -> 
     assert f"{2 * limit} bytes left out".encode() in sandbox.exec_log(ended.id)
 
 
-def test_their_number_is_bounded_in_each_box_and_on_the_host(world: World) -> None:
+def test_commands_are_limited_per_sandbox_and_host(world: World) -> None:
     for name in ("one", "two"):
         world.apply(f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, metadata: {{name: {name}}}, {SPEC}}}")
         world.view.show(world.sandbox(name))
@@ -202,7 +202,7 @@ def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
 SPEC = "spec: {template: {image: paddock/python:1}}"
 
 
-def test_a_hundred_open_streams_leave_the_api_to_everybody_else(sandbox: Sandbox, box: World) -> None:
+def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World) -> None:
     box.services.into_box._places.most = 1000
     box.services.into_box.rules = ExecRules(per_sandbox=1000)
     box.streams.run = box.streams.log = box.streams.endless
@@ -229,7 +229,7 @@ def test_a_hundred_open_streams_leave_the_api_to_everybody_else(sandbox: Sandbox
 
 
 def restarted(world: World) -> tuple[Detached, Callable[[], None]]:
-    """The use-cases of a daemon that finds what the one before left, and how it is let go of again."""
+    """Use-cases of a daemon that adopts the commands of its predecessor."""
     services = world.services
     detached = Detached(
         objects=services.objects,
@@ -246,7 +246,7 @@ def shown(detached: Detached) -> Any:
     return found
 
 
-def test_a_daemon_that_starts_again_knows_what_has_ended(sandbox: Sandbox, box: World) -> None:
+def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("stdout", b"out\n"), Chunk("exit", b"3")))
     sandbox.detach(["a", "b"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
@@ -257,7 +257,7 @@ def test_a_daemon_that_starts_again_knows_what_has_ended(sandbox: Sandbox, box: 
     assert box.services.into_box._places._taken == {}
 
 
-def test_what_ran_is_found_again_with_its_time_and_its_end(sandbox: Sandbox, box: World) -> None:
+def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) -> None:
     box.streams.run = box.streams.endless
     begun = sandbox.detach(["a"], timeout_seconds=100)
     holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
@@ -286,7 +286,7 @@ def test_what_ran_is_found_again_with_its_time_and_its_end(sandbox: Sandbox, box
     assert (shown(again).exit_code, box.services.into_box._places._taken) == (7, {})
 
 
-def test_what_ran_can_be_killed_by_the_next_daemon(sandbox: Sandbox, box: World) -> None:
+def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
     killed = threading.Event()  # its own: the first daemon may still be letting go
     box.streams.run, box.streams.again = box.streams.endless, lambda **_: Endless(killed)
     begun = sandbox.detach(["a"], timeout_seconds=0)
@@ -299,7 +299,7 @@ def test_what_ran_can_be_killed_by_the_next_daemon(sandbox: Sandbox, box: World)
     holds(lambda: shown(again).state == "Killed")
 
 
-def test_records_of_what_is_gone_or_broken_are_forgotten(sandbox: Sandbox, box: World) -> None:
+def test_stale_and_broken_records_are_removed(sandbox: Sandbox, box: World) -> None:
     sandbox.detach(["a"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
     folder = box.folder / "execs"
@@ -312,7 +312,7 @@ def test_records_of_what_is_gone_or_broken_are_forgotten(sandbox: Sandbox, box: 
     assert list(folder.iterdir()) == []
 
 
-def test_what_can_not_be_recorded_does_not_begin(sandbox: Sandbox, box: World) -> None:
+def test_command_without_record_does_not_start(sandbox: Sandbox, box: World) -> None:
     (box.folder / "execs").write_text("no folder")
     with pytest.raises(Refused, match="can't be recorded"):
         sandbox.detach(["a"])

@@ -1,4 +1,4 @@
-"""How connections end: over TLS, and when the door itself closes; and that nobody's end is another one's trouble."""
+"""Ends of connections: over TLS, at shutdown, and independent of each other."""
 
 import base64
 import os
@@ -15,7 +15,7 @@ from controller.api.server import connection_limiter, request_deadline
 from controller.api.server.server import ApiServer
 from controller.api.server.tcp import TcpServer
 from controller.api.streams.stalled_clients import unsent_bytes
-from tests.api.doors import certificate
+from tests.api.listeners import certificate
 from tests.daemon import wait_for
 
 MUCH = 40
@@ -23,7 +23,7 @@ STALL_SECONDS = 0.4
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """/much is more than any socket holds; a WebSocket gets as much, and is asked for nothing."""
+    """An application whose /much is larger than any socket buffer; a WebSocket gets as much."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
@@ -39,7 +39,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """Of a door with TLS, and little patience."""
+    """Address of a TLS listener with a short stall time-out."""
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 3.0)  # a handshake has as long, on a loaded machine, too
     monkeypatch.setattr(connection_limiter, "_LAST_WORD_SECONDS", 0.5)
     cert, key = certificate(tmp_path)
@@ -62,20 +62,20 @@ def asked(address: tuple[str, int], path: str) -> ssl.SSLSocket:
 
 
 def held(address: tuple[str, int]) -> int:
-    """Connections whose end at the door is open: it has an inode, and does not listen (proc(5))."""
+    """Return the server's open connections: they have an inode and do not listen (proc(5))."""
     lines = [each.split() for each in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     ours = [each for each in lines if int(each[1].partition(":")[2], 16) == address[1] and each[3] != "0A"]
     return sum(each[9] != "0" for each in ours)
 
 
 def is_over(link: socket.socket) -> bool:
-    """Whether the other end has gone, whatever is still to be read."""
+    """Return true if the peer has closed, even with unread data."""
     poll = select.poll()
     poll.register(link, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
-def test_a_client_of_tls_that_takes_nothing_is_cut_whoever_ended_before(address: tuple[str, int]) -> None:
+def test_stalled_tls_client_is_cut_off(address: tuple[str, int]) -> None:
     for _ in range(5):
         with asked(address, "/little") as link:
             while link.recv(1 << 16):
@@ -87,13 +87,13 @@ def test_a_client_of_tls_that_takes_nothing_is_cut_whoever_ended_before(address:
 
 
 @pytest.mark.parametrize("shaken", [False, True], ids=["no handshake", "no request"])
-def test_whoever_says_nothing_over_tls_is_ended_soon(address: tuple[str, int], *, shaken: bool) -> None:
+def test_silent_tls_client_is_closed(address: tuple[str, int], *, shaken: bool) -> None:
     with connected(address) if shaken else socket.create_connection(address, timeout=20) as silent:
         wait_for("it is ended", lambda: is_over(silent))
 
 
-def test_a_websocket_that_said_good_bye_does_not_break_the_doors_end(tmp_path: Path) -> None:
-    """An error of the door's thread would fail this test, as any thread's does."""
+def test_closed_websocket_does_not_break_shutdown(tmp_path: Path) -> None:
+    """An error of the listener's thread would fail this test."""
     door = ApiServer(app, tmp_path / "door", grace_seconds=1)
     door.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:

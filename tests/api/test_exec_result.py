@@ -53,13 +53,13 @@ def test_command_as_one_string_is_refused_with_the_list(http: httpx.Client, box:
     answer = http.post(f"{BASE}/{path}", json={"command": "echo hi"})
     assert answer.status_code == 400
     assert answer.json()["message"] == (
-        'body.command: must be a list of strings, not one string; write ["sh", "-c", "echo hi"] for a shell\'s line,'
+        'body.command: must be a list of strings, not one string; write ["sh", "-c", "echo hi"] for a shell command,'
         ' or ["PROGRAM", "ARGUMENT"]'
     )
     assert box.streams.asked == []
 
 
-def test_all_of_a_command_in_one_answer(http: httpx.Client, box: World) -> None:
+def test_exec_returns_the_whole_result(http: httpx.Client, box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("stderr", b"err"), Chunk("exit", b"3")))
     done = run(http, command=["a", "b c"], env={"A": "1"}, workingDir="/tmp", timeoutSeconds=2.5)
     assert done.pop("durationSeconds") >= 0
@@ -80,13 +80,13 @@ def test_all_of_a_command_in_one_answer(http: httpx.Client, box: World) -> None:
     assert (asked["timeout_seconds"], asked["stdin"], asked["tty"]) == (2.5, None, False)
 
 
-def test_without_a_limit_the_hosts_holds_and_nought_is_none(http: httpx.Client, box: World) -> None:
+def test_default_timeout_and_zero_for_none(http: httpx.Client, box: World) -> None:
     run(http)
     run(http, timeoutSeconds=0)
     assert [asked["timeout_seconds"] for _, asked in box.streams.asked] == [300, None]
 
 
-def test_a_command_that_was_killed_for_its_time_says_so(http: httpx.Client, box: World) -> None:
+def test_timed_out_command_is_reported(http: httpx.Client, box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124")))
     done = run(http)
     assert (done["timedOut"], done["exitCode"]) == (True, 124)
@@ -126,7 +126,7 @@ def test_every_byte_comes_through(
         ({"command": [""]}, 400, "no command to run"),
         ({"command": ["a"], "timeoutSeconds": -1}, 400, "timeoutSeconds"),
         ({"command": ["a"], "env": {"A=B": ""}}, 400, "env"),
-        ({"command": ["a"], "stdin": "?", "encoding": "base64"}, 400, "stdin is not base64"),
+        ({"command": ["a"], "stdin": "?", "encoding": "base64"}, 400, "stdin: not valid base64"),
         ({"command": ["a"], "nonsense": 1}, 400, "nonsense"),
         ({"command": ["a" * 4097]}, 400, "command[0]: the program's name has 4097 bytes, and 4096 are the most"),
         ({"command": ["a"], "workingDir": "/" + "a" * 4096}, 400, "workingDir: the path has 4097 bytes"),
@@ -134,7 +134,7 @@ def test_every_byte_comes_through(
         ({"command": ["a" * 4097], "workingDir": "//dev/fd/3"}, 400, "; workingDir: `//dev/fd/3` belongs to"),
     ],
 )
-def test_what_can_not_be_run_is_refused(http: httpx.Client, asked: dict[str, Any], code: int, words: str) -> None:
+def test_bad_command_is_refused(http: httpx.Client, asked: dict[str, Any], code: int, words: str) -> None:
     answer = http.post(f"{BASE}/exec", json=asked)
     assert answer.status_code == code
     assert words in answer.json()["message"]
@@ -150,7 +150,7 @@ def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
     assert box.streams.closed.wait(30)
 
 
-def test_a_client_that_leaves_ends_the_command(box: World) -> None:
+def test_disconnect_kills_the_command(box: World) -> None:
     box.streams.run = box.streams.endless
     asked = b'{"command": ["a"]}'
     head = f"POST {BASE}/exec HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: {len(asked)}\r\n"
@@ -162,7 +162,7 @@ def test_a_client_that_leaves_ends_the_command(box: World) -> None:
 
 
 class Steered(Iterator[Chunk]):
-    """A command that ends when it gets INT, and keeps what it was told."""
+    """A command that ends on INT and records its signals."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -185,7 +185,7 @@ class Steered(Iterator[Chunk]):
         self._over.set()
 
 
-def test_sizes_and_signals_reach_the_command_and_nonsense_does_not(box: World) -> None:
+def test_sizes_and_signals_reach_the_command(box: World) -> None:
     command = Steered()
     box.streams.exec = lambda *_, **options: command if options["tty"] else None  # type: ignore[method-assign,assignment]
     with unix_connect(str(box.socket), uri=f"ws://paddock{BASE}/exec?command=a&tty=true") as opened:
@@ -198,7 +198,7 @@ def test_sizes_and_signals_reach_the_command_and_nonsense_does_not(box: World) -
     assert b"130" in received[-1]
 
 
-def test_a_client_that_is_gone_is_noticed_though_the_command_takes_no_input(box: World) -> None:
+def test_disconnect_is_noticed_while_stdin_is_blocked(box: World) -> None:
     """Nothing is read from it then: its end shows only when it is written to."""
     command = Steered()
     box.streams.exec = lambda *_, **__: command  # type: ignore[method-assign,assignment]

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.datastructures import QueryParams
 
-from controller.api.streams.exec_websocket import ExecRequest
+from controller.api.streams.exec_websocket import ExecQuery
 from controller.client.variables import Secret, as_json, as_query
 from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
@@ -17,7 +17,7 @@ __all__ = ["box", "http"]
 ENV = {"A": "1", "TOKEN": Secret("token")}
 
 
-def test_the_command_gets_the_value_and_the_answer_does_not_tell_it(http: httpx.Client, box: World) -> None:
+def test_secret_reaches_command_but_not_response(http: httpx.Client, box: World) -> None:
     done = run(http, env=as_json(ENV))
     _, asked = box.streams.asked[-1]
     assert asked["env"] == {"A": "1", "TOKEN": "s3cret"}
@@ -25,7 +25,7 @@ def test_the_command_gets_the_value_and_the_answer_does_not_tell_it(http: httpx.
 
 
 @pytest.mark.parametrize("path", ["exec", "execs"])
-def test_a_secret_that_is_not_there_is_told_and_nothing_runs(http: httpx.Client, box: World, path: str) -> None:
+def test_missing_secret_is_refused(http: httpx.Client, box: World, path: str) -> None:
     before = len(box.streams.asked)
     answer = http.post(f"{BASE}/{path}", json={"command": ["a"], "env": {"TOKEN": {"secret": "other"}}})
     assert (answer.status_code, len(box.streams.asked)) == (400, before)
@@ -34,7 +34,7 @@ def test_a_secret_that_is_not_there_is_told_and_nothing_runs(http: httpx.Client,
 
 def test_a_query_names_them_as_a_body_does() -> None:
     query: list[tuple[str, Any]] = [("command", "a"), *as_query(ENV)]
-    assert ExecRequest.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}
+    assert ExecQuery.of(QueryParams(query)).env == {"A": "1", "TOKEN": SecretRef("token")}
     for wrong in ("TOKEN", "=token", "TOKEN="):
         with pytest.raises(BadRequest, match="NAME=SECRET"):
-            ExecRequest.of(QueryParams([("command", "a"), ("secret", wrong)]))
+            ExecQuery.of(QueryParams([("command", "a"), ("secret", wrong)]))

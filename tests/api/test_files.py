@@ -1,4 +1,4 @@
-"""A box's files over HTTP: what comes through, how it is refused, and that a client that leaves frees everything."""
+"""Files of a sandbox over HTTP: results, refusals, and clean-up after a disconnect."""
 
 import io
 import os
@@ -161,7 +161,7 @@ def downloads(files: Files, held: ExitStack, count: int) -> list[socket.socket]:
     return opened
 
 
-def test_so_many_at_a_time_and_a_client_that_leaves_frees_its_place(files: Files) -> None:
+def test_transfers_are_limited_and_freed_on_disconnect(files: Files) -> None:
     with ExitStack() as held:
         downloads(files, held, 3)
         refused = files.ask("GET", "/tmp", "/list")
@@ -171,23 +171,23 @@ def test_so_many_at_a_time_and_a_client_that_leaves_frees_its_place(files: Files
     assert files.ask("GET", "/tmp", "/list").status_code == 200
 
 
-def test_an_upload_that_stalls_or_breaks_off_leaves_nothing(files: Files) -> None:
+def test_aborted_upload_leaves_nothing(files: Files) -> None:
     head = f"PUT {BASE}?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: 1000\r\n\r\nbegin"
-    with files.raw() as stalls, files.raw() as leaves:
-        stalls.sendall(head.encode())
+    with files.raw() as clients, files.raw() as leaves:
+        clients.sendall(head.encode())
         leaves.sendall(head.encode())
         wait_for("both are under way", lambda: len(files.world.files.open) == 2)
         leaves.close()
         found = b""
         while b"transfer_stall_seconds" not in found:
-            piece = stalls.recv(2000)
+            piece = clients.recv(2000)
             assert piece, found
             found += piece
     files.freed()
     assert not (files.root / "tmp/x").exists()
 
 
-def test_use_is_told_for_as_long_as_it_lasts(files: Files) -> None:
+def test_transfer_counts_as_use(files: Files) -> None:
     woken = len(files.world.woken)
     files.ask("GET", "/tmp", "/list")
     assert len(files.world.woken) == woken + 2  # it began, and it ended

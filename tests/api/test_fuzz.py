@@ -1,4 +1,4 @@
-"""What no client would send, at each door that takes bytes: it is refused in order, and the next request is served."""
+"""Fuzzed input on each endpoint: it is refused, and the next request is served."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import unix_connect
 
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.examples import examples
 from tests.helpers_api import World, make_world
 
@@ -31,7 +31,7 @@ few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Doors, with one sandbox that runs."""
+    """Listeners, with one running sandbox."""
     made = make_world(tmp_path_factory.mktemp("fuzz"))
     made.apply()
     made.view.show(made.sandbox())
@@ -124,7 +124,7 @@ def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b'"x"', b"1e999", b"NaN", b"[" * 5000, b'{"a":' * 5000, b"\xff", b'{"documents":{}}']
 )
-def test_a_body_that_is_not_what_was_asked_for(world: World, body: bytes) -> None:
+def test_unexpected_body_is_refused(world: World, body: bytes) -> None:
     with client(world) as made:
         answer = made.post(f"{API}/apply", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500

@@ -1,4 +1,4 @@
-"""Long lists: written in pieces, and the same for whoever reads them."""
+"""Long lists, serialized in pieces."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Many clients, and bad ones: nothing is lost, nothing is kept for ever, and whoever asks too much is told when to."""
+"""Load and bad clients: rate limits, deadlines, and no leaks."""
 
 import asyncio
 import os
@@ -17,15 +17,14 @@ from websockets.sync.client import unix_connect
 
 from controller.api.app import create_app
 from controller.api.middleware import authenticate
-from controller.api.middleware.body_budget import BodyBudget
-from controller.api.middleware.limits import BodyLimit
+from controller.api.middleware.limits import BodyBudget, BodyLimit
 from controller.api.middleware.load import LoadLimits
 from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
 from controller.api.server.listeners import DoorRules, Doors
 from controller.api.server.peer_credentials import HOST_NAMES
-from tests.api.doors import API, asked_as, client, token
-from tests.api.doors import opened as opened_as_the_daemon_does
+from tests.api.listeners import API, asked_as, client, token
+from tests.api.listeners import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
@@ -57,13 +56,13 @@ def to_the_end(link: socket.socket) -> bytes:
     return b"".join(iter(lambda: link.recv(1 << 16), b""))
 
 
-def test_whoever_asks_too_often_is_told_when_to_ask_again(world: World) -> None:
+def test_request_rate_is_limited_with_retry_after(world: World) -> None:
     world.apply()
     with opened(world, LoadLimits(per_second=0.01)), client(world, token(world, "viewer", name="ci")) as ci:
         assert ci.get(BOX).status_code == 200
         refused = ci.get(BOX)
         assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci asks more than 0.01 times a second (requests_per_second)" in refused.json()["message"]
+        assert "token ci sends over 0.01 requests a second (requests_per_second)" in refused.json()["message"]
         assert 95 < int(refused.headers["Retry-After"]) == refused.json()["details"]["retryAfterSeconds"] <= 100
         headers = {"Authorization": ci.headers["Authorization"]}
         with pytest.raises(InvalidStatus, match="429"):
@@ -73,7 +72,7 @@ def test_whoever_asks_too_often_is_told_when_to_ask_again(world: World) -> None:
             assert root.get(BOX).status_code == 200
 
 
-def test_so_many_under_way_and_the_next_is_told_to_come_again(world: World) -> None:
+def test_requests_in_flight_are_limited(world: World) -> None:
     busy, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
@@ -108,7 +107,7 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
             assert held.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
         refused = ci.get(ALL, params={"watch": "true"})
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert "token ci has 3 watches under way" in refused.json()["message"]
+        assert "token ci has 3 watches in flight" in refused.json()["message"]
         assert "caller_share is 0.5" in refused.json()["message"]
         assert ci.get(BOX).status_code == 200, "what does not last has a share of its own"
         with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
@@ -118,7 +117,7 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
             assert ci.get(f"{BOX}/files", params={"path": "/tmp/x"}).status_code != 429
 
 
-def test_one_caller_has_a_share_of_the_requests_under_way(world: World) -> None:
+def test_one_caller_has_a_share_of_requests(world: World) -> None:
     busy, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
@@ -134,14 +133,14 @@ def test_one_caller_has_a_share_of_the_requests_under_way(world: World) -> None:
             assert busy.acquire(timeout=60)
         refused = ci.get(BOX)
         assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci has 2 requests under way" in refused.json()["message"]
+        assert "token ci has 2 requests in flight" in refused.json()["message"]
         assert root.get(BOX).status_code == 200
         go_on.set()
         assert [each.result().status_code for each in asked] == [200, 200]
 
 
-def test_the_host_may_take_its_time_to_name_a_user(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory in the network that hangs holds up those whom it has to name, and nobody else."""
+def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hanging user directory delays only the users it has to name."""
     hangs, asked, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
 
     def user(_uid: int) -> str:
@@ -172,7 +171,7 @@ async def _reads_all(scope: Any, receive: Any, send: Any) -> None:
         pass
 
 
-def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
+def test_large_bodies_over_budget_get_429() -> None:
     async def ask(limit: BodyLimit, size: int) -> None:
         async def receive() -> Any:
             return {"type": "http.request", "body": b"x" * size}
@@ -195,17 +194,17 @@ def test_many_large_bodies_at_a_time_are_told_to_come_again() -> None:
         b"POST /x HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
     ],
 )
-def test_a_request_that_never_comes_to_its_end(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     with raw(served) as link:
         link.sendall(sent.replace(b"/x", f"{API}/apply".encode()))
         told = to_the_end(link)
     assert b" 408 " in told
-    assert b"did not come to its end in time" in told
+    assert b"was not complete in time" in told
 
 
-def test_a_second_request_is_waited_for_no_longer(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with raw(served) as link:
         link.sendall(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
         assert b" 200 " in link.recv(1 << 16)
@@ -222,7 +221,7 @@ def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.Mon
         assert b" 200 " in to_the_end(link)
 
 
-def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 3)
     with ExitStack() as held:
         for _ in range(3):
@@ -232,7 +231,7 @@ def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.Monk
         with client(served) as made:
             refused = made.get("/healthz")
             assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-            assert "connections are open at this door" in refused.json()["message"]
+            assert "connections are open on this listener" in refused.json()["message"]
         with pytest.raises(InvalidStatus, match="429"):
             unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
     with client(served) as made:
@@ -240,7 +239,7 @@ def test_so_many_connections_and_no_more(served: World, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_one_user_of_the_host_has_a_share_of_the_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_user_has_a_share_of_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     with opened_as_the_daemon_does(world, share=0.5), ExitStack() as held:
         for _ in range(2):
@@ -268,7 +267,7 @@ GARBAGE = (
 
 
 def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: World) -> None:
-    """Nothing that was answered is lost, and once all have left nothing is held."""
+    """No answered write is lost, and nothing is held after all clients disconnected."""
     threads = threading.active_count()
 
     def break_off(number: int) -> None:

@@ -50,7 +50,7 @@ def test_writing_is_refused_with_what_to_do_instead(client: httpx.Client, kind: 
 def test_a_watch_is_refused(client: httpx.Client, kind: Kind) -> None:
     answer = client.get(place(kind), params={"watch": "true"})
     assert (answer.status_code, answer.json()["reason"]) == (405, "MethodNotAllowed")
-    assert "ask again instead" in answer.json()["message"]
+    assert "poll instead" in answer.json()["message"]
 
 
 def test_only_reading_is_described(client: httpx.Client, kind: Kind) -> None:

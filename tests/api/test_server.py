@@ -17,7 +17,7 @@ def ask(path: Path) -> str:
         return client.get("/healthz").text
 
 
-def test_it_answers_between_start_and_stop_and_leaves_no_socket(world: World) -> None:
+def test_server_answers_until_stop_and_removes_socket(world: World) -> None:
     server = world.server()
     server.start()
     assert ask(world.socket) == "ok"
@@ -27,7 +27,7 @@ def test_it_answers_between_start_and_stop_and_leaves_no_socket(world: World) ->
     assert not world.socket.exists()
 
 
-def test_a_second_daemon_is_told_the_pid_of_the_first(served: World) -> None:
+def test_second_daemon_reports_pid_of_first(served: World) -> None:
     with pytest.raises(SocketTaken, match=rf"another daemon answers at .*p\.sock \(pid {os.getpid()}\)"):
         served.server().start()
     assert ask(served.socket) == "ok"
@@ -48,7 +48,7 @@ def test_the_folder_is_made(world: World) -> None:
     assert path.is_socket()
 
 
-def test_a_file_in_the_way_is_left_alone(world: World) -> None:
+def test_regular_file_at_socket_path_is_kept(world: World) -> None:
     world.socket.write_text("mine")
     with pytest.raises(SocketTaken, match="is no socket; move it away"):
         bind(world.socket)

@@ -1,4 +1,4 @@
-"""A client that stops reading, or goes unnoticed, frees all it held, whatever it streams; a slow one is let be."""
+"""Stalled clients are cut off and free their resources; slow readers are not."""
 
 import asyncio
 import base64
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.streams.stalled_clients import Stalls, unsent_bytes
+from controller.api.streams.stalled_clients import StalledClients, unsent_bytes
 from controller.kinds.common.chunk import Chunk
-from tests.api.test_ports import listening
+from tests.api.test_port_forward import listening
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 
@@ -41,7 +41,7 @@ class Flood(Iterator[Chunk]):
 
 @pytest.fixture
 def box(tmp_path: Path, quiet: None) -> Iterator[World]:
-    """A served world with a running box whose streams never end, and little patience."""
+    """A served world with a running sandbox, endless streams and a short stall time-out."""
     world = make_world(tmp_path)
     server = world.server(stall_seconds=STALL_SECONDS)
     server.start()
@@ -58,7 +58,7 @@ def box(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 
 def ask(world: World, path: str, first: int = 100) -> socket.socket:
-    """A request (that to become a WebSocket, too) whose answer nobody reads, but for its first bytes."""
+    """Send a request or WebSocket handshake and read only the first bytes of the response."""
     made = socket.socket(socket.AF_UNIX)
     made.connect(str(world.socket))
     key = base64.b64encode(os.urandom(16)).decode()
@@ -92,7 +92,7 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_a_client_that_stops_reading_frees_all_it_held(box: World, what: str) -> None:
+def test_stalled_client_frees_its_resources(box: World, what: str) -> None:
     path, held = HELD[what]
     with listening(box, pour), ask(box, path):
         if what == "watch":
@@ -103,12 +103,12 @@ def test_a_client_that_stops_reading_frees_all_it_held(box: World, what: str) ->
 
 
 def frame(data: bytes) -> bytes:
-    """What a client sends: a binary frame with a mask of zeros."""
+    """Return a client's binary frame, with a mask of zeros."""
     return struct.pack(">BBH4x", 0x82, 0x80 | 126, len(data)) + data
 
 
 @pytest.mark.parametrize("what", ["exec", "port", "raw port"])
-def test_a_client_that_goes_while_nothing_is_read_from_it_is_noticed(box: World, what: str) -> None:
+def test_unread_disconnect_is_noticed(box: World, what: str) -> None:
     never = threading.Event()
     box.streams.run = box.streams.endless
     path, held = HELD[what]
@@ -128,7 +128,7 @@ def _wait_for_the_end(_sock: socket.socket, over: threading.Event) -> None:
 
 
 class Transport:
-    """What asyncio's does, over a socket and without a loop: what the socket does not take at once waits."""
+    """A transport like asyncio's, over a socket without a loop: unsent bytes are buffered."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._waiting, self.aborted = sock, b"", False
@@ -156,56 +156,56 @@ class Transport:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Transport, socket.socket, Stalls, Any]]:
+def pair() -> Iterator[tuple[Transport, socket.socket, StalledClients, Any]]:
     ours, theirs = socket.socketpair()
-    transport, stalls = Transport(ours), Stalls(2.0)
-    stalls._look_later = lambda _loop: None  # type: ignore[method-assign] # by hand
+    transport, clients = Transport(ours), StalledClients(2.0)
+    clients._poll_later = lambda _loop: None  # type: ignore[method-assign] # by hand
     with ours, theirs:
-        yield transport, theirs, stalls, _watched(stalls, transport)
+        yield transport, theirs, clients, _watched(clients, transport)
 
 
-def _watched(stalls: Stalls, transport: Any) -> Any:
+def _watched(clients: StalledClients, transport: Any) -> Any:
     async def watch() -> Any:
-        return stalls.watch(transport)
+        return clients.watch(transport)
 
     return asyncio.run(watch())
 
 
-def test_a_slow_reader_is_let_be_until_it_stops(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
-    transport, reader, stalls, link = pair
+def test_slow_reader_continues_until_it_stops(pair: tuple[Transport, socket.socket, StalledClients, Any]) -> None:
+    transport, reader, clients, link = pair
     link.write(b"x" * (4 << 20))
     for second in range(50):
-        stalls.look(second)
+        clients.poll(second)
         assert reader.recv(40_000), "less than what makes the socket writable again"
         link.write(b"more")
     assert not transport.aborted
-    stalls.look(51.0)
+    clients.poll(51.0)
     link.write(b"what is written is no progress")
-    stalls.look(52.9)
+    clients.poll(52.9)
     assert not transport.aborted
-    stalls.look(53.1)
+    clients.poll(53.1)
     assert transport.aborted
 
 
-def test_nothing_waits_for_a_reader_that_has_time(pair: tuple[Transport, socket.socket, Stalls, Any]) -> None:
-    transport, _, stalls, link = pair
+def test_idle_reader_is_not_stalled(pair: tuple[Transport, socket.socket, StalledClients, Any]) -> None:
+    transport, _, clients, link = pair
     link.write(b"x" * 1000)  # the socket has taken all of it
     for second in range(50):
-        stalls.look(second)
+        clients.poll(second)
     assert not transport.aborted
 
 
-def test_one_that_has_gone_is_cut_only_while_nothing_is_read(
-    pair: tuple[Transport, socket.socket, Stalls, Any],
+def test_disconnect_is_cut_only_while_not_reading(
+    pair: tuple[Transport, socket.socket, StalledClients, Any],
 ) -> None:
-    transport, reader, stalls, link = pair
+    transport, reader, clients, link = pair
     link.pause_reading()
     for second in range(10):
-        stalls.look(second)
+        clients.poll(second)
     assert not transport.aborted, "it is still there"
     reader.close()
-    stalls.look(10.0)
-    stalls.look(12.5)
+    clients.poll(10.0)
+    clients.poll(12.5)
     assert transport.aborted
 
 

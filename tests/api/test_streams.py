@@ -1,4 +1,4 @@
-"""Logs and exec over HTTP: what comes through, how it ends, and that a client that leaves frees everything."""
+"""Logs and exec over HTTP: output, ends, and clean-up after a disconnect."""
 
 import json
 import socket
@@ -87,7 +87,7 @@ def test_stdin_goes_in_until_it_is_closed(box: World) -> None:
     assert received[:-1] == [b"\x01one", b"\x01two\x00"]
 
 
-def test_a_stream_that_breaks_ends_with_its_words(box: World) -> None:
+def test_failed_stream_ends_with_its_message(box: World) -> None:
     def broken(**_: Any) -> Iterator[Chunk]:
         yield Chunk("stdout", b"a")
         raise StreamError("the engine went away; try again")
@@ -101,7 +101,7 @@ def test_a_stream_that_breaks_ends_with_its_words(box: World) -> None:
     assert "ended before the command did" in ending(frames(box, "command=a"))["message"]
 
 
-def test_a_box_that_dies_meanwhile_is_told_alike_by_both_ways(box: World) -> None:
+def test_sandbox_death_is_reported_by_exec_and_websocket(box: World) -> None:
     def dying(**_: Any) -> Iterator[Chunk]:
         raise StreamError("the sandbox is not running any more")
 
@@ -135,7 +135,7 @@ def test_a_request_that_can_not_be_served_is_refused_before_the_stream(
     assert words in json.loads(caught.value.response.body or b"")["message"]
 
 
-def test_a_box_that_is_not_there_or_does_not_run_is_refused_before_the_stream(served: World) -> None:
+def test_exec_in_missing_or_stopped_sandbox_is_refused(served: World) -> None:
     for code in (404, 409):
         with pytest.raises(InvalidStatus) as caught:
             frames(served, "command=a")
@@ -143,7 +143,7 @@ def test_a_box_that_is_not_there_or_does_not_run_is_refused_before_the_stream(se
         served.apply()
 
 
-def test_a_client_that_leaves_frees_a_silent_command_and_its_stdin(box: World) -> None:
+def test_disconnect_frees_silent_command_and_stdin(box: World) -> None:
     freed = threading.Event()
 
     def waits(stdin: Any, **_: Any) -> Iterator[Chunk]:
@@ -160,14 +160,14 @@ def test_a_client_that_leaves_frees_a_silent_command_and_its_stdin(box: World) -
     assert freed.wait(30)
 
 
-def test_a_client_that_leaves_closes_a_stream_that_is_blocked(box: World) -> None:
+def test_disconnect_closes_blocked_stream(box: World) -> None:
     box.streams.run = box.streams.endless
     with connect(box, "command=a") as opened:
         assert [opened.recv(), opened.recv()] == [b"\x01", b"\x01first\n"]
     assert box.streams.closed.wait(30)
 
 
-def test_clients_that_leave_before_they_are_answered_leave_nothing(box: World) -> None:
+def test_early_disconnects_leak_nothing(box: World) -> None:
     """Each asks for an upgrade, and closes right behind it."""
     box.streams.run = lambda **_: Endless(threading.Event())
     head = "GET {} HTTP/1.1\r\nHost: p\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n"
@@ -182,14 +182,14 @@ def test_clients_that_leave_before_they_are_answered_leave_nothing(box: World) -
     wait_for("every thread", lambda: "stream" not in {each.name for each in threading.enumerate()})
 
 
-def test_much_output_waits_for_its_reader_and_arrives_whole(box: World) -> None:
+def test_large_output_arrives_whole_at_slow_reader(box: World) -> None:
     pieces = [bytes([number % 251]) * 65536 for number in range(160)]
     box.streams.run = lambda **_: iter((*(Chunk("stdout", each) for each in pieces), Chunk("exit", b"0")))
     received = frames(box, "command=a")
     assert [each[1:] for each in received[:-1]] == pieces
 
 
-def test_many_followed_logs_leave_room_for_everybody_else(box: World) -> None:
+def test_followed_logs_do_not_block_other_requests(box: World) -> None:
     box.streams.log = box.streams.endless
     transport = httpx.HTTPTransport(uds=str(box.socket), limits=httpx.Limits(max_connections=None))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
@@ -222,9 +222,7 @@ def test_an_empty_log_is_an_empty_answer(box: World) -> None:
     assert logs(box).text == ""
 
 
-def test_a_log_that_breaks_off_is_left_unfinished_and_no_defect_of_ours(
-    box: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_log_is_cut_off_without_internal_error(box: World, caplog: pytest.LogCaptureFixture) -> None:
     def breaking(**_: Any) -> Iterator[Chunk]:
         yield Chunk("stdout", b"first\n")
         raise StreamError("container which is dead or marked for removal")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.api.doors import API, certificate, client, opened, token
+from tests.api.listeners import API, certificate, client, opened, token
 from tests.api.test_web_pages import SANDBOXES, code, doors, raw
 from tests.helpers_api import QUICKSTART, World
 

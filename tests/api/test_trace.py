@@ -25,7 +25,7 @@ def client(served: World) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def lines(client: httpx.Client) -> list[MutableMapping[str, Any]]:
-    """What is logged from now on, fields of the context included."""
+    """Capture log events from now on, with context fields."""
     capture = structlog.testing.LogCapture()
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, capture], wrapper_class=structlog.BoundLogger

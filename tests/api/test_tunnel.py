@@ -13,8 +13,8 @@ import pytest
 from controller.client import ClientError, Paddock
 from controller.client.port_forward import PortConnection
 from controller.client.sandbox import Sandbox
-from tests.api.test_ports import box as box
-from tests.api.test_ports import echo, freed, listening
+from tests.api.test_port_forward import box as box
+from tests.api.test_port_forward import echo, freed, listening
 from tests.api.test_stalls import ask
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -52,7 +52,7 @@ def handshaken(world: World) -> socket.socket:
     return made
 
 
-def test_pieces_go_by_their_lengths_and_each_side_ends_by_itself(box: World) -> None:
+def test_tunnel_pieces_and_half_close(box: World) -> None:
     with listening(box, echo), handshaken(box) as link:
         for byte in b"\x00\x00\x00\x03a":
             link.sendall(bytes([byte]))
@@ -81,7 +81,7 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: World, sandbox: Sandbox)
     freed(box)
 
 
-def test_the_boxs_end_leaves_the_other_direction_open(box: World, sandbox: Sandbox) -> None:
+def test_sandbox_half_close_keeps_other_direction(box: World, sandbox: Sandbox) -> None:
     heard: list[bytes] = []
 
     def serve(sock: socket.socket) -> None:
@@ -100,7 +100,7 @@ def test_the_boxs_end_leaves_the_other_direction_open(box: World, sandbox: Sandb
     assert b"".join(heard) == b"still here"
 
 
-def test_what_was_sent_before_all_ended_is_there_for_a_client_that_comes_late(box: World, sandbox: Sandbox) -> None:
+def test_late_client_gets_data_sent_before_the_end(box: World, sandbox: Sandbox) -> None:
     with listening(box, echo), sandbox.connect(80) as link:
         link.send(b"x" * 1000)
         link.end()
@@ -109,12 +109,12 @@ def test_what_was_sent_before_all_ended_is_there_for_a_client_that_comes_late(bo
 
 
 def ended_and_read(link: PortConnection) -> bytes:
-    """Either may be the first to notice that the other side has gone."""
+    """Either side may notice the disconnect first."""
     link.end()
     return link.receive()
 
 
-def test_half_of_an_answer_does_not_look_like_all_of_it(box: World, sandbox: Sandbox) -> None:
+def test_reset_is_not_taken_for_a_clean_end(box: World, sandbox: Sandbox) -> None:
     def serve(sock: socket.socket) -> None:
         sock.sendall(b"half")
         sock.recv(1)
@@ -168,7 +168,7 @@ def test_half_of_an_answer_does_not_look_whole_to_one_that_still_sends(
 def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
     box: World, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, raw: bool, endless: bool
 ) -> None:
-    """Also where the program here reads nothing, and whoever sends to it waits."""
+    """Also while the local program reads nothing and its sender waits."""
     ready = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -194,7 +194,7 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
 
 
 @pytest.mark.parametrize("said", [b"", b"\x00\x00", b"\x00\x00\x01\x00half", b"\x00\x00\x00\x00"])
-def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World, said: bytes) -> None:
+def test_disconnect_ends_connection_in_sandbox(box: World, said: bytes) -> None:
     left = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -211,7 +211,7 @@ def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World, said: b
         freed(box)
 
 
-def test_an_urgent_byte_holds_up_nothing(box: World, sandbox: Sandbox) -> None:
+def test_urgent_byte_does_not_block(box: World, sandbox: Sandbox) -> None:
     def serve(sock: socket.socket) -> None:
         sock.send(b"!", socket.MSG_OOB)
         sock.sendall(b"box")
@@ -230,7 +230,7 @@ def test_an_urgent_byte_holds_up_nothing(box: World, sandbox: Sandbox) -> None:
     freed(box)
 
 
-def test_more_than_are_carried_so_go_in_frames(box: World, sandbox: Sandbox) -> None:
+def test_connections_over_tunnel_limit_use_frames(box: World, sandbox: Sandbox) -> None:
     with listening(box, echo), ExitStack() as held:
         links: list[PortConnection] = [held.enter_context(sandbox.connect(80)) for _ in range(40)]
         for number, link in enumerate(links):

@@ -1,4 +1,4 @@
-"""The internals of uvicorn that the API overrides or reaches into, by name: a release that changes one is read first.
+"""The internals of uvicorn that the API overrides or reaches into. Review each one that a release changes.
 
 pyproject.toml allows only the releases of one minor version. To take the next: widen the range there, `make lock`, and
 for each name that fails here compare uvicorn's code with the module of ours that is named beside it, then note the new
@@ -17,34 +17,37 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from controller.api.server.peer_credentials import PeerProtocol
-from controller.api.server.request_deadline import PatientProtocol
-from controller.api.server.server import _not_the_denial, _Server
-from controller.api.server.websocket import WebSocketProtocol
+from controller.api.server.request_deadline import RequestDeadlineProtocol
+from controller.api.server.server import WebSocketProtocol, _not_the_denial, _Server
 
 # What is overridden, or whose attributes are read or set; the class of ours that does; the source's digest.
 INTERNALS = [
     (
         H11Protocol.__init__,
-        PatientProtocol,
+        RequestDeadlineProtocol,
         "ad1ed8e837b2db8d",
     ),  # app, app_state, connections, conn, cycle, flow, loop, scope, transport
     (H11Protocol.connection_made, PeerProtocol, "6efb565ff3d36b91"),
-    (H11Protocol.connection_lost, PatientProtocol, "dbb688fa2b386000"),
-    (H11Protocol.data_received, PatientProtocol, "e03b145518ca44aa"),
-    (H11Protocol.handle_events, PatientProtocol, "e63a9d1492e3efe7"),  # where a cycle begins, and its body ends
-    (H11Protocol.send_400_response, PatientProtocol, "56937b748fc59d92"),
-    (H11Protocol.handle_websocket_upgrade, PatientProtocol, "6f42a029e35aed5c"),
+    (H11Protocol.connection_lost, RequestDeadlineProtocol, "dbb688fa2b386000"),
+    (H11Protocol.data_received, RequestDeadlineProtocol, "e03b145518ca44aa"),
+    (H11Protocol.handle_events, RequestDeadlineProtocol, "e63a9d1492e3efe7"),  # where a cycle begins, and its body ends
+    (H11Protocol.handle_websocket_upgrade, RequestDeadlineProtocol, "6f42a029e35aed5c"),
     (
         RequestResponseCycle.__init__,
-        PatientProtocol,
+        RequestDeadlineProtocol,
         "d245415af679f8ad",
     ),  # disconnected, message_event, more_body, response_*
     (
         RequestResponseCycle.receive,
-        PatientProtocol,
+        RequestDeadlineProtocol,
         "2d138e9944fff369",
     ),  # lets the reader of a body go when disconnected
-    (FlowControl.pause_reading, PatientProtocol, "7c27388bb984e9ed"),  # read_paused
+    (
+        H11Protocol.send_400_response,
+        RequestDeadlineProtocol,
+        "56937b748fc59d92",
+    ),  # called for what h11 refuses, and for heads too large
+    (FlowControl.pause_reading, RequestDeadlineProtocol, "7c27388bb984e9ed"),  # read_paused
     (uvicorn.Server.main_loop, _Server, "afccb353a119333f"),
     (uvicorn.Server.on_tick, _Server, "60ea49b06ccf68c1"),
     (uvicorn.Server.run, _Server, "239e0133d4307e38"),  # on a thread, with sockets
@@ -64,7 +67,7 @@ def test_overridden_internals_are_unchanged(internal: Any, ours: type, read: str
     assert digest(internal) == read, f"uvicorn {uvicorn.__version__} changed {internal.__qualname__}: look at {where}"
 
 
-@pytest.mark.parametrize("ours", [PatientProtocol, PeerProtocol, _Server, WebSocketProtocol])
+@pytest.mark.parametrize("ours", [RequestDeadlineProtocol, PeerProtocol, _Server, WebSocketProtocol])
 def test_every_override_is_named(ours: type) -> None:
     theirs = [each for each in ours.__mro__ if each.__module__.startswith("uvicorn.")]
     overridden = {name for name in vars(ours) if any(inspect.isfunction(vars(each).get(name)) for each in theirs)}
@@ -73,7 +76,7 @@ def test_every_override_is_named(ours: type) -> None:
 
 
 def test_log_messages_filtered_by_text_still_exist() -> None:
-    """They are told apart by their words alone: uvicorn gives them no name."""
+    """Only their text identifies them: uvicorn gives them no name."""
     for module, words in (
         (inspect.getmodule(WebSocketsSansIOProtocol), "ASGI callable returned without completing handshake."),
         (inspect.getmodule(H11Protocol), "ASGI callable returned without completing response."),

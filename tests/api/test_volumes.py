@@ -1,11 +1,11 @@
-"""Volumes over HTTP: read as any read-only kind, deleted by whoever may write the namespace, and never while in use."""
+"""Volumes over HTTP: read-only, deletable with write grants, never while in use."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World, make_world

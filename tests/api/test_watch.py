@@ -1,4 +1,4 @@
-"""Watches over HTTP: lines, errors, limits, and that nobody who leaves or stalls holds anything."""
+"""Watches over HTTP: lines, errors, limits, and clean-up after disconnects and stalls."""
 
 import json
 import socket
@@ -110,7 +110,7 @@ def test_a_pruned_revision_is_410(client: httpx.Client, served: World) -> None:
 
 
 def limited(world: World, **options: Any) -> Watches:
-    """Make the world's hub anew with such limits; before it is served."""
+    """Replace the world's hub by one with these limits, before it is served."""
     hub: Watches = world.services.watches
     for name, value in options.items():
         setattr(hub, f"_{name}", value)
@@ -132,7 +132,7 @@ def test_too_many_are_refused_and_do_not_hinder_other_requests(client: httpx.Cli
         assert told(next(events))[1] == "quickstart"
 
 
-def test_a_client_that_leaves_is_forgotten_within_2_seconds(client: httpx.Client, served: World) -> None:
+def test_disconnected_watch_ends_within_2_seconds(client: httpx.Client, served: World) -> None:
     hub, threads = served.services.watches, threading.active_count()
     with watching(client, timeoutSeconds="600"):
         wait_for("it is open", lambda: hub.count == 1)

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 from websockets.typing import Subprotocol
 
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.helpers_api import QUICKSTART, World
 
 SANDBOXES = f"{API}/namespaces/default/sandboxes"

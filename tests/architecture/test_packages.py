@@ -25,8 +25,6 @@ def run(*command: str) -> None:
 
 # Functions of more lines than the limit: an entry goes when its function is shortened. No new ones.
 LONG_FUNCTIONS = {
-    "controller/api/routes/logs.py: router",
-    "controller/api/routes/files.py: router",
     "controller/policy/sandbox.py: render",
 }
 # Packages of more modules than the limit: an entry goes when the package is divided. No new ones.

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from tests.api.doors import opened, token
+from tests.api.listeners import opened, token
 from tests.helpers_api import World
 
 Run = Callable[..., Result]
@@ -54,7 +54,7 @@ def test_can_i(paddock: Run, doors: World) -> None:
     assert refused.output.startswith("no\ntoken t0 may not update Quota: it takes the role admin")
     assert paddock("auth", "can-i", "list", "sandboxes", "-A", "-q", PADDOCK_TOKEN=text).exit_code == 1
     assert "there is no kind `boxes`" in paddock("auth", "can-i", "list", "boxes").output
-    assert "`eat` is no verb" in paddock("auth", "can-i", "eat", "sandboxes").output
+    assert "`eat` is not a verb" in paddock("auth", "can-i", "eat", "sandboxes").output
 
 
 def test_a_token_from_its_making_to_its_end(paddock: Run, tmp_path: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_grant_that_cannot_be_read_is_refused_by_the_daemon(paddock: Run, word
 def test_a_token_that_cannot_be_read_or_sent_is_said_so(paddock: Run, tmp_path: Path) -> None:
     assert "no token can be read from it" in paddock("get", "sb", PADDOCK_TOKEN_FILE=str(tmp_path / "none")).output
     assert "spaces or odd characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
-    assert "this door takes a token" in paddock("get", "sb", tcp=True).output
+    assert "this listener needs a token" in paddock("get", "sb", tcp=True).output

@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import Result
 
 from controller.store.sql_store import SqlStore
-from tests.api.doors import opened, token
+from tests.api.listeners import opened, token
 from tests.helpers_api import World
 
 Run = Callable[..., Result]

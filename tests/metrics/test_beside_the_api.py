@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from controller.metrics.pages import MAX_IN_FLIGHT
 from controller.metrics.registry import Registry
-from tests.api.doors import API, client, opened
+from tests.api.listeners import API, client, opened
 from tests.helpers_api import World
 from tests.helpers_fixtures import quiet, world
 from tests.metrics.test_server import Slow, get, running, slow

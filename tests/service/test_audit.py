@@ -21,7 +21,7 @@ from controller.ports import StoreError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder, auditing
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 

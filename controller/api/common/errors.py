@@ -1,4 +1,4 @@
-"""Errors as Kubernetes' Status bodies, whatever raised them."""
+"""Errors of every source as Kubernetes' Status bodies."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from controller.service.trace import tracing
 
 _log = structlog.get_logger("paddock.api")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "GET"}}
-_MOST_CAUSES, _MOST_LETTERS = 100, 200
+_MAX_CAUSES, _MAX_CHARACTERS = 100, 200
 _REASONS = {
     403: "Forbidden",
     404: "NotFound",
@@ -27,24 +27,24 @@ _REASONS = {
 _REASONS |= {429: "TooManyRequests"}
 
 
-class _Told(JSONResponse):
-    """In plain characters: words may hold half a character that somebody sent, which UTF-8 can't write."""
+class _AsciiJson(JSONResponse):
+    """A response in ASCII JSON: messages may quote lone surrogates, which UTF-8 can't encode."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content).encode()
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of this application a Status body."""
+    """Install handlers that answer every error with a Status body."""
     app.add_exception_handler(ServiceError, _service)
     app.add_exception_handler(RequestValidationError, _request)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unforeseen)
+    app.add_exception_handler(Exception, _internal_error)
 
 
 def answer(error: ServiceError) -> JSONResponse:
-    """The response for a use-case's error."""
-    return _Told(serialize.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
+    """Return the response for a use-case's error."""
+    return _AsciiJson(serialize.failure(error), status_code=error.code, headers=_HEADERS.get(error.code))
 
 
 def _service(_request: Request, error: Exception) -> JSONResponse:
@@ -53,17 +53,17 @@ def _service(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _request(_request: Request, error: Exception) -> JSONResponse:
-    """A request that is not as /openapi.json describes it."""
+    """Answer a request that does not match /openapi.json."""
     assert isinstance(error, RequestValidationError)
-    every = error.errors()
+    found_errors = error.errors()
     found = [
-        (".".join(map(str, each["loc"]))[:_MOST_LETTERS], str(each["msg"])[:_MOST_LETTERS])
-        for each in every[:_MOST_CAUSES]
+        (".".join(map(str, each["loc"]))[:_MAX_CHARACTERS], str(each["msg"])[:_MAX_CHARACTERS])
+        for each in found_errors[:_MAX_CAUSES]
     ]
-    if len(every) > _MOST_CAUSES:
-        found.append(("body", f"and {len(every) - _MOST_CAUSES} more"))
-    causes = [{"field": place, "message": message, "reason": "FieldValueInvalid"} for place, message in found]
-    return answer(BadRequest("; ".join(f"{place}: {message}" for place, message in found), causes=causes))
+    if len(found_errors) > _MAX_CAUSES:
+        found.append(("body", f"and {len(found_errors) - _MAX_CAUSES} more"))
+    causes = [{"field": field, "message": message, "reason": "FieldValueInvalid"} for field, message in found]
+    return answer(BadRequest("; ".join(f"{field}: {message}" for field, message in found), causes=causes))
 
 
 def _http(request: Request, error: Exception) -> JSONResponse:
@@ -71,18 +71,18 @@ def _http(request: Request, error: Exception) -> JSONResponse:
     reason = _REASONS.get(error.status_code, "BadRequest")
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"there is nothing at {request.url.path}; `/openapi.json` lists what is served"
+        message = f"nothing is served at {request.url.path}; `/openapi.json` lists all paths"
     if error.status_code == 405:
-        message = f"{request.method} is not served at {request.url.path}; `/openapi.json` lists what is"
+        message = f"{request.method} is not served at {request.url.path}; `/openapi.json` lists all paths"
     return JSONResponse(
         serialize.status(reason, error.status_code, message), error.status_code, dict(error.headers or {})
     )
 
 
-def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    """A defect of ours: the details are for the log, not for the client."""
+def _internal_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer an internal error: details go to the log, not to the client."""
     trace = str(request.scope.get(SCOPE_KEY, ""))
     with tracing(trace):
         _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
-    told = serialize.status("InternalError", 500, "Paddock failed on this; the daemon's log says why")
-    return JSONResponse(told, 500, {HEADER: trace})
+    body = serialize.status("InternalError", 500, "internal error; the daemon's log has the details")
+    return JSONResponse(body, 500, {HEADER: trace})

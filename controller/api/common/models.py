@@ -1,4 +1,4 @@
-"""Response models for /openapi.json. service/objects/serialize.py makes the answers; a fuzzer compares the two."""
+"""Response models for /openapi.json. service/objects/serialize.py makes the responses; a fuzzer compares the two."""
 
 from functools import cache
 from typing import Any, Literal
@@ -10,18 +10,21 @@ from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
 from controller.version import API_VERSION
 
+# Routers carry the prefix themselves: then a route's path is its whole template, for metrics.
+PREFIX = f"/apis/{API_VERSION}"
+
 Version = Literal["paddock/v1alpha1"]
 assert Version.__args__ == (API_VERSION,)  # type: ignore[attr-defined]
 
 
 class Shape(BaseModel):
-    """A part of an answer; later versions may add fields."""
+    """A part of a response; later versions may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class StatusCause(Shape):
-    """One of several reasons, with the field and, for text that was sent, the place."""
+    """One cause of an error, with its field and its position in the sent text."""
 
     reason: str = ""
     message: str = ""
@@ -32,7 +35,7 @@ class StatusCause(Shape):
 
 
 class StatusDetails(Shape):
-    """What an error is about."""
+    """The object and causes of an error."""
 
     kind: str = ""
     name: str = ""
@@ -40,7 +43,7 @@ class StatusDetails(Shape):
 
 
 class Status(Shape):
-    """Every error is one of these, as in Kubernetes."""
+    """The body of every error, as in Kubernetes."""
 
     kind: Literal["Status"]
     apiVersion: Literal["v1"]
@@ -53,7 +56,7 @@ class Status(Shape):
 
 
 class ObjectMeta(Shape):
-    """Who an object is. What is empty is left out. Times are RFC 3339 in UTC."""
+    """Metadata of an object. Empty fields are omitted. Times are RFC 3339 in UTC."""
 
     name: str
     namespace: str = ""
@@ -69,7 +72,7 @@ class ObjectMeta(Shape):
 
 
 class WrittenMeta(Shape):
-    """Who an object is to be. `resourceVersion` is required to replace an object, and left out to create one."""
+    """Metadata of a written object. `resourceVersion` is required to replace an object and omitted to create one."""
 
     name: Name
     namespace: str | None = None
@@ -80,7 +83,7 @@ class WrittenMeta(Shape):
 
 
 class ListMeta(Shape):
-    """`resourceVersion` is the revision a list was read at: where a watch of it starts."""
+    """Metadata of a list. A watch of it starts at `resourceVersion`, the revision it was read at."""
 
     resourceVersion: str = ""
 
@@ -97,14 +100,14 @@ class Condition(Shape):
 
 
 class ObjectStatus(Shape):
-    """What was observed of an object, and for which generation of its spec."""
+    """Observed state of an object, and the generation of its spec that it belongs to."""
 
     observedGeneration: int = 0
     conditions: list[Condition] = []
 
 
 class TableColumn(Shape):
-    """`priority` above 0: shown by `-o wide` only."""
+    """A column. With a `priority` above 0 it is shown by `-o wide` only."""
 
     name: str
     type: str
@@ -119,7 +122,7 @@ class TableRow(Shape):
 
 
 class Table(Shape):
-    """Objects as rows, for those who accept `application/json;as=Table`."""
+    """Objects as rows, for clients that accept `application/json;as=Table`."""
 
     apiVersion: Version
     kind: Literal["Table"]
@@ -129,7 +132,7 @@ class Table(Shape):
 
 
 class ApiResource(Shape):
-    """A kind, and the words for it. `readOnly` says why it takes no writes, and what to do instead."""
+    """A kind and its names. `readOnly` says why it accepts no writes, and what to do instead."""
 
     name: str
     singularName: str
@@ -141,7 +144,7 @@ class ApiResource(Shape):
 
 
 class ApiResourceList(Shape):
-    """The kinds that are served."""
+    """The served kinds."""
 
     kind: Literal["APIResourceList"]
     groupVersion: Version
@@ -149,7 +152,7 @@ class ApiResourceList(Shape):
 
 
 class AppliedItem(Shape):
-    """What became of one document."""
+    """Result of one document."""
 
     kind: str
     plural: str
@@ -159,7 +162,7 @@ class AppliedItem(Shape):
 
 
 class ApplyResult(Shape):
-    """What became of the documents, in their order."""
+    """Results of the documents, in order."""
 
     apiVersion: Version
     kind: Literal["ApplyResult"]
@@ -167,13 +170,13 @@ class ApplyResult(Shape):
 
 
 class BookmarkMeta(Shape):
-    """How far everything was told."""
+    """The revision up to which every event was sent."""
 
     resourceVersion: str
 
 
 class Bookmark(Shape):
-    """What a BOOKMARK carries instead of an object."""
+    """The object of a BOOKMARK event."""
 
     apiVersion: Version
     kind: str
@@ -181,7 +184,7 @@ class Bookmark(Shape):
 
 
 class VersionInfo(Shape):
-    """Which Paddock answers."""
+    """Version of the daemon."""
 
     version: str
     apiVersion: Version
@@ -190,7 +193,7 @@ class VersionInfo(Shape):
 
 @cache
 def object_model(kind: Kind) -> type[BaseModel]:
-    """An object of that kind: its spec is the kind's own model, and so is its status, if there is one."""
+    """Return the model of an object: with the kind's own models of spec and status."""
     if kind.flat:
         return _flat_model(kind)
     status: Any = kind.status or ObjectStatus
@@ -200,14 +203,14 @@ def object_model(kind: Kind) -> type[BaseModel]:
 
 @cache
 def written_model(kind: Kind) -> type[BaseModel]:
-    """What is sent to create or replace one: what only the server sets may be there, and is not read."""
+    """Return the model of a written object: fields that only the server sets are accepted and ignored."""
     parts = {"metadata": (WrittenMeta, ...), "spec": (kind.spec, ...), "status": (Any, None)}
-    return _model(f"{kind.name}Written", f"A {kind.name} as it is to be.", kind.name, parts)
+    return _model(f"{kind.name}Written", f"A {kind.name} to create or replace.", kind.name, parts)
 
 
 @cache
 def list_model(kind: Kind) -> type[BaseModel]:
-    """A list of objects of that kind."""
+    """Return the model of a list of that kind."""
     items: Any = list[object_model(kind)]  # type: ignore[misc]
     name, text = f"{kind.name}List", f"{kind.plural}, in order of namespace and name."
     return _model(name, text, name, {"metadata": (ListMeta, ...), "items": (items, ...)})
@@ -215,17 +218,17 @@ def list_model(kind: Kind) -> type[BaseModel]:
 
 @cache
 def watch_model(kind: Kind) -> type[BaseModel]:
-    """One line of a watch."""
+    """Return the model of one line of a watch."""
     fields: dict[str, Any] = {
         "type": (Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"], ...),
         "object": (object_model(kind) | Table | Bookmark | Status, ...),
     }
-    text = "One line of a watch. BOOKMARK: `object` only says how far it is; ERROR: `object` is a Status."
+    text = "One line of a watch. BOOKMARK: `object` has only a resourceVersion; ERROR: `object` is a Status."
     return create_model(f"{kind.name}WatchEvent", __base__=Shape, __doc__=text, **fields)
 
 
 def _flat_model(kind: Kind) -> type[BaseModel]:
-    """An object whose fields stand at the top."""
+    """Return the model of an object without spec and status, whose fields are at the top level."""
     head: dict[str, Any] = {"apiVersion": (Version, ...), "kind": (Literal[kind.name], ...)}
     head["metadata"] = (ObjectMeta, ...)
     return create_model(kind.name, __base__=kind.spec, __doc__=kind.spec.__doc__, **head)
@@ -237,8 +240,10 @@ def _model(name: str, text: str, kind: str, parts: dict[str, Any]) -> type[BaseM
 
 
 def failures(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
-    """The descriptions of these errors, and of every other one. openapi.py says that each is a Status: once, not here
-    for each error of each route, where FastAPI would make a validator of it that nothing asks."""
+    """Return the descriptions of these errors and of any other.
+
+    openapi.py adds the schema Status once. Given here, FastAPI would build an unused validator for each of them.
+    """
     found: dict[int | str, dict[str, Any]] = {}
     for each in errors:
         text = (each.__doc__ or "").strip().split("\n")[0] or each.reason

@@ -1,4 +1,4 @@
-"""/openapi.json: what FastAPI knows of the routes, and the bodies that are read or streamed as text."""
+"""/openapi.json: FastAPI's description of the routes, with schemas of bodies that are read or streamed as text."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.kinds.registry import Kind
 
 _REF = "#/components/schemas/{model}"
@@ -16,7 +16,7 @@ _Mode = Literal["validation", "serialization"]
 
 
 def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
-    """Complete the description of this application when it is first asked for."""
+    """Complete the description of this application at its first request."""
     served, described = tuple(kinds), app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -34,7 +34,7 @@ def install(app: FastAPI, kinds: Iterable[Kind]) -> None:
 
 
 def _describe_errors(responses: dict[str, Any]) -> None:
-    """Every error is a Status, also where a route does not say so."""
+    """Describe every error as a Status."""
     responses.setdefault("default", {"description": "Any other error."})
     for code, found in responses.items():
         if code == "default" or code >= "400":

@@ -1,4 +1,4 @@
-"""Large bodies: a few are read at a time, and one of each caller, on threads that no other request waits for."""
+"""Parsing of large bodies: a few at a time, one of each caller, on threads of their own."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 
 
 class Parsing:
-    """The threads. Those of every listener's event loop wait here together, each caller's in their order."""
+    """Queue of large bodies of all listeners, in order for each caller."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,36 +37,36 @@ class Parsing:
         self._running: set[str] = set()
 
     async def run(self, size_bytes: int, do: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-        """The result of reading a body of that size. Raises HTTPException (429) where the caller has too many."""
-        return await self._run(size_bytes, partial(do, *arguments, **options), begun=False)
+        """Parse a body of that size and return the result. Raises HTTPException (429) when the caller has too many."""
+        return await self._run(size_bytes, partial(do, *arguments, **options), started=False)
 
-    async def go_on(self, size_bytes: int, do: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-        """The same for a body whose JSON was read by `run`: it is the next of its caller's, and never too many."""
-        return await self._run(size_bytes, partial(do, *arguments, **options), begun=True)
+    async def resume(self, size_bytes: int, do: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+        """Process a body whose JSON was parsed by `run`: it is next in its caller's queue, and never refused."""
+        return await self._run(size_bytes, partial(do, *arguments, **options), started=True)
 
-    async def _run(self, size_bytes: int, call: Callable[[], _Result], *, begun: bool) -> _Result:
+    async def _run(self, size_bytes: int, call: Callable[[], _Result], *, started: bool) -> _Result:
         if size_bytes <= SMALL_BYTES:
             return await run_in_threadpool(call)
         found: Future[_Result] = Future()
         asking = access.caller()
         job = partial(_carry_out, found, partial(copy_context().run, call))
-        self._enter(asking.name if asking else "", job, begun=begun)
+        self._enter(asking.name if asking else "", job, started=started)
         return await asyncio.wrap_future(found)
 
-    def _enter(self, name: str, job: Callable[[], None], *, begun: bool) -> None:
+    def _enter(self, name: str, job: Callable[[], None], *, started: bool) -> None:
         with self._lock:
             queue = self._waiting.setdefault(name, deque())
-            if begun:
+            if started:
                 queue.appendleft(job)
             elif len(queue) >= MOST_WAITING:
-                words = f"{name} has {MOST_WAITING} large requests waiting, the most that one caller may have"
-                raise HTTPException(429, f"{words}; nothing was done, ask again in a second", {"Retry-After": "1"})
+                message = f"{name} has {MOST_WAITING} large requests waiting, the limit of one caller"
+                raise HTTPException(429, f"{message}; nothing was done, try again in a second", {"Retry-After": "1"})
             else:
                 queue.append(job)
         self._start()
 
     def _start(self) -> None:
-        """Begin what may begin."""
+        """Start jobs up to the limit."""
         with self._lock:
             free = [name for name in self._waiting if name not in self._running][: AT_ONCE - len(self._running)]
             for name in free:
@@ -91,15 +91,15 @@ def _carry_out(found: "Future[_Result]", call: Callable[[], _Result]) -> None:
         return
     try:
         found.set_result(call())
-    except BaseException as error:  # whoever waits for it gets it
+    except BaseException as error:  # its waiter raises it
         found.set_exception(error)
 
 
 class BoundedRoute(APIRoute):
-    """A route whose body FastAPI reads as JSON: a large one in Parsing, with a bound on its values."""
+    """A route whose JSON body is parsed in Parsing if large, with a limit on its values."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        """As the base class's."""
+        """As the base class."""
         answer = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
@@ -111,7 +111,7 @@ class BoundedRoute(APIRoute):
 
 class _Request(Request):
     async def json(self) -> Any:
-        """As the base class's. Raises HTTPException for what is not read."""
+        """As the base class. Raises HTTPException over a limit."""
         if not hasattr(self, "_json"):
             data = await self.body()
             parsing: Parsing = self.app.state.parsing
@@ -121,17 +121,17 @@ class _Request(Request):
 
 
 def loads(data: bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """JSON with a bound on its values. Raises json.JSONDecodeError, and HTTPException where there are too many."""
+    """Parse JSON with a limit on its values. Raises json.JSONDecodeError; HTTPException over the limit."""
     if len(data) <= SMALL_BYTES:  # not more values than bytes
         return json.loads(data, parse_constant=parse_constant)
     try:
         return json.loads(data, cls=_Counting, parse_constant=parse_constant)
     except RecursionError as error:
-        raise HTTPException(400, "the body is nested deeper than anything that is read here") from error
+        raise HTTPException(400, "the body is nested too deeply; send flatter JSON") from error
 
 
 class _Counting(json.JSONDecoder):
-    """json's own decoder in Python, but for texts: others get their turn while it works, and it counts."""
+    """json's decoder in Python: it counts values, and lets other threads run meanwhile."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -1,1 +1,1 @@
-"""What surrounds every request: authentication, authorisation, limits, tracing."""
+"""Layers around every request: authentication, authorisation, limits, tracing."""

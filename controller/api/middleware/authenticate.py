@@ -1,4 +1,4 @@
-"""Around every request: who asks. Nothing but /healthz is answered to somebody unknown."""
+"""Authentication of every request. Only /healthz is answered without it."""
 
 import time
 from collections.abc import Callable
@@ -18,39 +18,39 @@ from controller.service.access.audit import Recorder
 from controller.service.access.identify import Identify, Peer, bearer
 from controller.service.errors import BadRequest, ServiceError, Unauthorized
 
-Who = Callable[[Peer | None, str, str], Caller | None]
+Authenticator = Callable[[Peer | None, str, str], Caller | None]
 _OPEN = ("/healthz",)
-_OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set, and no page can leave out
-_KNOWN_SECONDS = 5.0  # what a peer may do by its names is looked up anew after so long
+_OF_A_PAGE = ("origin", "sec-fetch-site")  # headers that browsers set and no page can omit
+_KNOWN_SECONDS = 5.0  # then a peer's names and groups are looked up again
 _MOST_PEERS = 4096
 _LOOKUPS = 8  # at a time
 
 
 def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
-    """Whoever can call the application within this process is Paddock itself. No door uses this."""
+    """Take a caller within this process for Paddock itself. No listener uses this."""
     return None
 
 
-def by(identify: Identify) -> Who:
-    """A token where one is given, wherever it comes from; else the peer of the socket."""
+def authenticator_of(identify: Identify) -> Authenticator:
+    """Return an authenticator: by token if one is given, else by the socket's peer credentials."""
 
     def who(peer: Peer | None, authorization: str, source: str) -> Caller:
         if authorization:
             return identify.token(bearer(authorization), source)
         if peer is None:
-            raise Unauthorized("this door takes a token: set PADDOCK_TOKEN_FILE to a file that holds one")
+            raise Unauthorized("this listener needs a token: set PADDOCK_TOKEN_FILE to a file that holds one")
         return identify.peer(peer)
 
     return who
 
 
 class Authenticate:
-    """Names the caller for all that runs inside, or answers 401 (403: known, but nothing is granted).
+    """Set the caller of each request, or answer 401 (403 for a known user without grants).
 
-    A request of a web page is never taken for one of the user whose browser, or forwarded socket, it comes through.
+    A web page's request needs a token: it does not act as the user whose browser or forwarded socket it came through.
     """
 
-    def __init__(self, app: ASGIApp, who: Who, recorder: Recorder) -> None:
+    def __init__(self, app: ASGIApp, who: Authenticator, recorder: Recorder) -> None:
         self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +76,7 @@ class Authenticate:
         given = headers.getlist("authorization")
         if len(given) > 1:
             raise BadRequest("there is more than one Authorization header; send one")
-        if given and not given[0].strip():  # whoever meant to show a token is not taken for the user who runs it
+        if given and not given[0].strip():  # fail closed: do not fall back to peer credentials
             raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
         page = next((each for each in _OF_A_PAGE if each in headers), "")
@@ -91,16 +91,15 @@ class Authenticate:
 
 
 class _Peers:
-    """Who the peers of a socket are. The host's words for its users may take their time, so threads of its own wait
-    for them, and they are kept for some seconds."""
+    """Callers by peer credentials. Lookups of users may be slow: they have threads of their own and a short cache."""
 
-    def __init__(self, who: Who) -> None:
+    def __init__(self, who: Authenticator) -> None:
         self._who = who
         self._known: dict[Peer, tuple[float, Caller | None]] = {}
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def caller(self, peer: Peer, source: str) -> Caller | None:
-        """Raises what `who` raises, which is not kept."""
+        """Return the caller. Raises what `who` raises, uncached."""
         until, known = self._known.get(peer, (0.0, None))
         if time.monotonic() < until:
             return known
@@ -119,7 +118,7 @@ def _source(scope: Scope) -> str:
 
 
 async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request, of either kind, with this instead of what it asks for."""
+    """Answer an HTTP request or a WebSocket with this error."""
     answer = errors.answer(error)
     if scope["type"] == "websocket":
         await WebSocket(scope, receive, send).send_denial_response(answer)

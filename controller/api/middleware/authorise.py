@@ -1,6 +1,6 @@
-"""Before every route: what it asks for, read off the route itself, and whether the caller may.
+"""Authorisation of every route: the verb and object are derived from the route itself.
 
-Work in boxes, which changes nothing that is stored, is audited here.
+Work in sandboxes (exec, files, ports) changes nothing in the store, so it is audited here.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.kinds.access.access import Ask, Verb
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
@@ -24,7 +24,7 @@ _VERBS: dict[str, Verb] = {"POST": "create", "PUT": "update", "PATCH": "update",
 
 
 def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """The dependency of all routes of an application."""
+    """Return the dependency that all routes of an application share."""
     kinds = {kind.plural: kind for kind in registry}
 
     def ask(connection: HTTPConnection) -> Ask:
@@ -48,25 +48,25 @@ def authorise(registry: Registry, recorder: Recorder) -> Callable[[HTTPConnectio
         asked = ask(connection)
         access.require(asked, registry)
         if is_work(asked):
-            await run_in_threadpool(recorder.used, asked, _words(await _command(connection, asked)))
+            await run_in_threadpool(recorder.used, asked, _details(await _command(connection, asked)))
 
     return check
 
 
 async def _command(connection: HTTPConnection, asked: Ask) -> list[str]:
-    """The command that is asked for, in the query or the body; empty where there is none."""
+    """Return the requested command, from the query or the body; empty if there is none."""
     if asked.verb != "use" or asked.sub not in _COMMANDS or not isinstance(connection, Request):
         return connection.query_params.getlist("command")
     try:
-        body = await connection.json()  # read before, for its route: it is kept
+        body = await connection.json()  # cached from reading it for the route
     except ValueError:
         return []
     command = body.get("command") if isinstance(body, dict) else None
     return [str(each) for each in command] if isinstance(command, list) else []
 
 
-def _words(command: list[str]) -> dict[str, Any]:
-    """What is told of a command: the program, and nothing that may be secret."""
+def _details(command: list[str]) -> dict[str, Any]:
+    """Return the audit details of a command: the program, without arguments, which may be secret."""
     return {"program": command[0][:_MOST_LETTERS], "arguments": len(command) - 1} if command else {}
 
 

@@ -1,8 +1,8 @@
-"""Around every request of a known caller: how many there may be, of one caller and of all. Too many are told 429.
+"""Rate and concurrency limits of callers: requests over them get 429.
 
-Nothing has been done for a request that is refused here, so that whoever asked can ask again after `Retry-After`.
-Of all that callers have together, one may hold a share only: so nobody keeps the others out. Streams and work in boxes
-may last; what all callers together have of those is bounded where they are served.
+A refused request has had no effect: the client may retry after `Retry-After`. One caller may hold a share of the total,
+so that no caller locks out the others. Totals of long-lived requests (streams, exec, files) are enforced where they
+are served.
 """
 
 import math
@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.api.server.request_deadline import MOST_CONNECTIONS
 from controller.service.access import access
 from controller.service.access.rate_limit import Rates
@@ -27,7 +27,7 @@ from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"
 _LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|logs|files|portforward)(/.*)?")
-_LASTING_WORDS = {
+_LASTING_NAMES = {
     "exec": "commands",
     "logs": "logs",
     "files": "file operations",
@@ -39,10 +39,10 @@ _TRUE = frozenset(("1", "true", "on", "yes", "t", "y"))
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Requests a second of one caller (0: no bound), and requests under way of all callers together.
+    """Limits: requests a second of one caller (0: no limit), and requests in flight of all callers.
 
-    `lasting` is how many watches, commands, logs, file operations and connections to ports all callers may have; one
-    may hold `share` of each of them, and of the requests under way.
+    `lasting` are totals of watches, commands, logs, file operations and forwarded ports. One caller may hold `share`
+    of each, and of the requests in flight.
     """
 
     per_second: float = 0.0
@@ -51,19 +51,19 @@ class LoadLimits:
     lasting: Mapping[str, int] = field(default_factory=dict)
 
     def with_lasting(self, *, transfers: int, ports: int) -> "LoadLimits":
-        """With bounds of what may last; what has none of its own is bounded by the connections that a door takes."""
+        """Return the limits with totals of long-lived requests; the default is a listener's limit on connections."""
         bounds = {"files": transfers, "portforward": ports, "watch": MOST_WATCHES}
-        lasting = {words: bounds.get(what, MOST_CONNECTIONS) for what, words in _LASTING_WORDS.items()}
+        lasting = {name: bounds.get(path, MOST_CONNECTIONS) for path, name in _LASTING_NAMES.items()}
         return replace(self, lasting=lasting)
 
     def of_one(self, what: str) -> int | None:
-        """How many of these one caller may have; None: no bound."""
+        """Return the limit of one caller on these; None: no limit."""
         total = self.in_flight if what == REQUESTS else self.lasting.get(what)
         return None if total is None else max(1, int(total * self.share))
 
 
 class LoadLimit:
-    """Paddock itself (no caller) is not bounded."""
+    """Middleware that enforces the limits. Paddock itself (no caller) has none."""
 
     def __init__(self, app: ASGIApp, limits: LoadLimits) -> None:
         self._app, self._limits = app, limits
@@ -76,12 +76,12 @@ class LoadLimit:
             await self._app(scope, receive, send)
             return
         if wait := self._rates.take(asking.name):
-            words = f"{asking.name} asks more than {self._limits.per_second:g} times a second (requests_per_second)"
-            await _refuse(words, math.ceil(wait), scope, receive, send)
+            message = f"{asking.name} sends over {self._limits.per_second:g} requests a second (requests_per_second)"
+            await _refuse(message, math.ceil(wait), scope, receive, send)
             return
         what = _what(scope)
-        if words := self._enter(asking.name, what):
-            await _refuse(words, 1, scope, receive, send)
+        if message := self._enter(asking.name, what):
+            await _refuse(message, 1, scope, receive, send)
             return
         try:
             await self._app(scope, receive, send)
@@ -89,14 +89,14 @@ class LoadLimit:
             self._leave(asking.name, what)
 
     def _enter(self, name: str, what: str) -> str:
-        """One more; else why not."""
+        """Count one more request; return the refusal if it exceeds a limit, else an empty text."""
         most = self._limits.of_one(what)
-        with self._lock:  # each door has a thread of its own
+        with self._lock:  # each listener has a thread of its own
             if most is not None and self._held[name, what] >= most:
-                share = f"the most that one caller may have at a time (caller_share is {self._limits.share:g})"
-                return f"{name} has {most} {what} under way, {share}"
+                share = f"the limit of one caller (caller_share is {self._limits.share:g})"
+                return f"{name} has {most} {what} in flight, {share}"
             if what == REQUESTS and self._in_flight >= self._limits.in_flight:
-                return f"{self._in_flight} requests are under way, the most there may be (requests_in_flight)"
+                return f"{self._in_flight} requests are in flight, the limit of all callers (requests_in_flight)"
             self._in_flight += what == REQUESTS
             self._held[name, what] += 1
         return ""
@@ -110,17 +110,17 @@ class LoadLimit:
 
 
 def _what(scope: Scope) -> str:
-    """What a request is one of."""
+    """Return the limited category of a request."""
     if found := _LASTING.fullmatch(scope["path"]):
-        return _LASTING_WORDS[found[1]]
+        return _LASTING_NAMES[found[1]]
     watch = QueryParams(scope.get("query_string", b"")).get("watch", "")
-    return _LASTING_WORDS["watch"] if watch.lower() in _TRUE else REQUESTS
+    return _LASTING_NAMES["watch"] if watch.lower() in _TRUE else REQUESTS
 
 
-async def _refuse(words: str, seconds: int, scope: Scope, receive: Receive, send: Send) -> None:
-    told = serialize.status("TooManyRequests", 429, f"{words}; nothing was done, ask again in {seconds} s")
-    told["details"] = {**told.get("details", {}), "retryAfterSeconds": seconds}
-    answer = JSONResponse(told, 429, {"Retry-After": str(seconds)})
+async def _refuse(message: str, seconds: int, scope: Scope, receive: Receive, send: Send) -> None:
+    body = serialize.status("TooManyRequests", 429, f"{message}; nothing was done, try again in {seconds} s")
+    body["details"] = {**body.get("details", {}), "retryAfterSeconds": seconds}
+    answer = JSONResponse(body, 429, {"Retry-After": str(seconds)})
     if scope["type"] == "websocket":
         await WebSocket(scope, receive, send).send_denial_response(answer)
     else:

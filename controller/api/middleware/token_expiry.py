@@ -1,7 +1,7 @@
-"""Around every request of a token: once the token has ended, the request ends, as if its client had left.
+"""Expiry of tokens: when a token expires or is revoked, its requests end as if the client had disconnected.
 
-Every stream heeds a client that leaves, so none has to know of tokens. What is told instead of the rest: 401 where no
-answer has begun, the close code 1008 over a WebSocket; an answer that has begun is broken off.
+Every stream handles a disconnect, so none has to know of tokens. The client gets 401 if no response has started, or
+the close code 1008 on a WebSocket. A response that has started is cut off.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from controller.service.access import access
 from controller.service.access.token_expiry import Lifetimes
 from controller.service.errors import Unauthorized
 
-_LOOK_SECONDS = 1.0  # how late the end of its time is noticed; that it was revoked is told at once
+_POLL_SECONDS = 1.0  # how late an expiry is noticed; a revocation wakes it at once
 _POLICY_VIOLATION = 1008
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 _GONE: dict[str, Message] = {
@@ -26,8 +26,8 @@ _GONE: dict[str, Message] = {
 }
 
 
-class Ending:
-    """Ends what a token opened together with the token."""
+class TokenExpiry:
+    """Middleware that ends a token's requests together with the token."""
 
     def __init__(self, app: ASGIApp, lifetimes: Lifetimes) -> None:
         self._app, self._lifetimes = app, lifetimes
@@ -42,17 +42,17 @@ class Ending:
         leave = self._lifetimes.follow(asking.token_id, wake)
         over = asyncio.create_task(self._over(asking, changed))
         try:
-            await _Ended(scope, receive, send, over).run(self._app)
+            await _ExpiringRequest(scope, receive, send, over).run(self._app)
         finally:
             leave()
             over.cancel()
 
     async def _over(self, asking: Caller, changed: asyncio.Event) -> str:
-        """Wait until the caller may not go on; gives why."""
-        while not (why := self._lifetimes.over(asking)):
+        """Wait until the token has ended; return the reason."""
+        while not (reason := self._lifetimes.over(asking)):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), _LOOK_SECONDS)
-        return why
+                await asyncio.wait_for(changed.wait(), _POLL_SECONDS)
+        return reason
 
 
 def _from_any_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -60,41 +60,41 @@ def _from_any_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> N
         loop.call_soon_threadsafe(event.set)
 
 
-class _Ended:
-    """One request, which is cut when `over` is done."""
+class _ExpiringRequest:
+    """One request, ended when `over` is done."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, over: "asyncio.Task[str]") -> None:
         self._scope, self._receive, self._send, self._over = scope, receive, send, over
-        self._begun = self._begun_late = self._closed = False
+        self._started = self._started_late = self._closed = False
 
     async def run(self, app: ASGIApp) -> None:
-        await app(self._scope, self._next, self._tell)
+        await app(self._scope, self._next, self._forward)
         if not self._over.done() or self._closed:
             return
-        why = f"{self._over.result()}: what it had opened was ended"
-        if not self._begun:
-            await refuse(Unauthorized(why), self._scope, self._receive, self._send)
+        reason = f"{self._over.result()}: its open requests were ended"
+        if not self._started:
+            await refuse(Unauthorized(reason), self._scope, self._receive, self._send)
         elif self._scope["type"] == "websocket":
-            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": why[:120]})
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": reason[:120]})
 
     async def _next(self) -> Message:
-        """What the client sends next; once it is over, that it has left."""
+        """Return the client's next message, or a disconnect once the token has ended."""
         if not self._over.done():
-            coming = asyncio.ensure_future(self._receive())
+            incoming = asyncio.ensure_future(self._receive())
             try:
-                await asyncio.wait({coming, self._over}, return_when=asyncio.FIRST_COMPLETED)
-                if coming.done():
-                    return coming.result()
+                await asyncio.wait({incoming, self._over}, return_when=asyncio.FIRST_COMPLETED)
+                if incoming.done():
+                    return incoming.result()
             finally:
-                coming.cancel()
+                incoming.cancel()
         return _GONE[self._scope["type"]]
 
-    async def _tell(self, message: Message) -> None:
-        """Pass it on, unless it is over. What was done all the same is told to whoever asked for it."""
-        if self._over.done() and not self._begun_late:
-            if self._begun or message["type"] != "http.response.start" or message["status"] >= HTTPStatus.BAD_REQUEST:
+    async def _forward(self, message: Message) -> None:
+        """Pass it on unless the token has ended. A success that was carried out all the same is still reported."""
+        if self._over.done() and not self._started_late:
+            if self._started or message["type"] != "http.response.start" or message["status"] >= HTTPStatus.BAD_REQUEST:
                 return
-            self._begun_late = True
-        self._begun = self._begun or message["type"] in _BEGINNINGS
+            self._started_late = True
+        self._started = self._started or message["type"] in _BEGINNINGS
         self._closed = self._closed or message["type"] == "websocket.close" or message.get("more_body") is False
         await self._send(message)

@@ -1,4 +1,4 @@
-"""Around every request: its trace id, taken from the caller's `traceparent` or made, and given back."""
+"""Trace ids of requests: from the caller's `traceparent` or new, and returned in a header."""
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -6,12 +6,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.service.trace import trace_of, tracing
 
 HEADER = "X-Trace-Id"
-SCOPE_KEY = "paddock.trace"  # for what runs outside of the middleware: the answer to a defect of ours
+SCOPE_KEY = "paddock.trace"  # for code outside the middleware: the response to an internal error
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 
 class Trace:
-    """Every log line of the request bears the id as `trace_id`, and every answer names it."""
+    """Middleware that binds `trace_id` to the request's log lines, and adds it to the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

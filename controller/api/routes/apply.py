@@ -4,28 +4,45 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.api.common import models
-from controller.api.common.apply_set_fields import SetFields
-from controller.api.common.parsing import BoundedRoute, Parsing
-from controller.api.common.paths import PREFIX
+from controller.api.common.dependencies import LargeBodies, UseCases
+from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.objects.apply import Source
+from controller.service.objects.apply_set import ApplySet
 from controller.service.services import Services
 from controller.version import API_VERSION
 
 
 class SpecFile(BaseModel):
-    """A file as it was written; its name is for messages."""
+    """The text of a file; its name is for messages."""
 
     file: Annotated[str, Field(max_length=4096)] = "request"
     text: str
 
 
+class SetFields(BaseModel):
+    """Apply-set fields of a request. Without `applySet` the other fields must be off."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    applySet: Annotated[str | None, Field(max_length=253, description="the apply set that the objects join")] = None
+    prune: Annotated[bool, Field(description="delete members of the set that are not in the documents")] = False
+    takeOver: Annotated[bool, Field(description="take over objects that belong to another set")] = False
+    allowEmpty: Annotated[bool, Field(description="allow pruning all members when there are no documents")] = False
+
+    @property
+    def as_set(self) -> ApplySet:
+        """The fields as the service's type."""
+        return ApplySet(self.applySet or "", prune=self.prune, take_over=self.takeOver, allow_empty=self.allowEmpty)
+
+
 class ApplyRequest(SetFields):
-    """What to apply. `namespace` is where documents go that name none; one that names another is refused."""
+    """Documents to apply. `namespace` is for documents that name none; one that names another is refused."""
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
@@ -38,27 +55,28 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(services: Services) -> APIRouter:
-    """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
+routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
-    @routes.post("/apply", operation_id="apply", responses=_ANSWERS)
-    async def apply(
-        request: Request, asked: ApplyRequest, user_agent: Annotated[str, Header(include_in_schema=False)] = ""
-    ) -> JSONResponse:
-        """Create or change the objects of all these documents in one transaction, or say all that is wrong."""
-        parsing: Parsing = request.app.state.parsing
-        return await parsing.go_on(len(await request.body()), answer, asked, user_agent)
 
-    def answer(asked: ApplyRequest, user_agent: str) -> JSONResponse:
-        applied = services.apply.apply(
-            [Source(each.file, each.text) for each in asked.documents],
-            namespace=asked.namespace or None,
-            dry_run=asked.dryRun,
-            as_set=asked.as_set,
-            applied_by=user_agent,
-        )
-        items = [serialize.applied(each.kind, each.obj, each.result) for each in applied]
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "ApplyResult", "items": items})
+@routes.post("/apply", operation_id="apply", responses=_ANSWERS)
+async def apply(
+    services: UseCases,
+    parsing: LargeBodies,
+    request: Request,
+    body: ApplyRequest,
+    user_agent: Annotated[str, Header(include_in_schema=False)] = "",
+) -> JSONResponse:
+    """Create or change the objects of all documents in one transaction, or report every error."""
+    return await parsing.resume(len(await request.body()), _answer, services, body, user_agent)
 
-    return routes
+
+def _answer(services: Services, body: ApplyRequest, user_agent: str) -> JSONResponse:
+    applied = services.apply.apply(
+        [Source(each.file, each.text) for each in body.documents],
+        namespace=body.namespace or None,
+        dry_run=body.dryRun,
+        as_set=body.as_set,
+        applied_by=user_agent,
+    )
+    items = [serialize.applied(each.kind, each.obj, each.result) for each in applied]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ApplyResult", "items": items})

@@ -1,4 +1,4 @@
-"""GET .../attest: a box read from inside, at once, and held against what was rendered."""
+"""GET attest: a sandbox inspected from inside and compared with its rendered config."""
 
 from typing import Literal
 
@@ -6,17 +6,17 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.objects import serialize
 from controller.service.sandbox.attest import Attested
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 
 class AttestedFact(models.Shape):
-    """One thing that was compared, in words."""
+    """One compared setting."""
 
     name: str
     found: str
@@ -25,14 +25,14 @@ class AttestedFact(models.Shape):
 
 
 class ReportRow(models.Shape):
-    """One thing that confines the box, in words."""
+    """One restriction of the sandbox."""
 
     name: str
     found: str
 
 
 class Attestation(models.Shape):
-    """What the host's kernel says of a box's inside, and what the Secured condition says of that."""
+    """The kernel's view of a sandbox, and the Secured condition that follows from it."""
 
     apiVersion: models.Version
     kind: Literal["Attestation"]
@@ -45,33 +45,30 @@ class Attestation(models.Shape):
     report: list[ReportRow]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind that has a box."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    failures = models.failures(BadRequest, NotFound, ServiceUnavailable)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/attest",
-        operation_id=f"read{kind.name}Attestation",
-        responses={200: {"model": Attestation}, **failures},
-    )
-    def attest(namespace: str, name: str) -> JSONResponse:
-        """Read the box from inside now, through the host's kernel, and compare it with what was rendered."""
-        return JSONResponse(_answer(services.attest.attest(kind, namespace, name)))
 
-    return routes
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/attest",
+    operation_id="readSandboxAttestation",
+    responses={200: {"model": Attestation}, **_FAILURES},
+)
+def attest(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Inspect the sandbox from inside now, through the host's kernel, and compare it with its rendered config."""
+    return JSONResponse(_answer(services.attest.attest(SANDBOX, namespace, name)))
 
 
 def _answer(found: Attested) -> serialize.Json:
-    told = found.verdict
+    verdict = found.verdict
     return {
         "apiVersion": API_VERSION,
         "kind": "Attestation",
         "metadata": serialize.metadata(found.obj),
         "time": serialize.timestamp(found.at),
-        "secured": told.status,
-        "reason": told.reason,
-        "message": told.message,
-        "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in told.compared],
+        "secured": verdict.status,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in verdict.compared],
         "report": [{"name": each.name, "found": each.found} for each in found.report],
     }

@@ -1,4 +1,4 @@
-"""Reading and verifying the audit log: for admins of everything."""
+"""The audit log, read and verified by admins of every namespace."""
 
 from typing import Annotated, Any
 
@@ -6,40 +6,38 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.kinds.access.audit import AuditEntry
-from controller.ports import Audit
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.version import API_VERSION
 
+routes = APIRouter(prefix=PREFIX, tags=["audit"])
+_FAILURES: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
 
-def router(audit: Audit) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix=PREFIX, tags=["audit"])
-    failures: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
 
-    @routes.get("/audit", operation_id="listAudit", responses=failures)
-    def list_(
-        since: Annotated[float, Query(alias="sinceTime", ge=0, le=1e11, description="Unix seconds")] = 0.0,
-        limit: Annotated[int, Query(ge=1, le=100_000, description="the newest so many")] = 1000,
-    ) -> JSONResponse:
-        """Who asked for what, oldest first."""
-        with errors.store_in_words():
-            found = audit.entries(since=since, limit=limit)
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
+@routes.get("/audit", operation_id="listAudit", responses=_FAILURES)
+def list_(
+    services: UseCases,
+    since: Annotated[float, Query(alias="sinceTime", ge=0, le=1e11, description="Unix seconds")] = 0.0,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="only the newest so many")] = 1000,
+) -> JSONResponse:
+    """Audited requests, oldest first."""
+    with errors.store_in_words():
+        found = services.audit.entries(since=since, limit=limit)
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
 
-    @routes.get("/audit/verify", operation_id="verifyAudit", responses=failures)
-    def verify() -> JSONResponse:
-        """Compute every hash of the log anew."""
-        with errors.store_in_words():
-            found = audit.verify()
-        names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}
-        names |= {"thinned": found.thinned, "problem": found.problem}
-        body = {"apiVersion": API_VERSION, "kind": "AuditReport", **names}
-        return JSONResponse(body)
 
-    return routes
+@routes.get("/audit/verify", operation_id="verifyAudit", responses=_FAILURES)
+def verify(services: UseCases) -> JSONResponse:
+    """Recompute every hash of the log."""
+    with errors.store_in_words():
+        found = services.audit.verify()
+    names = {"entries": found.entries, "pruned": found.pruned, "lastId": found.last_id, "lastHash": found.last_hash}
+    names |= {"thinned": found.thinned, "problem": found.problem}
+    body = {"apiVersion": API_VERSION, "kind": "AuditReport", **names}
+    return JSONResponse(body)
 
 
 def _shown(entry: AuditEntry) -> serialize.Json:

@@ -1,4 +1,4 @@
-"""Who am I, may I, and the bearer tokens."""
+"""whoami, can-i and bearer tokens."""
 
 from typing import Annotated, Any
 
@@ -7,32 +7,33 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.common.paths import PREFIX
 from controller.kinds.access.access import VERBS, Ask, Grant, Token, Verb
 from controller.kinds.base import Name
 from controller.kinds.registry import Registry
 from controller.service import errors
 from controller.service.access import access
-from controller.service.access.tokens import LONGEST_SECONDS, TokenAdmin
+from controller.service.access.tokens import LONGEST_SECONDS
 from controller.service.objects import serialize
 from controller.version import API_VERSION
 
 
 class CanI(BaseModel):
-    """One thing that might be asked for. `namespace` null: every namespace, or the host's own."""
+    """One request to check. `namespace` null means every namespace, or a cluster-scoped kind."""
 
     model_config = ConfigDict(extra="forbid")
 
     verb: Annotated[str, Field(max_length=64, description=f"one of {', '.join(VERBS)}")]
-    kind: Annotated[str, Field(max_length=64, description="a kind, by any of its words")]
+    kind: Annotated[str, Field(max_length=64, description="a kind, by any of its names")]
     namespace: Annotated[str | None, Field(max_length=253)] = None
     name: Annotated[str, Field(max_length=253)] = ""
     subresource: Annotated[str, Field(max_length=64)] = ""
 
 
 class TokenRequest(BaseModel):
-    """A token to make. `expirationSeconds` null: it is good until it is revoked."""
+    """A token to create. With `expirationSeconds` null it is valid until revoked."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,57 +42,55 @@ class TokenRequest(BaseModel):
     expirationSeconds: Annotated[int | None, Field(ge=1, le=int(LONGEST_SECONDS))] = 30 * 86400
 
 
-def router(registry: Registry, tokens: TokenAdmin) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix=PREFIX, tags=["access"], route_class=BoundedRoute)
-    failures: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
-
-    @routes.get("/auth/whoami", operation_id="whoAmI", responses=failures)
-    def whoami() -> JSONResponse:
-        """The caller's name, where they come from, and what was granted to them."""
-        found = access.caller()
-        grants = [_grant(each) for each in found.grants] if found else [_grant(Grant(role="admin"))]
-        name, source = (found.name, found.source) if found else ("paddock", "")
-        body = {"apiVersion": API_VERSION, "kind": "WhoAmI", "name": name, "source": source, "grants": grants}
-        return JSONResponse(body)
-
-    @routes.post("/auth/can-i", operation_id="canI", responses=failures)
-    def can_i(question: CanI) -> JSONResponse:
-        """Whether the caller may do this, and if not, what it would take."""
-        found = access.decision(_ask(registry, question))
-        body = {"apiVersion": API_VERSION, "kind": "CanI", "allowed": found.allowed, "reason": found.reason}
-        return JSONResponse(body)
-
-    _add_tokens(routes, tokens, failures)
-    return routes
+routes = APIRouter(prefix=PREFIX, tags=["access"], route_class=BoundedRoute)
+_FAILURES: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, errors.ServiceUnavailable)
 
 
-def _add_tokens(routes: APIRouter, tokens: TokenAdmin, failures: dict[int | str, dict[str, Any]]) -> None:
-    @routes.post("/tokens", operation_id="createToken", status_code=201, responses={409: {}, **failures})
-    def create(request: TokenRequest) -> JSONResponse:
-        """Make a token. Its text is in this answer, and nowhere else, ever."""
-        made = tokens.create(request.name, request.grant, seconds=request.expirationSeconds)
-        return JSONResponse({**_token(made.token, tokens.now()), "token": made.text}, 201)
+@routes.get("/auth/whoami", operation_id="whoAmI", responses=_FAILURES)
+def whoami() -> JSONResponse:
+    """The caller's name, source and grants."""
+    found = access.caller()
+    grants = [_grant(each) for each in found.grants] if found else [_grant(Grant(role="admin"))]
+    name, source = (found.name, found.source) if found else ("paddock", "")
+    body = {"apiVersion": API_VERSION, "kind": "WhoAmI", "name": name, "source": source, "grants": grants}
+    return JSONResponse(body)
 
-    @routes.get("/tokens", operation_id="listTokens", responses=failures)
-    def list_() -> JSONResponse:
-        """Every token, without what opens anything."""
-        items = [_token(each, tokens.now()) for each in tokens.list()]
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "TokenList", "items": items})
 
-    @routes.delete("/tokens/{name}", operation_id="revokeToken", responses={404: {}, **failures})
-    def revoke(name: Annotated[str, Path(description="the token's name")]) -> JSONResponse:
-        """End a token now, and with it whatever it has open: watches, commands, logs, transfers, ports."""
-        return JSONResponse(_token(tokens.revoke(name), tokens.now()))
+@routes.post("/auth/can-i", operation_id="canI", responses=_FAILURES)
+def can_i(services: UseCases, question: CanI) -> JSONResponse:
+    """Check if the caller may do this; if not, the reason names the missing grant."""
+    found = access.decision(_ask(services.registry, question))
+    body = {"apiVersion": API_VERSION, "kind": "CanI", "allowed": found.allowed, "reason": found.reason}
+    return JSONResponse(body)
+
+
+@routes.post("/tokens", operation_id="createToken", status_code=201, responses={409: {}, **_FAILURES})
+def create(services: UseCases, request: TokenRequest) -> JSONResponse:
+    """Create a token. Only this response contains its text."""
+    made = services.tokens.create(request.name, request.grant, seconds=request.expirationSeconds)
+    return JSONResponse({**_token(made.token, services.tokens.now()), "token": made.text}, 201)
+
+
+@routes.get("/tokens", operation_id="listTokens", responses=_FAILURES)
+def list_(services: UseCases) -> JSONResponse:
+    """Every token, without its text."""
+    items = [_token(each, services.tokens.now()) for each in services.tokens.list()]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "TokenList", "items": items})
+
+
+@routes.delete("/tokens/{name}", operation_id="revokeToken", responses={404: {}, **_FAILURES})
+def revoke(services: UseCases, name: Annotated[str, Path(description="the token's name")]) -> JSONResponse:
+    """Revoke a token now. Its open requests end: watches, commands, logs, transfers, ports."""
+    return JSONResponse(_token(services.tokens.revoke(name), services.tokens.now()))
 
 
 def _ask(registry: Registry, question: CanI) -> Ask:
     kind = registry.by_word(question.kind)
     if kind is None:
-        raise errors.BadRequest(f"there is no kind `{question.kind}`; `paddock explain` lists them")
+        raise errors.BadRequest(f"there is no kind `{question.kind}`; `paddock explain` lists the kinds")
     verb: Verb | None = next((each for each in VERBS if each == question.verb), None)
     if verb is None:
-        raise errors.BadRequest(f"`{question.verb}` is no verb; use one of {', '.join(VERBS)}")
+        raise errors.BadRequest(f"`{question.verb}` is not a verb; use one of {', '.join(VERBS)}")
     namespace = question.namespace if kind.namespaced else ""
     return Ask(verb, kind.name, namespace, question.name, question.subresource)
 

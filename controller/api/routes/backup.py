@@ -1,4 +1,4 @@
-"""GET backup: a copy of the store, for admins of everything."""
+"""GET backup: a copy of the store, for admins of every namespace."""
 
 import os
 from collections.abc import Iterator
@@ -8,33 +8,30 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.service import errors
-from controller.service.backup import Backup
 
 MEDIA_TYPE = "application/vnd.sqlite3"
 _PIECE_BYTES = 1 << 18
 
 
-def router(backup: Backup) -> APIRouter:
-    """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["store"])
-    bytes_ = {"schema": {"type": "string", "format": "binary"}}
-    answers: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: bytes_}}}
+routes = APIRouter(prefix=PREFIX, tags=["store"])
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: _BYTES}}}
 
-    @routes.get(
-        "/backup",
-        operation_id="backup",
-        response_class=StreamingResponse,
-        responses={**answers, **models.failures(errors.ServiceUnavailable)},
-    )
-    def make() -> StreamingResponse:
-        """Everything that is stored, of one moment, as a SQLite database. Its length is announced."""
-        file = backup.make()
-        length = str(os.fstat(file.fileno()).st_size)
-        return StreamingResponse(_pieces(file), media_type=MEDIA_TYPE, headers={"Content-Length": length})
 
-    return routes
+@routes.get(
+    "/backup",
+    operation_id="backup",
+    response_class=StreamingResponse,
+    responses={**_ANSWERS, **models.failures(errors.ServiceUnavailable)},
+)
+def make(services: UseCases) -> StreamingResponse:
+    """A consistent copy of the store as a SQLite database, with its Content-Length."""
+    file = services.backup.make()
+    length = str(os.fstat(file.fileno()).st_size)
+    return StreamingResponse(_pieces(file), media_type=MEDIA_TYPE, headers={"Content-Length": length})
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Commands that outlive their client: started, listed, read and killed."""
+"""Detached commands, which outlive their client: start, list, read and kill."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,16 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from controller.api.common import models
-from controller.api.common.env import Variables, environment
+from controller.api.common.command import Command, Text, Variables, environment
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.common.paths import PREFIX
-from controller.api.routes.exec import Command, Text
-from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
 from controller.service.objects import serialize
 from controller.service.sandbox.exec_records import DetachedExec, ExecState
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 _READ = models.failures(errors.BadRequest, errors.NotFound, errors.ServiceUnavailable)
@@ -30,7 +29,7 @@ _Id = Annotated[str, Path(max_length=64)]
 
 
 class DetachRequest(BaseModel):
-    """A command without input. Without `timeoutSeconds` the daemon's own limit holds; 0 is none."""
+    """A command without stdin. Without `timeoutSeconds` the daemon's default limit applies; 0 means no limit."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,7 +40,7 @@ class DetachRequest(BaseModel):
 
 
 class Exec(models.Shape):
-    """A detached command as it is now. `Lost`: nobody can tell how it ended, and `message` says why."""
+    """State of a detached command. `Lost`: its end is unknown, and `message` says why."""
 
     apiVersion: models.Version
     kind: Literal["Exec"]
@@ -56,69 +55,68 @@ class Exec(models.Shape):
 
 
 class ExecList(models.Shape):
-    """The detached commands of a sandbox that are known, oldest first."""
+    """The recorded detached commands of a sandbox, oldest first."""
 
     apiVersion: models.Version
     kind: Literal["ExecList"]
     items: list[Exec]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The routes of a kind whose objects have a container."""
-    routes, detached = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute), services.detached
-    execs = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/execs"
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+_EXECS = "/namespaces/{namespace}/sandboxes/{name}/execs"
 
-    @routes.post(
-        execs, operation_id=f"detach{kind.name}Exec", status_code=201, responses={201: {"model": Exec}, **_START}
+
+@routes.post(_EXECS, operation_id="detachSandboxExec", status_code=201, responses={201: {"model": Exec}, **_START})
+async def start(services: UseCases, namespace: str, name: str, body: DetachRequest) -> JSONResponse:
+    """Start a command that runs on without its client, and answer once it has started.
+
+    It ends at its time limit or with its sandbox, which is in use while it runs. Head and tail of its output are kept.
+    It survives a restart of the daemon, but output after the restart is not kept.
+    """
+    starting = await run_in_threadpool(
+        services.detached.start,
+        SANDBOX,
+        namespace,
+        name,
+        tuple(body.command),
+        env=environment(body.env),
+        working_dir=body.workingDir,
+        timeout_seconds=body.timeoutSeconds,
     )
-    async def start(namespace: str, name: str, asked: DetachRequest) -> JSONResponse:
-        """Start a command that goes on without its client, and answer once it has begun.
+    try:
+        return JSONResponse(_shown(await asyncio.wrap_future(starting)), status_code=201)
+    except StreamError as error:
+        raise errors.ServiceUnavailable(str(error)) from error
 
-        It ends with its time or with its box, and is use of the box while it runs. Head and tail of its output are
-        kept. It outlives a daemon that restarts: only what it writes from then on is not kept.
-        """
-        begun = await run_in_threadpool(
-            detached.start,
-            kind,
-            namespace,
-            name,
-            tuple(asked.command),
-            env=environment(asked.env),
-            working_dir=asked.workingDir,
-            timeout_seconds=asked.timeoutSeconds,
-        )
-        try:
-            return JSONResponse(_shown(await asyncio.wrap_future(begun)), status_code=201)
-        except StreamError as error:
-            raise errors.ServiceUnavailable(str(error)) from error
 
-    @routes.get(execs, operation_id=f"list{kind.name}Execs", responses={200: {"model": ExecList}, **_READ})
-    def list_(namespace: str, name: str) -> JSONResponse:
-        """The detached commands of a sandbox, with their state and exit code."""
-        items = [_shown(each) for each in detached.list(kind, namespace, name)]
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "ExecList", "items": items})
+@routes.get(_EXECS, operation_id="listSandboxExecs", responses={200: {"model": ExecList}, **_READ})
+def list_(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """The detached commands of a sandbox, with state and exit code."""
+    items = [_shown(each) for each in services.detached.list(SANDBOX, namespace, name)]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ExecList", "items": items})
 
-    @routes.get(f"{execs}/{{id}}", operation_id=f"read{kind.name}Exec", responses={200: {"model": Exec}, **_READ})
-    def read(namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002 - as it is in the path
-        """One of them."""
-        return JSONResponse(_shown(detached.get(kind, namespace, name, id)))
 
-    @routes.get(
-        f"{execs}/{{id}}/log",
-        operation_id=f"read{kind.name}ExecLog",
-        response_class=PlainTextResponse,
-        responses=_READ,
-    )
-    def log(namespace: str, name: str, id: _Id) -> Response:  # noqa: A002
-        """Both streams as they came. Of much the head and the tail, with a line between that counts the rest."""
-        return PlainTextResponse(detached.log(kind, namespace, name, id))
+@routes.get(_EXECS + "/{id}", operation_id="readSandboxExec", responses={200: {"model": Exec}, **_READ})
+def read(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002 - as it is in the path
+    """One detached command."""
+    return JSONResponse(_shown(services.detached.get(SANDBOX, namespace, name, id)))
 
-    @routes.post(f"{execs}/{{id}}/kill", operation_id=f"kill{kind.name}Exec", responses={200: {"model": Exec}, **_READ})
-    def kill(namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002
-        """Kill all processes of one; its log can still be read. One that has ended is let be."""
-        return JSONResponse(_shown(detached.kill(kind, namespace, name, id)))
 
-    return routes
+@routes.get(
+    _EXECS + "/{id}/log",
+    operation_id="readSandboxExecLog",
+    response_class=PlainTextResponse,
+    responses=_READ,
+)
+def log(services: UseCases, namespace: str, name: str, id: _Id) -> Response:  # noqa: A002
+    """Output of both streams. Of long output the head and the tail, with a line between that counts the rest."""
+    return PlainTextResponse(services.detached.log(SANDBOX, namespace, name, id))
+
+
+@routes.post(_EXECS + "/{id}/kill", operation_id="killSandboxExec", responses={200: {"model": Exec}, **_READ})
+def kill(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002
+    """Kill all processes of a detached command; its log stays readable. No effect on one that has ended."""
+    return JSONResponse(_shown(services.detached.kill(SANDBOX, namespace, name, id)))
 
 
 def _shown(found: DetachedExec) -> Mapping[str, object]:

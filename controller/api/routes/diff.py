@@ -1,4 +1,4 @@
-"""POST diff: what applying files would change, and with `plan` the engine calls to come. Writes nothing."""
+"""POST diff: changes that apply would make, and with `plan` the engine calls. Writes nothing."""
 
 from typing import Annotated, Any
 
@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from controller.api.common.apply_set_fields import SetFields
-from controller.api.common.parsing import BoundedRoute, Parsing
-from controller.api.common.paths import PREFIX
-from controller.api.routes.apply import SpecFile
+from controller.api.common.dependencies import LargeBodies, UseCases
+from controller.api.common.models import PREFIX
+from controller.api.common.parsing import BoundedRoute
+from controller.api.routes.apply import SetFields, SpecFile
 from controller.kinds.meta import StoredObject
 from controller.service.explain.diff import Change, Difference, Forecast, Movement
 from controller.service.objects import serialize
@@ -19,35 +19,32 @@ from controller.version import API_GROUP, API_VERSION
 
 
 class DiffRequest(SetFields):
-    """What to compare with what is stored; the fields are those of apply."""
+    """Documents to compare with the stored objects; the fields are those of apply."""
 
     documents: Annotated[list[SpecFile], Field(max_length=10000)]
     namespace: str | None = None
-    plan: Annotated[bool, Field(description="tell how each change takes effect, and the engine calls to come")] = False
-    delete: Annotated[bool, Field(description="compare with a deletion of the named objects instead")] = False
+    plan: Annotated[bool, Field(description="add the effect of each change, and the engine calls")] = False
+    delete: Annotated[bool, Field(description="show a deletion of the named objects instead")] = False
 
 
-def router(services: Services) -> APIRouter:
-    """The route."""
-    routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
+routes = APIRouter(prefix=PREFIX, tags=["apply"], route_class=BoundedRoute)
 
-    @routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
-    async def diff(request: Request, asked: DiffRequest) -> JSONResponse:
-        """The same path as apply, stopped before anything is written."""
-        parsing: Parsing = request.app.state.parsing
-        return await parsing.go_on(len(await request.body()), answer, asked)
 
-    def answer(asked: DiffRequest) -> JSONResponse:
-        found = services.diff.diff(
-            [Source(each.file, each.text) for each in asked.documents],
-            namespace=asked.namespace or None,
-            plan=asked.plan,
-            delete=asked.delete,
-            as_set=asked.as_set,
-        )
-        return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
+@routes.post("/diff", operation_id="diff", responses={409: {}, 422: {}, 503: {}})
+async def diff(services: UseCases, parsing: LargeBodies, request: Request, body: DiffRequest) -> JSONResponse:
+    """The same path as apply, stopped before the write."""
+    return await parsing.resume(len(await request.body()), _answer, services, body)
 
-    return routes
+
+def _answer(services: Services, body: DiffRequest) -> JSONResponse:
+    found = services.diff.diff(
+        [Source(each.file, each.text) for each in body.documents],
+        namespace=body.namespace or None,
+        plan=body.plan,
+        delete=body.delete,
+        as_set=body.as_set,
+    )
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "DiffResult", "items": [_item(each) for each in found]})
 
 
 def _item(each: Difference) -> serialize.Json:
@@ -72,7 +69,7 @@ def _movement(found: Movement) -> serialize.Json:
 
 
 def _object(obj: StoredObject | None, *, new: bool = False) -> serialize.Json | None:
-    """The object without its status; one that is not stored yet has no uid, version or time either."""
+    """Return the object without its status; a new one also without uid, version and time."""
     if obj is None:
         return None
     shown = {key: value for key, value in serialize.obj(obj).items() if key != "status"}

@@ -1,59 +1,41 @@
-"""POST exec: a command with its whole result in one answer. Streams are a WebSocket's (see exec_socket.py)."""
+"""Commands: POST exec answers with the whole result, a WebSocket on the same path streams it."""
 
 import asyncio
 import base64
 import binascii
-import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, WebSocket
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from controller.api.common import errors as status_bodies
 from controller.api.common import models
-from controller.api.common.env import Variables, environment
+from controller.api.common.command import Command, Text, Variables, environment
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.common.paths import PREFIX
-from controller.api.streams.relay import Pump
-from controller.kinds.registry import Kind
+from controller.api.streams.exec_websocket import ExecQuery, serve
+from controller.api.streams.relay import Relay
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
 from controller.service import errors
 from controller.service.sandbox.collected_output import ENDED_EARLY, Collected, Collector
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 _ANSWERS = models.failures(
     errors.BadRequest, errors.NotFound, errors.Conflict, errors.TooManyRequests, errors.ServiceUnavailable
 )
 _Encoding = Literal["utf-8", "base64"]
-_SHOWN_CHARACTERS = 60
-Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
-
-
-def _not_one_string(found: Any) -> Any:
-    """Refuse a command that is one string, and show the list to write."""
-    if not isinstance(found, str):
-        return found
-    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
-    told = {
-        "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
-        "program": json.dumps(["PROGRAM", "ARGUMENT"]),
-    }
-    message = "must be a list of strings, not one string; write {shell} for a shell's line, or {program}"
-    raise PydanticCustomError("list_type", message, told)
-
-
-Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
 
 
 class ExecRequest(BaseModel):
-    """A command. `encoding` is that of `stdin` here, and of `stdout` and `stderr` in the result.
+    """A command. `encoding` applies to `stdin`, and to `stdout` and `stderr` of the result.
 
-    Without `timeoutSeconds` the daemon's own limit holds; 0 is none.
+    Without `timeoutSeconds` the daemon's default limit applies; 0 means no limit.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -67,9 +49,9 @@ class ExecRequest(BaseModel):
 
 
 class ExecResult(models.Shape):
-    """What became of it. Of long output the head and the tail are kept, with a line between that counts what is not.
+    """Result of a command. Of long output the head and the tail are kept, with a line between that counts the rest.
 
-    With the encoding `utf-8`, bytes that are none are replaced; `base64` keeps every byte.
+    With the encoding `utf-8`, invalid bytes are replaced; `base64` keeps every byte.
     """
 
     apiVersion: models.Version
@@ -85,71 +67,95 @@ class ExecResult(models.Shape):
     stderrOmittedBytes: int
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name], route_class=BoundedRoute)
-    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=BoundedRoute)
+_PATH = "/namespaces/{namespace}/sandboxes/{name}/exec"
 
-    @routes.post(
-        f"{one}/exec",
-        operation_id=f"exec{kind.name}",
-        responses={200: {"model": ExecResult}, **_ANSWERS},
+
+@routes.post(
+    _PATH,
+    operation_id="execSandbox",
+    responses={200: {"model": ExecResult}, **_ANSWERS},
+)
+async def exec_(services: UseCases, request: Request, namespace: str, name: str, body: ExecRequest) -> JSONResponse:
+    """Run a command to its end and return its output. Disconnecting or timing out kills the command.
+
+    To stream output and input, open the same path as a WebSocket, with the frames of
+    Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
+    `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
+    stdin, 1 stdout, 2 stderr, 3 the final Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
+    and 0 close stdin.
+    """
+    stdin = _stdin(body)
+    began = time.monotonic()
+    opener = await run_in_threadpool(
+        services.into_box.exec,
+        SANDBOX,
+        namespace,
+        name,
+        tuple(body.command),
+        env=environment(body.env),
+        working_dir=body.workingDir,
+        stdin=(stdin,) if stdin else None,
+        timeout_seconds=body.timeoutSeconds,
     )
-    async def exec_(request: Request, namespace: str, name: str, asked: ExecRequest) -> JSONResponse:
-        """Run a command to its end, and answer with what it wrote. A client that leaves ends it.
+    done = await _run(request, Relay(opener), Collector(services.into_box.rules.output_bytes))
+    return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))
 
-        For output as it comes, and for input as you have it, ask for the same path as a WebSocket, in the frames of
-        Kubernetes' v5.channel.k8s.io. Its query: `command` (once an argument), `stdin`, `tty`, `env` (NAME=VALUE),
-        `secret` (NAME=SECRET), `workingDir`, `timeoutSeconds`. The first byte of a binary frame is its channel: 0
-        stdin, 1 stdout, 2 stderr, 3 the end as a Status, 4 `{"Width", "Height"}` of the terminal, 5 `{"signal"}`; 255
-        and 0 close stdin.
-        """
-        stdin = _stdin(asked)
-        began = time.monotonic()
-        opener = await run_in_threadpool(
+
+@routes.websocket(_PATH)
+async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
+    """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
+
+    Without timeoutSeconds the daemon's default limit applies, except for a terminal; 0 means no limit.
+    """
+    try:
+        request = ExecQuery.of(websocket.query_params)
+        feed = request.feed()
+        open_exec = await run_in_threadpool(
             services.into_box.exec,
-            kind,
+            SANDBOX,
             namespace,
             name,
-            tuple(asked.command),
-            env=environment(asked.env),
-            working_dir=asked.workingDir,
-            stdin=(stdin,) if stdin else None,
-            timeout_seconds=asked.timeoutSeconds,
+            request.command,
+            env=request.env,
+            working_dir=request.working_dir,
+            stdin=feed,
+            timeout_seconds=request.timeout_seconds,
+            tty=request.tty,
         )
-        done = await _run(request, Pump(opener), Collector(services.into_box.rules.output_bytes))
-        return JSONResponse(_shown(done, asked.encoding, time.monotonic() - began))
+    except errors.ServiceError as error:
+        await websocket.send_denial_response(status_bodies.answer(error))
+        return
+    await serve(websocket, Relay(open_exec), feed)
 
-    return routes
 
-
-async def _run(request: Request, pump: Pump, collector: Collector) -> Collected:
-    """Gather it all. Raises ServiceUnavailable when it can't be run, or breaks."""
-    leaving = asyncio.create_task(_until_gone(request, pump.stop))
+async def _run(request: Request, relay: Relay, collector: Collector) -> Collected:
+    """Collect the output. Raises ServiceUnavailable when the command can't run or its stream fails."""
+    disconnect = asyncio.create_task(_stop_on_disconnect(request, relay.stop))
     try:
-        async for chunk in pump:
+        async for chunk in relay:
             collector.add(chunk)
     except StreamError as error:
         raise errors.ServiceUnavailable(str(error)) from error
     finally:
-        leaving.cancel()
-        pump.stop()
+        disconnect.cancel()
+        relay.stop()
     if collector.result is None:
         raise errors.ServiceUnavailable(ENDED_EARLY)
     return collector.result
 
 
-async def _until_gone(request: Request, stop: Callable[[], None]) -> None:
+async def _stop_on_disconnect(request: Request, stop: Callable[[], None]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stop()
 
 
-def _stdin(asked: ExecRequest) -> bytes:
+def _stdin(body: ExecRequest) -> bytes:
     try:
-        return asked.stdin.encode() if asked.encoding == "utf-8" else base64.b64decode(asked.stdin, validate=True)
+        return body.stdin.encode() if body.encoding == "utf-8" else base64.b64decode(body.stdin, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise errors.BadRequest(f"stdin is not {asked.encoding}, as its `encoding` says: {error}") from error
+        raise errors.BadRequest(f"stdin: not valid {body.encoding}: {error}; set `encoding` to match") from error
 
 
 def _shown(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:

@@ -1,19 +1,19 @@
-"""The files of a box over HTTP: read, write, list, stat, make and remove, and whole trees as tar streams."""
+"""Files of a sandbox: read, write, list, stat, mkdir, remove, and whole trees as tar streams."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import Field
 
 from controller.api.common import models
-from controller.api.common.file_models import ArchiveUnpacked, FileInfo, FileList, FileRemoved
-from controller.api.common.paths import PREFIX
+from controller.api.common.models import PREFIX
 from controller.api.streams.transfer import Threads, WorkResponse, take_in
 from controller.archive.tar import PERMISSIONS
-from controller.kinds.registry import Kind
 from controller.kinds.runtime.files import FileAsk
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import (
     BadRequest,
     Conflict,
@@ -24,8 +24,7 @@ from controller.service.errors import (
     TooLarge,
     TooManyRequests,
 )
-from controller.service.sandbox.files import Work
-from controller.service.services import Services
+from controller.service.sandbox.files import BoxFiles, Work
 
 _FAILURES = models.failures(
     BadRequest, Forbidden, NotFound, Conflict, TooLarge, TooManyRequests, ServiceUnavailable, NoSpace
@@ -34,147 +33,48 @@ _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 Path = Annotated[
-    str, Query(min_length=1, max_length=4095, description="a path in the box; a relative one is taken from `/`")
+    str, Query(min_length=1, max_length=4095, description="a path in the sandbox; a relative one starts at `/`")
 ]
 Top = Annotated[
-    str, Query(min_length=1, max_length=255, description="what it is called in the archive; `.`: only what is in it")
+    str, Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents")
 ]
 Mode = Annotated[
-    str | None, Query(pattern="^0?[0-7]{3}$", description="permission bits in octal; without it, as the file there has")
+    str | None,
+    Query(pattern="^0?[0-7]{3}$", description="permission bits in octal; default: the replaced file's"),
 ]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The routes of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    one, files, threads = (
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/files",
-        services.files,
-        Threads(services.files),
-    )
+class FileInfo(models.Shape):
+    """A file, folder or symlink in the sandbox. `mode` is octal digits, `modified` Unix seconds."""
 
-    @asynccontextmanager
-    async def begun(namespace: str, name: str, ask: FileAsk) -> AsyncIterator[Work]:
-        work = await threads.run(files.begin, kind, namespace, name, ask)
-        try:
-            yield work
-        finally:
-            await threads.close(work)
-
-    async def answer(namespace: str, name: str, ask: FileAsk) -> JSONResponse:
-        async with begun(namespace, name, ask) as work:
-            return JSONResponse(await threads.run(work.result))
-
-    async def output(namespace: str, name: str, ask: FileAsk) -> Response:
-        work = await threads.run(files.begin, kind, namespace, name, ask)
-        try:
-            info = await threads.run(work.result)
-        except BaseException:
-            await threads.close(work)
-            raise
-        sized = {"content-length": str(info["size"])} if ask.op == "read" else {}
-        return WorkResponse(
-            work,
-            threads,
-            media_type=_BYTES if ask.op == "read" else _TAR,
-            headers={
-                "x-paddock-mode": f"{int(info['mode'], 8) & PERMISSIONS:04o}",
-                "x-paddock-type": info["type"],
-                **sized,
-            },
-        )
-
-    async def into(request: Request, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
-        announced = request.headers.get("content-length", "0")
-        files.refuse_larger(int(announced) if announced.isdigit() else 0)
-        async with begun(namespace, name, ask) as work:
-            return JSONResponse(await take_in(request, work, threads, files))
-
-    @routes.get(one, operation_id=f"read{kind.name}File", responses=_out(_BYTES), response_class=Response)
-    async def read(namespace: str, name: str, path: Path) -> Response:
-        """The bytes of a regular file. Its mode is in the header X-Paddock-Mode."""
-        return await output(namespace, name, FileAsk("read", path))
-
-    @routes.put(one, operation_id=f"write{kind.name}File", responses=_json(FileInfo), openapi_extra=_body(_BYTES))
-    async def write(request: Request, namespace: str, name: str, path: Path, mode: Mode = None) -> JSONResponse:
-        """Make or replace a regular file, in one step once all of the body has come. A symlink there is replaced."""
-        return await into(request, namespace, name, FileAsk("write", path, mode=_octal(mode)))
-
-    @routes.delete(one, operation_id=f"remove{kind.name}File", responses=_json(FileRemoved))
-    async def remove(
-        namespace: str,
-        name: str,
-        path: Path,
-        recursive: Annotated[bool, Query(description="a folder with all that is in it")] = False,
-    ) -> JSONResponse:
-        """Remove a file, a symlink or a folder."""
-        return await answer(namespace, name, FileAsk("remove", path, recursive=recursive))
-
-    @routes.get(f"{one}/stat", operation_id=f"stat{kind.name}File", responses=_json(FileInfo))
-    async def stat(
-        namespace: str,
-        name: str,
-        path: Path,
-        follow: Annotated[bool, Query(description="follow a symlink that the path ends in")] = True,
-    ) -> JSONResponse:
-        """What is there."""
-        return await answer(namespace, name, FileAsk("stat", path, follow=follow))
-
-    @routes.get(f"{one}/list", operation_id=f"list{kind.name}Files", responses=_json(FileList))
-    async def list_(
-        namespace: str,
-        name: str,
-        path: Path,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="how many entries at most")] = 1000,
-    ) -> JSONResponse:
-        """The entries of a folder."""
-        return await answer(namespace, name, FileAsk("list", path, limit=limit))
-
-    @routes.post(f"{one}/folder", operation_id=f"make{kind.name}Folder", responses=_json(FileInfo))
-    async def mkdir(
-        namespace: str,
-        name: str,
-        path: Path,
-        parents: Annotated[bool, Query(description="with the folders above it; one that is there is no error")] = False,
-    ) -> JSONResponse:
-        """Make a folder (0755)."""
-        return await answer(namespace, name, FileAsk("mkdir", path, parents=parents, mode=0o755))
-
-    @routes.get(f"{one}/archive", operation_id=f"read{kind.name}Archive", responses=_out(_TAR), response_class=Response)
-    async def pack(
-        namespace: str,
-        name: str,
-        path: Path,
-        top: Annotated[
-            str,
-            Query(
-                min_length=1, max_length=255, description="what it is called in the archive; `.`: only what is in it"
-            ),
-        ] = ".",
-        follow: Annotated[bool, Query(description="follow a symlink to a file that the path ends in")] = False,
-    ) -> Response:
-        """A file, symlink or tree as a tar stream. What can't be in it is told in it (PADDOCK.skipped, pax headers).
-
-        Its entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
-        """
-        return await output(namespace, name, FileAsk("pack", path, top=top, follow=follow))
-
-    @routes.put(
-        f"{one}/archive",
-        operation_id=f"write{kind.name}Archive",
-        responses=_json(ArchiveUnpacked),
-        openapi_extra=_body(_TAR),
-    )
-    async def unpack(request: Request, namespace: str, name: str, path: Path) -> JSONResponse:
-        """Unpack a tar stream below a folder that is there. Names that lead out of it, hard links and devices are
-        refused; owners, setuid and setgid are not kept."""
-        return await into(request, namespace, name, FileAsk("unpack", path))
-
-    return routes
+    name: str
+    type: Literal["file", "folder", "symlink", "other"]
+    size: int
+    mode: str
+    uid: int
+    gid: int
+    modified: float
+    target: str = Field(default="", description="target of a symlink")
 
 
-def _octal(text: str | None) -> int | None:
-    return None if text is None else int(text, 8)
+class FileList(models.Shape):
+    """A folder's entries by name. `truncated` if there are more than the limit."""
+
+    items: list[FileInfo]
+    truncated: bool
+
+
+class FileRemoved(models.Shape):
+    """Result of a removal."""
+
+
+class ArchiveUnpacked(models.Shape):
+    """Result of an unpack. `leftOut` lists the first hundred of `leftOutCount` skipped entries, with reasons."""
+
+    files: int
+    bytes: int
+    leftOut: list[str]
+    leftOutCount: int
 
 
 def _json(model: Any) -> dict[int | str, dict[str, Any]]:
@@ -187,3 +87,161 @@ def _out(media_type: str) -> dict[int | str, dict[str, Any]]:
 
 def _body(media_type: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {media_type: _BINARY}}}
+
+
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_PATH = "/namespaces/{namespace}/sandboxes/{name}/files"
+
+
+class FileRequests:
+    """File operations of one application's requests, on threads of their own."""
+
+    def __init__(self, files: BoxFiles) -> None:
+        self._files, self._threads = files, Threads(files)
+
+    @asynccontextmanager
+    async def _opened(self, namespace: str, name: str, ask: FileAsk) -> AsyncIterator[Work]:
+        work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
+        try:
+            yield work
+        finally:
+            await self._threads.close(work)
+
+    async def result(self, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
+        """Return the result of an operation without data."""
+        async with self._opened(namespace, name, ask) as work:
+            return JSONResponse(await self._threads.run(work.result))
+
+    async def download(self, namespace: str, name: str, ask: FileAsk) -> Response:
+        """Answer with the operation's data."""
+        work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
+        try:
+            info = await self._threads.run(work.result)
+        except BaseException:
+            await self._threads.close(work)
+            raise
+        sized = {"content-length": str(info["size"])} if ask.op == "read" else {}
+        return WorkResponse(
+            work,
+            self._threads,
+            media_type=_BYTES if ask.op == "read" else _TAR,
+            headers={
+                "x-paddock-mode": f"{int(info['mode'], 8) & PERMISSIONS:04o}",
+                "x-paddock-type": info["type"],
+                **sized,
+            },
+        )
+
+    async def upload(self, request: Request, namespace: str, name: str, ask: FileAsk) -> JSONResponse:
+        """Give the request's body to the operation."""
+        announced = request.headers.get("content-length", "0")
+        self._files.refuse_larger(int(announced) if announced.isdigit() else 0)
+        async with self._opened(namespace, name, ask) as work:
+            return JSONResponse(await take_in(request, work, self._threads, self._files))
+
+
+async def _file_requests(request: Request) -> FileRequests:
+    found: FileRequests = request.app.state.file_requests
+    return found
+
+
+Files = Annotated[FileRequests, Depends(_file_requests)]
+
+
+@routes.get(_PATH, operation_id="readSandboxFile", responses=_out(_BYTES), response_class=Response)
+async def read(files: Files, namespace: str, name: str, path: Path) -> Response:
+    """The bytes of a regular file. Its mode is in the header X-Paddock-Mode."""
+    return await files.download(namespace, name, FileAsk("read", path))
+
+
+@routes.put(_PATH, operation_id="writeSandboxFile", responses=_json(FileInfo), openapi_extra=_body(_BYTES))
+async def write(
+    files: Files, request: Request, namespace: str, name: str, path: Path, mode: Mode = None
+) -> JSONResponse:
+    """Create or replace a regular file, atomically once the whole body is received. A symlink is replaced."""
+    return await files.upload(request, namespace, name, FileAsk("write", path, mode=_octal(mode)))
+
+
+@routes.delete(_PATH, operation_id="removeSandboxFile", responses=_json(FileRemoved))
+async def remove(
+    files: Files,
+    namespace: str,
+    name: str,
+    path: Path,
+    recursive: Annotated[bool, Query(description="remove a folder with its contents")] = False,
+) -> JSONResponse:
+    """Remove a file, a symlink or a folder."""
+    return await files.result(namespace, name, FileAsk("remove", path, recursive=recursive))
+
+
+@routes.get(_PATH + "/stat", operation_id="statSandboxFile", responses=_json(FileInfo))
+async def stat(
+    files: Files,
+    namespace: str,
+    name: str,
+    path: Path,
+    follow: Annotated[bool, Query(description="follow a symlink at the end of the path")] = True,
+) -> JSONResponse:
+    """Type, size, mode and owner of a path."""
+    return await files.result(namespace, name, FileAsk("stat", path, follow=follow))
+
+
+@routes.get(_PATH + "/list", operation_id="listSandboxFiles", responses=_json(FileList))
+async def list_(
+    files: Files,
+    namespace: str,
+    name: str,
+    path: Path,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of entries")] = 1000,
+) -> JSONResponse:
+    """The entries of a folder."""
+    return await files.result(namespace, name, FileAsk("list", path, limit=limit))
+
+
+@routes.post(_PATH + "/folder", operation_id="makeSandboxFolder", responses=_json(FileInfo))
+async def mkdir(
+    files: Files,
+    namespace: str,
+    name: str,
+    path: Path,
+    parents: Annotated[bool, Query(description="create parent folders too; an existing folder is no error")] = False,
+) -> JSONResponse:
+    """Create a folder (0755)."""
+    return await files.result(namespace, name, FileAsk("mkdir", path, parents=parents, mode=0o755))
+
+
+@routes.get(_PATH + "/archive", operation_id="readSandboxArchive", responses=_out(_TAR), response_class=Response)
+async def pack(
+    files: Files,
+    namespace: str,
+    name: str,
+    path: Path,
+    top: Annotated[
+        str,
+        Query(min_length=1, max_length=255, description="its name in the archive; `.` packs only its contents"),
+    ] = ".",
+    follow: Annotated[bool, Query(description="follow a symlink to a file at the end of the path")] = False,
+) -> Response:
+    """A file, symlink or tree as a tar stream. Skipped entries are listed in it (PADDOCK.skipped, pax headers).
+
+    Entries have permission bits (no setuid, setgid or sticky bit) and the owner and group 65534 (nobody).
+    """
+    return await files.download(namespace, name, FileAsk("pack", path, top=top, follow=follow))
+
+
+@routes.put(
+    _PATH + "/archive",
+    operation_id="writeSandboxArchive",
+    responses=_json(ArchiveUnpacked),
+    openapi_extra=_body(_TAR),
+)
+async def unpack(files: Files, request: Request, namespace: str, name: str, path: Path) -> JSONResponse:
+    """Unpack a tar stream into an existing folder.
+
+    Paths outside of it, hard links and devices are refused. Owners, setuid and setgid are not kept.
+    """
+    return await files.upload(request, namespace, name, FileAsk("unpack", path))
+
+
+def _octal(text: str | None) -> int | None:
+    return None if text is None else int(text, 8)

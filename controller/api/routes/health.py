@@ -1,7 +1,6 @@
-"""Whether the daemon is alive, whether it can do its work, and what it is."""
+"""Liveness, readiness, version and /openapi.json."""
 
 import platform
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,36 +10,36 @@ from controller.api.common.models import VersionInfo
 from controller.version import API_VERSION, VERSION
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    503: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Something fails; it is named."}
+    503: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "A check fails; the body names it."}
 }
 
 
-def router(ready: Callable[[], Sequence[tuple[str, str]]]) -> APIRouter:
-    """The routes; `ready` gives each check's name, and what is wrong with it ("" when nothing is)."""
-    routes = APIRouter(tags=["daemon"])
+routes = APIRouter(tags=["daemon"])
 
-    @routes.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        """The process is alive."""
-        return "ok"
 
-    @routes.get("/readyz", response_class=PlainTextResponse, responses=_NOT_READY)
-    def readyz() -> PlainTextResponse:
-        """Each thing the daemon needs, by name; 503 when one of them fails, with the reason."""
-        checks = ready()
-        failed = [name for name, problem in checks if problem]
-        lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in checks]
-        lines.append(f"not ready: {', '.join(failed)}" if failed else "ready")
-        return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if failed else 200)
+@routes.get("/healthz", response_class=PlainTextResponse)
+async def healthz() -> str:
+    """The process is alive."""
+    return "ok"
 
-    @routes.get("/version", responses={200: {"model": VersionInfo}})
-    async def version() -> JSONResponse:
-        """Which Paddock answers, and the API version it speaks."""
-        return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})
 
-    @routes.get("/openapi.json", include_in_schema=False)
-    def openapi(request: Request) -> JSONResponse:
-        """The description of all this, for generated clients."""
-        return JSONResponse(request.app.openapi())
+@routes.get("/readyz", response_class=PlainTextResponse, responses=_NOT_READY)
+def readyz(request: Request) -> PlainTextResponse:
+    """Readiness checks by name; 503 when one fails, with the reason."""
+    checks = request.app.state.ready()
+    failed = [name for name, problem in checks if problem]
+    lines = [f"[-]{name}: {problem}" if problem else f"[+]{name} ok" for name, problem in checks]
+    lines.append(f"not ready: {', '.join(failed)}" if failed else "ready")
+    return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if failed else 200)
 
-    return routes
+
+@routes.get("/version", responses={200: {"model": VersionInfo}})
+async def version() -> JSONResponse:
+    """Version of the daemon and of its API."""
+    return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})
+
+
+@routes.get("/openapi.json", include_in_schema=False)
+def openapi(request: Request) -> JSONResponse:
+    """The OpenAPI document, for generated clients."""
+    return JSONResponse(request.app.openapi())

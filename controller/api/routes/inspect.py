@@ -1,4 +1,4 @@
-"""GET .../inspect: a sandbox's container as the engine tells of it, and our record of it."""
+"""GET inspect: a sandbox's container as reported by the engine, and its Instance record."""
 
 from typing import Any, Literal
 
@@ -6,16 +6,16 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.objects import serialize
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 
 class Inspection(models.Shape):
-    """`container` is in the engine's own words, null while there is none; the values of variables are hidden."""
+    """Inspection of a sandbox. `container` is the engine's raw report or null; values of variables are hidden."""
 
     apiVersion: models.Version
     kind: Literal["Inspection"]
@@ -24,26 +24,23 @@ class Inspection(models.Shape):
     instance: dict[str, Any] | None
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/inspect",
-        operation_id=f"inspect{kind.name}",
-        responses={200: {"model": Inspection}, **models.failures(BadRequest, NotFound, ServiceUnavailable)},
+
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/inspect",
+    operation_id="inspectSandbox",
+    responses={200: {"model": Inspection}, **models.failures(BadRequest, NotFound, ServiceUnavailable)},
+)
+def inspect(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """The container as the engine reports it now, and its Instance. It requires the role user."""
+    found = services.inspections.inspect(SANDBOX, namespace, name)
+    return JSONResponse(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Inspection",
+            "metadata": serialize.metadata(found.obj),
+            "container": found.container,
+            "instance": None if found.instance is None else serialize.obj(found.instance),
+        }
     )
-    def inspect(namespace: str, name: str) -> JSONResponse:
-        """The container as the engine tells of it now, and the Instance that records it. It takes the role user."""
-        found = services.inspections.inspect(kind, namespace, name)
-        return JSONResponse(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "Inspection",
-                "metadata": serialize.metadata(found.obj),
-                "container": found.container,
-                "instance": None if found.instance is None else serialize.obj(found.instance),
-            }
-        )
-
-    return routes

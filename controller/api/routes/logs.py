@@ -1,4 +1,4 @@
-"""Into a box over HTTP: its log as a stream, and commands over a WebSocket (see exec_socket.py for the frames)."""
+"""GET logs: a sandbox's log as a stream of plain text."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -6,141 +6,114 @@ from functools import partial
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Query, Response, WebSocket
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from controller.api.common import errors, models
-from controller.api.common.paths import PREFIX
-from controller.api.streams.exec_websocket import ExecRequest, serve
-from controller.api.streams.relay import Pump
+from controller.api.common import models
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.api.streams.relay import Relay
 from controller.kinds.common.chunk import Chunk
-from controller.kinds.registry import Kind
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
-from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.sandbox.streams import Opener
-from controller.service.services import Services
 
-# An engine that refuses a log says so at once; a box that is silent must not keep its reader waiting for headers.
-_FIRST_WORDS_SECONDS = 0.25
+# An engine refuses a log at once. A silent sandbox must not delay the response's headers.
+_FIRST_CHUNK_SECONDS = 0.25
 _log = structlog.get_logger("paddock.api")
 _LOG_FAILURES = models.failures(BadRequest, NotFound, Conflict, ServiceUnavailable)
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The routes of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    one = f"/namespaces/{{namespace}}/{kind.plural}/{{name}}"
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
-    @routes.get(
-        f"{one}/logs", operation_id=f"read{kind.name}Logs", response_class=PlainTextResponse, responses=_LOG_FAILURES
+
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/logs",
+    operation_id="readSandboxLogs",
+    response_class=PlainTextResponse,
+    responses=_LOG_FAILURES,
+)
+async def logs(
+    services: UseCases,
+    namespace: str,
+    name: str,
+    follow: bool = False,
+    tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
+    since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
+    timestamps: bool = False,
+    previous: bool = False,
+    egress: bool = False,
+) -> Response:
+    """Both streams of the log in order, as plain text.
+
+    `previous`: the log of the last ended run. If its container was replaced, only its last lines are kept, and the
+    header Warning says so. `egress`: a line for each connection that the sandbox's proxy allowed or refused.
+    """
+    since_time = None if since is None else services.objects.now() - since
+    if egress:
+        if follow or previous or timestamps:
+            raise BadRequest("`egress` takes only `tailLines` and `sinceSeconds`; its lines have timestamps")
+        read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
+        return await _answer(await run_in_threadpool(read_egress, SANDBOX, namespace, name))
+    if previous:
+        if follow:
+            raise BadRequest("a previous run has ended and can't be followed; omit `follow` or `previous`")
+        read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
+        found = await run_in_threadpool(read, SANDBOX, namespace, name)
+        return await _answer(found.open, _warning(found.note))
+    open_log = await run_in_threadpool(
+        services.into_box.logs,
+        SANDBOX,
+        namespace,
+        name,
+        follow=follow,
+        tail=tail,
+        since=since_time,
+        timestamps=timestamps,
     )
-    async def logs(
-        namespace: str,
-        name: str,
-        follow: bool = False,
-        tail: Annotated[int | None, Query(alias="tailLines", ge=0, le=1_000_000)] = None,
-        since: Annotated[float | None, Query(alias="sinceSeconds", ge=0, le=1e9)] = None,
-        timestamps: bool = False,
-        previous: bool = False,
-        egress: bool = False,
-    ) -> Response:
-        """Both streams of the log, in the order in which they were written, as plain text.
-
-        `previous`: of the run that ended last. Where its container was replaced, the last lines that were kept of it;
-        the header Warning says so. `egress`: instead, what its proxy let through and refused, a line each.
-        """
-        since_time = None if since is None else services.objects.now() - since
-        if egress:
-            if follow or previous or timestamps:
-                raise BadRequest("`egress` takes `tailLines` and `sinceSeconds` alone; its lines bear their times")
-            read_egress = partial(services.egress_logs.log, tail=tail, since=since_time)
-            return await _answer(await run_in_threadpool(read_egress, kind, namespace, name))
-        if previous:
-            if follow:
-                raise BadRequest("a previous run has ended: it can't be followed; leave out `follow` or `previous`")
-            read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
-            found = await run_in_threadpool(read, kind, namespace, name)
-            return await _answer(found.open, _warning(found.note))
-        open_log = await run_in_threadpool(
-            services.into_box.logs,
-            kind,
-            namespace,
-            name,
-            follow=follow,
-            tail=tail,
-            since=since_time,
-            timestamps=timestamps,
-        )
-        return await _answer(open_log)
-
-    @routes.websocket(f"{one}/exec")
-    async def exec_(websocket: WebSocket, namespace: str, name: str) -> None:
-        """Run a command. Query: command (once an argument), stdin, tty, env (NAME=VALUE), workingDir, timeoutSeconds.
-
-        Without timeoutSeconds the daemon's own limit holds, but for a terminal; 0 is none.
-        """
-        try:
-            request = ExecRequest.of(websocket.query_params)
-            feed = request.feed()
-            open_exec = await run_in_threadpool(
-                services.into_box.exec,
-                kind,
-                namespace,
-                name,
-                request.command,
-                env=request.env,
-                working_dir=request.working_dir,
-                stdin=feed,
-                timeout_seconds=request.timeout_seconds,
-                tty=request.tty,
-            )
-        except ServiceError as error:
-            await websocket.send_denial_response(errors.answer(error))
-            return
-        await serve(websocket, Pump(open_exec), feed)
-
-    return routes
+    return await _answer(open_log)
 
 
 async def _answer(open_log: Opener, headers: Mapping[str, str] | None = None) -> Response:
-    pump = Pump(open_log)
-    failure = await pump.failure_within(_FIRST_WORDS_SECONDS)
+    relay = Relay(open_log)
+    failure = await relay.failure_within(_FIRST_CHUNK_SECONDS)
     if failure is not None:
-        pump.stop()
+        relay.stop()
         raise ServiceUnavailable(str(failure)) if isinstance(failure, StreamError) else failure
-    return _LogResponse(pump, headers)
+    return _LogResponse(relay, headers)
 
 
 def _warning(note: str) -> dict[str, str]:
-    """As Kubernetes' API server warns its clients."""
+    """Return a Warning header, as in Kubernetes."""
     return {"Warning": f"299 - {json.dumps(note)}"} if note else {}
 
 
 class _LogResponse(StreamingResponse):
-    """The output of a stream as text; the stream is let go of when the client is gone, whatever it waited for."""
+    """The output of a stream as text. The stream is closed when the client disconnects."""
 
-    def __init__(self, pump: Pump, headers: Mapping[str, str] | None) -> None:
-        super().__init__(_text(pump), media_type="text/plain; charset=utf-8", headers=headers)
-        self._pump = pump
+    def __init__(self, relay: Relay, headers: Mapping[str, str] | None) -> None:
+        super().__init__(_text(relay), media_type="text/plain; charset=utf-8", headers=headers)
+        self._relay = relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._pump.stop()
+            self._relay.stop()
 
     async def stream_response(self, send: Send) -> None:
-        """What breaks off later than the first words is left unfinished: that is how the client learns of it."""
+        """Stream the body. A later failure leaves it unfinished, which tells the client."""
         try:
             await super().stream_response(send)
         except StreamError as error:
-            _log.info("a log broke off", error=str(error))
+            _log.info("log stream failed", error=str(error))
 
 
-async def _text(pump: Pump) -> AsyncIterator[bytes]:
-    async for chunk in pump:
+async def _text(relay: Relay) -> AsyncIterator[bytes]:
+    async for chunk in relay:
         if _is_output(chunk):
             yield chunk.data
 

@@ -1,63 +1,78 @@
-"""A port of a box over a WebSocket, one for each connection.
+"""Port-forward: a TCP port of a sandbox over a WebSocket, one WebSocket a connection.
 
-Binary frames are the data, in both directions. The text frame `end` says that its sender has no more data; the other
-direction goes on. When both have ended, or either side is gone, everything is freed. What the one side does not take,
-the other can not send: a frame at a time is held.
+Binary frames are data, in both directions. The text frame `end` half-closes its direction; the other goes on. When both
+have ended, or one side disconnected, everything is freed. One frame at a time is buffered, so a slow side slows the
+other.
 
-A client on the Unix socket may ask for the subprotocol `raw.portforward.paddock`, and has it if the answer names it:
-behind the handshake there are then no frames, but what tunnel.py says.
+A client on the Unix socket may offer the subprotocol `raw.portforward.paddock`. If accepted, the handshake is followed
+by the format of tunnel.py instead of frames.
 """
 
 import asyncio
 import contextlib
 import socket
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import structlog
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Depends, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from controller.api.common import errors
-from controller.api.common.paths import PREFIX
-from controller.api.streams.local_caller import gone, near, take_over
-from controller.api.streams.stalled_clients import Link
-from controller.api.streams.tunnel import Tunnel
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.api.streams.stalled_clients import ClientTransport
+from controller.api.streams.tunnel import Tunnel, hand_over, local_transport, wait_for_disconnect
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, ServiceError
-from controller.service.services import Services
 
 PROTOCOL, RAW = "portforward.paddock", "raw.portforward.paddock"
 END = "end"
 _PIECE_BYTES = 1 << 18
-_OPENING = 32  # connections that are being opened at a time; a box that is being woken keeps one waiting
-_TUNNELS = 32  # at a time, each with five handles and up to 2 MiB in pipes of its own; others have frames
+_OPENING = 32  # connections being opened at a time; one waits while its sandbox is resumed
+_TUNNELS = 32  # at a time, each with five descriptors and up to 2 MiB in pipes; others use frames
 _log = structlog.get_logger("paddock.api")
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind whose objects have a container."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    limiter = anyio.CapacityLimiter(_OPENING)
-    tunnels = threading.BoundedSemaphore(_TUNNELS)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
-    @routes.websocket(f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/portforward")
-    async def portforward(websocket: WebSocket, namespace: str, name: str) -> None:
-        """A connection to a TCP port of the box. Query: port."""
-        try:
-            port = _port(websocket.query_params.get("port", ""))
-            opened = await anyio.to_thread.run_sync(services.forward.open, kind, namespace, name, port, limiter=limiter)
-        except ServiceError as error:
-            await websocket.send_denial_response(errors.answer(error))
-            return
-        try:
-            if not await _tunnelled(websocket, opened.sock, tunnels):
-                await _relay(websocket, opened.sock)
-        finally:
-            opened.close()
 
-    return routes
+class PortForwarding:
+    """Bounds of one application's forwarded connections: `opening` at a time, and `tunnels` without frames."""
+
+    def __init__(self) -> None:
+        self.opening = anyio.CapacityLimiter(_OPENING)
+        self.tunnels = threading.BoundedSemaphore(_TUNNELS)
+
+
+async def _forwarding(websocket: WebSocket) -> PortForwarding:
+    found: PortForwarding = websocket.app.state.port_forwarding
+    return found
+
+
+@routes.websocket("/namespaces/{namespace}/sandboxes/{name}/portforward")
+async def portforward(
+    services: UseCases,
+    bounds: Annotated[PortForwarding, Depends(_forwarding)],
+    websocket: WebSocket,
+    namespace: str,
+    name: str,
+) -> None:
+    """Connect to a TCP port of the sandbox. Query: port."""
+    try:
+        port = _port(websocket.query_params.get("port", ""))
+        opened = await anyio.to_thread.run_sync(
+            services.forward.open, SANDBOX, namespace, name, port, limiter=bounds.opening
+        )
+    except ServiceError as error:
+        await websocket.send_denial_response(errors.answer(error))
+        return
+    try:
+        if not await _tunnelled(websocket, opened.sock, bounds.tunnels):
+            await _relay(websocket, opened.sock)
+    finally:
+        opened.close()
 
 
 def _port(text: str) -> int:
@@ -67,8 +82,8 @@ def _port(text: str) -> int:
 
 
 async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threading.BoundedSemaphore) -> bool:
-    """Carry both directions without frames; False where that is not to be, and nothing has been done."""
-    link = near(websocket, RAW)
+    """Forward without frames; return False, with nothing done, if that is not possible."""
+    link = local_transport(websocket, RAW)
     if link is None:
         return False
     if not tunnels.acquire(blocking=False):
@@ -77,7 +92,7 @@ async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threadi
         try:
             tunnel = Tunnel(link.get_extra_info("socket"), sock)
         except OSError as error:
-            _log.debug("a connection is forwarded in frames", error=str(error))
+            _log.debug("tunnel unavailable, using frames", error=str(error))
             return False
         with contextlib.closing(tunnel):
             await _carry(websocket, link, tunnel)
@@ -86,64 +101,64 @@ async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threadi
         tunnels.release()
 
 
-async def _carry(websocket: WebSocket, link: Link, tunnel: Tunnel) -> None:
-    """Until both directions have ended, or one side is gone."""
-    if not await take_over(websocket, link, RAW, tunnel):
+async def _carry(websocket: WebSocket, link: ClientTransport, tunnel: Tunnel) -> None:
+    """Run the tunnel until both directions have ended, or one side disconnected."""
+    if not await hand_over(websocket, link, RAW, tunnel):
         return
-    leaving = asyncio.create_task(gone(websocket))
-    either: set[asyncio.Future[Any]] = {tunnel.over, leaving}
+    disconnected = asyncio.create_task(wait_for_disconnect(websocket))
+    either: set[asyncio.Future[Any]] = {tunnel.over, disconnected}
     try:
         tunnel.start()
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if tunnel.over.done() and (error := tunnel.over.result()):
-            _log.debug("a forwarded connection broke off", error=str(error))
+            _log.debug("forwarded connection failed", error=str(error))
     finally:
         tunnel.close()
         link.abort()
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
+        disconnected.cancel()
+        await asyncio.gather(disconnected, return_exceptions=True)
 
 
 async def _relay(websocket: WebSocket, sock: socket.socket) -> None:
-    """Carry both directions until both have ended, or one side is gone."""
+    """Forward frames until both directions have ended, or one side disconnected."""
     sock.setblocking(False)
     offered = websocket.scope.get("subprotocols", [])
     await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
     sent, broken = asyncio.Event(), asyncio.Event()
-    coming = asyncio.create_task(_in(websocket, sock, sent, broken))
+    incoming = asyncio.create_task(_in(websocket, sock, sent, broken))
     both = asyncio.create_task(_out(websocket, sock, sent, broken))
     try:
-        await asyncio.wait({coming, both}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (coming, both):
+        await asyncio.wait({incoming, both}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (incoming, both):
             if each.done():
                 each.result()
         await websocket.close()
     except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
-        _log.debug("a forwarded connection broke off", error=str(error))
+        _log.debug("forwarded connection failed", error=str(error))
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             await websocket.close(1011)
     finally:
-        coming.cancel()
+        incoming.cancel()
         both.cancel()
         # The socket must not be closed while the event loop still waits for it.
-        await asyncio.gather(coming, both, return_exceptions=True)
+        await asyncio.gather(incoming, both, return_exceptions=True)
 
 
 async def _out(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event, broken: asyncio.Event) -> None:
-    """What the box sends, to its end; then wait for the client's."""
+    """Send the sandbox's data to its end; then wait for the client's end."""
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(sock, _PIECE_BYTES):
         await websocket.send_bytes(data)
     if broken.is_set():
-        return  # which `_in` tells
+        return  # which `_in` reports
     await websocket.send_text(END)
     await sent.wait()
 
 
 async def _in(websocket: WebSocket, sock: socket.socket, sent: asyncio.Event, broken: asyncio.Event) -> None:
-    """What the client sends; ends by raising, once it has gone, or the box.
+    """Receive the client's data. Raises once the client or the sandbox disconnects.
 
-    A socket tells its error but once: to whoever reads from it, what follows would look like a good end.
+    A socket reports an error once. `broken` keeps `_out` from taking it for a clean end.
     """
     loop = asyncio.get_running_loop()
     while True:

@@ -1,4 +1,4 @@
-"""GET .../metrics of a sandbox, and of all: the nine figures that people ask for."""
+"""GET metrics: resource usage of one sandbox, or of all."""
 
 from typing import Any, Literal
 
@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.objects import serialize
 from controller.service.sandbox.usage import Used
@@ -16,9 +17,9 @@ from controller.version import API_VERSION
 
 
 class UsageFigures(models.Shape):
-    """What a sandbox uses. Counters run since its container last started; null: no limit, no network, or not told.
+    """Usage of a sandbox. Counters start with its container; null means no limit, no network, or not reported.
 
-    100 % of CPU is one processor in full use.
+    100 % of CPU is one busy core.
     """
 
     cpuPercent: float
@@ -33,7 +34,7 @@ class UsageFigures(models.Shape):
 
 
 class SandboxMetrics(models.Shape):
-    """Figures of one sandbox at `timestamp`; its CPU's are those of the `windowSeconds` before."""
+    """Usage of one sandbox at `timestamp`; CPU is averaged over the `windowSeconds` before."""
 
     apiVersion: models.Version
     kind: Literal["SandboxMetrics"]
@@ -44,49 +45,46 @@ class SandboxMetrics(models.Shape):
 
 
 class SandboxMetricsList(models.Shape):
-    """Figures of all sandboxes that run."""
+    """Usage of all running sandboxes."""
 
     apiVersion: models.Version
     kind: Literal["SandboxMetricsList"]
     items: list[SandboxMetrics]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    failures = models.failures(BadRequest, Conflict, NotFound, ServiceUnavailable)
-    listed: dict[int | str, dict[str, Any]] = {
-        200: {"model": SandboxMetricsList},
-        **models.failures(BadRequest, ServiceUnavailable),
-    }
-
-    # `-` is no name of an object, so that these are nobody else's paths; they come before the one with a name.
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/-/metrics", operation_id=f"list{kind.name}Metrics", responses=listed
-    )
-    def of_namespace(namespace: str) -> JSONResponse:
-        """CPU, memory, network, disk, processes and uptime of all of a namespace that run."""
-        return _list(services, kind, namespace)
-
-    @routes.get(f"/{kind.plural}/-/metrics", operation_id=f"list{kind.name}MetricsEverywhere", responses=listed)
-    def everywhere() -> JSONResponse:
-        """The same, of all that run."""
-        return _list(services, kind, None)
-
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/metrics",
-        operation_id=f"read{kind.name}Metrics",
-        responses={200: {"model": SandboxMetrics}, **failures},
-    )
-    def one(namespace: str, name: str) -> JSONResponse:
-        """CPU, memory, network, disk, processes and uptime, as of now."""
-        return JSONResponse(_metrics(services.usages.one(kind, namespace, name)))
-
-    return routes
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_FAILURES = models.failures(BadRequest, Conflict, NotFound, ServiceUnavailable)
+_LISTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": SandboxMetricsList},
+    **models.failures(BadRequest, ServiceUnavailable),
+}
 
 
-def _list(services: Services, kind: Kind, namespace: str | None) -> JSONResponse:
-    items = [_metrics(each) for each in services.usages.every(kind, namespace)]
+# `-` is not a valid object name, so these paths are unambiguous. They precede the one with a name.
+@routes.get("/namespaces/{namespace}/sandboxes/-/metrics", operation_id="listSandboxMetrics", responses=_LISTED)
+def of_namespace(services: UseCases, namespace: str) -> JSONResponse:
+    """CPU, memory, network, disk, processes and uptime of a namespace's running sandboxes."""
+    return _list(services, namespace)
+
+
+@routes.get("/sandboxes/-/metrics", operation_id="listSandboxMetricsEverywhere", responses=_LISTED)
+def everywhere(services: UseCases) -> JSONResponse:
+    """CPU, memory, network, disk, processes and uptime of all running sandboxes."""
+    return _list(services, None)
+
+
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/metrics",
+    operation_id="readSandboxMetrics",
+    responses={200: {"model": SandboxMetrics}, **_FAILURES},
+)
+def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Current CPU, memory, network, disk, processes and uptime."""
+    return JSONResponse(_metrics(services.usages.one(SANDBOX, namespace, name)))
+
+
+def _list(services: Services, namespace: str | None) -> JSONResponse:
+    items = [_metrics(each) for each in services.usages.every(SANDBOX, namespace)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items})
 
 

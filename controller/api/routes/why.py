@@ -1,4 +1,4 @@
-"""GET .../why: the last decision for an object with what it was decided by."""
+"""GET why: the planner's last decision for an object, with its inputs."""
 
 from typing import Literal
 
@@ -6,31 +6,31 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controller.api.common import models
-from controller.api.common.paths import PREFIX
-from controller.kinds.registry import Kind
+from controller.api.common.dependencies import UseCases
+from controller.api.common.models import PREFIX
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.explain.why import Reasons
 from controller.service.objects import serialize
-from controller.service.services import Services
 from controller.version import API_VERSION
 
 
 class WhyFact(models.Shape):
-    """One thing that counted, in words."""
+    """One input of a decision."""
 
     name: str
     value: str
 
 
 class WhyCall(models.Shape):
-    """An engine call that is due, and its reason."""
+    """A due engine call and its reason."""
 
     call: str
     why: str
 
 
 class WhyEvent(models.Shape):
-    """What happened to the object, counted."""
+    """An event of the object, counted."""
 
     type: str
     reason: str
@@ -41,7 +41,7 @@ class WhyEvent(models.Shape):
 
 
 class Why(models.Shape):
-    """Why an object is as it is. `until` is when it is looked at again at the latest, if nothing happens."""
+    """Explanation of an object's state. `until` is the latest time of the next decision."""
 
     apiVersion: models.Version
     kind: Literal["Why"]
@@ -60,41 +60,38 @@ class Why(models.Shape):
     events: list[WhyEvent]
 
 
-def router(kind: Kind, services: Services) -> APIRouter:
-    """The route of a kind that the planner decides on."""
-    routes = APIRouter(prefix=PREFIX, tags=[kind.name])
-    failures = models.failures(BadRequest, NotFound, ServiceUnavailable)
+routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
+_FAILURES = models.failures(BadRequest, NotFound, ServiceUnavailable)
 
-    @routes.get(
-        f"/namespaces/{{namespace}}/{kind.plural}/{{name}}/why",
-        operation_id=f"read{kind.name}Why",
-        responses={200: {"model": Why}, **failures},
-    )
-    def why(namespace: str, name: str) -> JSONResponse:
-        """What was wanted, seen and remembered, and what is done or waited for."""
-        return JSONResponse(_answer(services.why.why(kind, namespace, name)))
 
-    return routes
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/why",
+    operation_id="readSandboxWhy",
+    responses={200: {"model": Why}, **_FAILURES},
+)
+def why(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Desired, observed and recorded state, and the pending action or wait."""
+    return JSONResponse(_answer(services.why.why(SANDBOX, namespace, name)))
 
 
 def _answer(found: Reasons) -> serialize.Json:
-    told = found.explanation
-    until = None if told.until is None else serialize.timestamp(told.until)
-    wait = None if told.until is None else round(max(0.0, told.until - found.at), 3)
+    explanation = found.explanation
+    until = None if explanation.until is None else serialize.timestamp(explanation.until)
+    wait = None if explanation.until is None else round(max(0.0, explanation.until - found.at), 3)
     return {
         "apiVersion": API_VERSION,
         "kind": "Why",
         "metadata": serialize.metadata(found.obj),
         "time": serialize.timestamp(found.at),
-        "verdict": told.verdict,
-        "reason": told.reason,
-        "message": told.message,
-        "underWay": told.under_way,
+        "verdict": explanation.verdict,
+        "reason": explanation.reason,
+        "message": explanation.message,
+        "underWay": explanation.under_way,
         **({} if until is None else {"until": until, "waitSeconds": wait}),
-        "wanted": _facts(told.wanted),
-        "seen": _facts(told.seen),
-        "remembered": _facts(told.remembered),
-        "calls": [{"call": str(each), "why": each.why} for each in told.actions],
+        "wanted": _facts(explanation.wanted),
+        "seen": _facts(explanation.seen),
+        "remembered": _facts(explanation.remembered),
+        "calls": [{"call": str(each), "why": each.why} for each in explanation.actions],
         "events": [{name: each.spec[name] for name in WhyEvent.model_fields} for each in found.events],
     }
 

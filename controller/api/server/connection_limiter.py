@@ -1,8 +1,8 @@
-"""How many connections a door takes at all, before anybody has said a word: of all, and of whoever holds many.
+"""Limits on accepted connections of one listener, in total and per holder.
 
-Those that are too many for the protocol (patience.py) are told so; but one that says nothing, or is in the middle of a
-TLS handshake, is not the protocol's yet, and each has a file of the daemon's. What is beyond these bounds is ended
-without a word. Of a user of this host, or an address beyond it, there may be a share of all.
+The protocol (request_deadline.py) answers 429 to connections over its own limit. A silent connection, or one in a TLS
+handshake, has not reached the protocol yet, but holds a file descriptor. Connections over these limits are closed
+without an answer. One user of this host, or one remote address, gets a share of the total.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from typing import Any
 from controller.api.server import request_deadline
 
 _UCRED = struct.Struct("3i")
-_ENDED_AT_ONCE = 256  # of those that are too many, before others are heeded again
-_NONE_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-_REST_SECONDS = 1.0  # the loop's own, after which it tries again
-_LAST_WORD_SECONDS = 2.0
-_SHARED_BITS = {4: 32, 6: 64}  # of an address: a network of IPv6 has all that follow
+_MAX_CLOSED = 256  # connections over the limit, closed in one call of accept
+_OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+_PAUSE_SECONDS = 1.0  # as the event loop's own pause before it tries again
+_TLS_SHUTDOWN_SECONDS = 2.0
+_SHARED_BITS = {4: 32, 6: 64}  # of an address: an IPv6 client has a whole /64
 
 
-def holder_of(connection: Any) -> object:
-    """Whose connection it is: a user of this host, or an address beyond it. None: this host's own loopback.
+def connection_holder(connection: Any) -> object:
+    """Return the holder of a connection: a uid of this host or a remote network. None for TCP over loopback.
 
-    What comes from there over TCP may be a proxy, which stands for many.
+    A client on loopback may be a proxy, which stands for many.
     """
     if connection.family == socket.AF_UNIX:
         return _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
     try:
         address = ipaddress.ip_address(connection.getpeername()[0].partition("%")[0])
-    except (OSError, ValueError):  # it has gone
+    except (OSError, ValueError):  # disconnected
         return None
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback:
@@ -44,45 +44,45 @@ def holder_of(connection: Any) -> object:
 
 
 class Accepted(socket.socket):
-    """A connection; the gate hears when it is closed."""
+    """A connection that informs its limiter when it is closed."""
 
-    _gate: "Gate | None" = None
+    _limiter: "ConnectionLimiter | None" = None
     _holder: object = None
 
-    def held(self, gate: "Gate", holder: object) -> "Accepted":
-        """It has come through that gate."""
-        self._gate, self._holder = gate, holder
+    def held(self, limiter: "ConnectionLimiter", holder: object) -> "Accepted":
+        """Attach the limiter that accepted this connection."""
+        self._limiter, self._holder = limiter, holder
         return self
 
     def close(self) -> None:
-        gate, self._gate = self._gate, None
+        limiter, self._limiter = self._limiter, None
         super().close()
-        if gate is not None:
-            gate.closed(self._holder)
+        if limiter is not None:
+            limiter.closed(self._holder)
 
 
-class Gate(socket.socket):
-    """A listening socket that takes no more connections than it should. `share` is what one holder may have of all."""
+class ConnectionLimiter(socket.socket):
+    """A listening socket with a limit on its open connections. One holder may have `share` of them."""
 
     def __init__(self, listening: socket.socket, share: float) -> None:
         family, kind = listening.family, listening.type
         super().__init__(family, kind, fileno=listening.detach())
         self._share, self._lock = share, threading.Lock()
         self._open: Counter[object] = Counter()
-        self._all, self._rests_until = 0, 0.0
+        self._all, self._paused_until = 0, 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next one that there is room for. BlockingIOError when there is none now."""
-        for _ in range(_ENDED_AT_ONCE):
+        """Return the next connection within the limits. Raises BlockingIOError when there is none now."""
+        for _ in range(_MAX_CLOSED):
             made, address = self._next()
-            holder = holder_of(made)
+            holder = connection_holder(made)
             if self._take(holder):
                 return Accepted(made.family, made.type, fileno=made.detach()).held(self, holder), address
             made.close()
         raise BlockingIOError
 
     def closed(self, holder: object) -> None:
-        """One of that holder's has ended."""
+        """Release one connection of that holder."""
         with self._lock:
             self._all -= 1
             self._open[holder] -= 1
@@ -90,14 +90,14 @@ class Gate(socket.socket):
                 del self._open[holder]
 
     def _next(self) -> tuple[socket.socket, Any]:
-        """Where there are no files left, the loop rests; it must be told once only (CPython asks on and on)."""
-        if time.monotonic() < self._rests_until:
+        """Accept one connection. Out of file descriptors, raise the error once, then pause: CPython retries at once."""
+        if time.monotonic() < self._paused_until:
             raise BlockingIOError
         try:
             return super().accept()
         except OSError as error:
-            if error.errno in _NONE_LEFT:
-                self._rests_until = time.monotonic() + _REST_SECONDS
+            if error.errno in _OUT_OF_FILES:
+                self._paused_until = time.monotonic() + _PAUSE_SECONDS
             raise
 
     def _take(self, holder: object) -> bool:
@@ -110,24 +110,22 @@ class Gate(socket.socket):
 
 
 def _bound(share: float) -> int:
-    """Some more than the protocol takes, which it can tell in words that they are too many.
+    """Return the limit on connections: some more than the protocol takes, so that it can answer 429 to the rest.
 
-    Never more than a part of the files that this process may have open: it needs some for its work.
+    At most a quarter of this process's file descriptors.
     """
     most = int(request_deadline.MOST_CONNECTIONS * share)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most + most // 4 + 16
-    return wanted if files == resource.RLIM_INFINITY else min(wanted, int(files // 4 * share))
+    limit = most + most // 4 + 16
+    return limit if files == resource.RLIM_INFINITY else min(limit, int(files // 4 * share))
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """A door's. Whoever is let in has so long for the handshake of TLS as for the head of a request."""
-
-    # That its client answers the end of TLS is good manners only.
+class ListenerLoop(asyncio.SelectorEventLoop):
+    """Event loop of a listener. A TLS handshake has the same deadline as the head of a request."""
 
     async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
-        """As the base class's."""
+        """As the base class, with TLS deadlines. Not every client answers the end of TLS."""
         if options.get("ssl"):
             options.setdefault("ssl_handshake_timeout", request_deadline.HEAD_SECONDS)
-            options.setdefault("ssl_shutdown_timeout", _LAST_WORD_SECONDS)
+            options.setdefault("ssl_shutdown_timeout", _TLS_SHUTDOWN_SECONDS)
         return await super().create_server(*arguments, **options)

@@ -1,4 +1,4 @@
-"""All doors of the API over one application: the Unix socket, and TCP where the operator asks for it."""
+"""Listeners of the API over one application: the Unix socket, and TCP if set up."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 
 from starlette.types import ASGIApp
 
-from controller.api.middleware.authenticate import Who, by
+from controller.api.middleware.authenticate import Authenticator, authenticator_of
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import ApiServer
@@ -21,7 +21,7 @@ from controller.service.access.identify import Identify
 
 @dataclass(frozen=True, slots=True)
 class DoorRules:
-    """Where the API is served, and what is granted to whom on its Unix socket. An empty `host`: no TCP door."""
+    """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener."""
 
     socket: Path
     group: str = ""
@@ -36,12 +36,14 @@ class DoorRules:
 
 
 class Doors:
-    """`start` opens them all, or none: it raises SocketTaken. `make` gets who asks, and gives the application.
+    """The listeners. `start` opens all of them or raises SocketTaken. `make` builds the application.
 
-    Root and the daemon's own user may do everything, and so may the socket's group, unless the rules say otherwise.
+    Root and the daemon's own user are admins. So is the socket's group, unless the rules say otherwise.
     """
 
-    def __init__(self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Who], ASGIApp]) -> None:
+    def __init__(
+        self, rules: DoorRules, tokens: Tokens, clock: Clock, make: Callable[[Authenticator], ASGIApp]
+    ) -> None:
         identify = Identify(
             tokens=tokens,
             clock=clock,
@@ -51,7 +53,7 @@ class Doors:
             group_role=rules.group_role,
             grants=rules.grants,
         )
-        app = make(by(identify))
+        app = make(authenticator_of(identify))
         stall = rules.stall_seconds
         self._socket = ApiServer(app, rules.socket, group=rules.group, stall_seconds=stall, share=rules.share)
         self._tcp: TcpServer | None = None
@@ -63,7 +65,7 @@ class Doors:
 
     @property
     def url(self) -> str:
-        """Of the TCP door; empty when there is none."""
+        """URL of the TCP listener; empty when there is none."""
         return self._tcp.url if self._tcp else ""
 
     def start(self) -> None:
@@ -76,7 +78,7 @@ class Doors:
             raise
 
     def stop(self) -> None:
-        """Take no more requests, and let the running ones end. May be called again."""
+        """Accept no more requests, and let running ones end. May be called again."""
         self._socket.stop()
         if self._tcp is not None:
             self._tcp.stop()

@@ -1,7 +1,4 @@
-"""Serves the application on a Unix socket (tcp.py: over TCP), on a thread of its own.
-
-Signals are the composition root's business.
-"""
+"""The server on a Unix socket (tcp.py: over TCP), on a thread of its own. Signals are handled in app/."""
 
 import asyncio
 import contextlib
@@ -19,12 +16,13 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
-from controller.api.server.connection_limiter import Gate
+from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
-from controller.api.server.websocket import WebSocketProtocol
-from controller.api.streams.stalled_clients import STALL_SECONDS, Stalls
+from controller.api.streams.stalled_clients import STALL_SECONDS, StalledClients
 
 _MODE = 0o660
 _START_SECONDS = 10.0
@@ -33,40 +31,51 @@ _PATH_MAX_BYTES = 107  # of sockaddr_un
 
 
 class SocketTaken(Exception):
-    """The address can't be served on; says by whom it is taken, or what to do."""
+    """The address can't be served on; the message says who holds it, or what to do."""
 
 
 def _not_the_denial(record: logging.LogRecord) -> bool:
-    """uvicorn calls it an error when a WebSocket is answered with an HTTP response, which is how we refuse one.
+    """Filter two errors that uvicorn logs and we cause on purpose.
 
-    And when a response is not finished, which is how the client of a transfer learns that it broke off (transfer.py).
+    A WebSocket is refused with an HTTP response. The response of a broken transfer is left unfinished (transfer.py).
     """
-    words = record.getMessage()
-    return "without completing handshake" not in words and "without completing response" not in words
+    message = record.getMessage()
+    return "without completing handshake" not in message and "without completing response" not in message
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, whose shutdown can't fail."""
+
+    def shutdown(self) -> None:
+        """Close at shutdown. A client that closed just before must not keep the server from ending the others."""
+        try:
+            super().shutdown()
+        except InvalidState:
+            self.transport.abort()  # the client has closed already
 
 
 class _Server(uvicorn.Server):
-    """Looks once a second for what changes with the time. Ten times a second, as uvicorn does, is 0.2 % of a core."""
+    """uvicorn's server with a tick a second. Its own ten a second cost 0.2 % of a core."""
 
-    _told: asyncio.Event | None = None
+    _stop_requested: asyncio.Event | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def main_loop(self) -> None:
-        self._told, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        self._stop_requested, self._loop = asyncio.Event(), asyncio.get_running_loop()
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), _TICK_SECONDS)
+                await asyncio.wait_for(self._stop_requested.wait(), _TICK_SECONDS)
 
     def end(self) -> None:
-        """From any thread: take no more requests."""
+        """Accept no more requests. May be called from any thread."""
         self.should_exit = True
-        if self._loop is not None and self._told is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
-                self._loop.call_soon_threadsafe(self._told.set)
+        if self._loop is not None and self._stop_requested is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stop_requested.set)
 
 
 class Serving:
-    """uvicorn on a thread of its own, on a socket that listens already. `start` returns once requests are answered."""
+    """uvicorn on a thread of its own, on a listening socket. `start` returns once requests are answered."""
 
     def __init__(self, config: uvicorn.Config, *, grace_seconds: int) -> None:
         self._server, self._grace_seconds = _Server(config), grace_seconds
@@ -74,7 +83,7 @@ class Serving:
         self._thread: threading.Thread | None = None
 
     def start(self, listening: socket.socket) -> None:
-        """Raises RuntimeError when it does not come up."""
+        """Start the thread. Raises RuntimeError when the server does not start."""
         # uvicorn takes over signals only on the main thread, which this is not.
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="api", daemon=True)
         self._thread.start()
@@ -87,7 +96,7 @@ class Serving:
             raise RuntimeError("the HTTP server did not start; the log says why")
 
     def stop(self) -> None:
-        """Let the running requests end for so long, then cut them off. May be called again."""
+        """Let running requests end within the grace period, then cut them off. May be called again."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._server.end()
@@ -97,22 +106,22 @@ class Serving:
 def configured(
     app: ASGIApp, *, grace_seconds: int, stall_seconds: float = STALL_SECONDS, share: float = SHARE, **more: Any
 ) -> uvicorn.Config:
-    """How every door of the API is served. What a client says about its own address is not believed.
+    """Return uvicorn's configuration for a listener. Forwarded-for headers are not trusted.
 
-    One that takes nothing for `stall_seconds` of what waits for it is cut off; a user of this host, or an address
-    beyond it, may have `share` of the connections.
+    A client that reads nothing for `stall_seconds` is cut off. One user of this host, or one remote address, may have
+    `share` of the connections.
     """
     return uvicorn.Config(
         app,
-        loop="controller.api.server.connection_limiter:Loop",
-        http=partial(PeerProtocol, stalls=Stalls(stall_seconds), share=share),  # type: ignore[arg-type] # it makes them, as a class
+        loop="controller.api.server.connection_limiter:ListenerLoop",
+        http=partial(PeerProtocol, clients=StalledClients(stall_seconds), share=share),  # type: ignore[arg-type] # called as a class
         log_config=None,
         access_log=False,
         lifespan="off",
         ws=WebSocketProtocol,
         ws_max_size=1 << 20,
         ws_per_message_deflate=False,  # a client's 256 KiB, read at once, could be 256 frames of a whole MiB each
-        ws_ping_timeout=None,  # whoever waits for its slow reader answers no ping, and is not dead
+        ws_ping_timeout=None,  # a client that waits for its own slow reader answers no ping, and is not dead
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_seconds,
@@ -121,10 +130,9 @@ def configured(
 
 
 class ApiServer:
-    """The door on a Unix socket. `start` binds and serves; `stop` takes no more requests.
+    """The listener on a Unix socket. `start` binds and serves; `stop` accepts no more requests.
 
-    The socket belongs to `group` (a name; empty: that of the process), whose members may connect. `group_id` is its
-    number; None while it was not bound.
+    Members of `group` may connect (a name; empty: the process's group). `group_id` is its number; None before `start`.
     """
 
     def __init__(
@@ -149,14 +157,14 @@ class ApiServer:
         made = self._path.stat()
         self._inode, self.group_id = made.st_ino, made.st_gid
         try:
-            self._serving.start(Gate(listening, self._share))
+            self._serving.start(ConnectionLimiter(listening, self._share))
         except RuntimeError:
             self._remove()
             raise
 
     def stop(self) -> None:
-        """Take no more requests, let the running ones end, remove the socket. May be called again."""
-        self._remove()  # first, so that nobody new finds the door while it closes
+        """Accept no more requests, let running ones end, remove the socket. May be called again."""
+        self._remove()  # first, so that no new client finds it
         self._serving.stop()
 
     def _remove(self) -> None:
@@ -167,14 +175,14 @@ class ApiServer:
 
 
 def bind(path: Path, group: str = "") -> socket.socket:
-    """A listening Unix socket at that path, mode 0660. A stale one is replaced, a live one is SocketTaken."""
+    """Return a listening Unix socket at that path, mode 0660. A stale one is replaced, a live one is SocketTaken."""
     if len(os.fsencode(path)) > _PATH_MAX_BYTES:
         raise SocketTaken(f"{path}: a socket's path has at most {_PATH_MAX_BYTES} bytes; set a shorter one")
-    _make_way(path)
+    _clear_path(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(str(path))
-        # Before listen, so that nobody can connect while the mode is still what the umask left.
+        # Before listen, so that no client connects while the mode is still the umask default.
         path.chmod(_MODE)
         if group:
             shutil.chown(path, group=group)
@@ -188,7 +196,7 @@ def bind(path: Path, group: str = "") -> socket.socket:
     return made
 
 
-def _make_way(path: Path) -> None:
+def _clear_path(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode
@@ -198,14 +206,14 @@ def _make_way(path: Path) -> None:
         raise SocketTaken(f"can't make the socket {path}: {error.strerror} ({error.filename})") from error
     if not stat.S_ISSOCK(mode):
         raise SocketTaken(f"{path} is there and is no socket; move it away, or set another path")
-    owner = _answering(path)
+    owner = _listener_pid(path)
     if owner:
         raise SocketTaken(f"another daemon answers at {path} (pid {owner}); stop it first, or set another socket")
     path.unlink(missing_ok=True)
 
 
-def _answering(path: Path) -> int:
-    """The pid of whoever listens there; 0 when nobody does."""
+def _listener_pid(path: Path) -> int:
+    """Return the pid of the listening process; 0 when there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2.0)
         try:
@@ -213,7 +221,9 @@ def _answering(path: Path) -> int:
         except OSError as error:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 return 0
-            raise SocketTaken(f"can't tell whether a daemon answers at {path}: {error}; look, and remove it") from error
+            raise SocketTaken(
+                f"can't tell whether a daemon answers at {path}: {error}; if none does, remove the file"
+            ) from error
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid: int = struct.unpack("3i", credentials)[0]
         return pid

@@ -1,4 +1,4 @@
-"""h11, which forgives bare LF, folded headers and two lengths of a body, made to refuse them before the application."""
+"""h11 made strict: bare LF, folded headers and two body lengths are refused before the application."""
 
 import h11
 from h11._receivebuffer import ReceiveBuffer
@@ -7,14 +7,14 @@ from controller.kinds.common.http_head import fault, head_in
 
 
 class _Strict(ReceiveBuffer):
-    """What has come. Only heads, and the trailers of chunked bodies, are taken from it as lines."""
+    """The received bytes. Only heads, and trailers of chunked bodies, are taken from it as lines."""
 
     fault = ""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """As the base class's. Raises h11.LocalProtocolError, which h11 makes its client's error."""
+        """As the base class. Raises h11.LocalProtocolError, which h11 turns into an error of the client."""
         head = head_in(bytes(self))
-        # An empty line alone is the end of a chunked body; what follows it is judged when it is its turn.
+        # An empty line alone is the end of a chunked body; what follows is checked later.
         if not head.startswith(b"\r\n"):
             self.fault = fault(head)
         if self.fault:
@@ -23,7 +23,7 @@ class _Strict(ReceiveBuffer):
 
 
 class StrictConnection(h11.Connection):
-    """A server's side of one connection."""
+    """The server side of one connection."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER)
@@ -31,5 +31,5 @@ class StrictConnection(h11.Connection):
 
     @property
     def fault(self) -> str:
-        """Why the last head was refused; empty when it was not, or by h11 itself."""
+        """Fault of the last head; empty when h11 itself refused it, or nothing did."""
         return self._receive_buffer.fault

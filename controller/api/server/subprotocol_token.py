@@ -1,7 +1,7 @@
-"""The bearer token of a WebSocket that can't set headers, as Kubernetes takes it: as one of its subprotocols.
+"""The bearer token of a WebSocket that can't set headers: as a subprotocol, as in Kubernetes.
 
-A browser's page offers `base64url.bearer.authorization.k8s.io.TOKEN`, the token in base64url without padding, beside
-the subprotocol that it means to speak.
+A web page offers `base64url.bearer.authorization.k8s.io.TOKEN`, the token in base64url without padding, beside the
+subprotocol that it speaks.
 """
 
 import base64
@@ -15,9 +15,9 @@ _VISIBLE = re.compile(rb"[\x21-\x7e]+")  # nothing that could end a header line
 
 
 def with_authorization(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a handshake with its token where the others look for one, and no longer among the subprotocols.
+    """Return the headers with the token moved from the subprotocols to `authorization`.
 
-    So nothing that echoes or logs subprotocols gets to see it. One that can't be read becomes an empty Bearer.
+    So it is never echoed or logged as a subprotocol. An unreadable token becomes an empty Bearer.
     """
     found: list[tuple[bytes, bytes]] = []
     for name, value in headers:
@@ -32,7 +32,7 @@ def with_authorization(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, 
 
 
 def _token(subprotocol: bytes) -> bytes:
-    """The token in a subprotocol; empty where there is none."""
+    """Return the token in a subprotocol; empty if there is none."""
     encoded = subprotocol.removeprefix(PREFIX)
     try:
         decoded = base64.urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))

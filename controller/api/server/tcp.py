@@ -1,4 +1,4 @@
-"""The door over TCP: for holders of tokens, by TLS, or without it on this host's own loopback alone."""
+"""The TCP listener, for callers with tokens: over TLS, or on loopback without it."""
 
 import ipaddress
 import os
@@ -10,14 +10,14 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from controller.api.server.connection_limiter import Gate
+from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import Serving, SocketTaken, configured
 from controller.api.streams.stalled_clients import STALL_SECONDS
 
 
 class TcpServer:
-    """`start` binds and serves, and sets `url`; `stop` ends it. Nothing is read or bound before `start`."""
+    """The TCP listener. `start` binds, serves and sets `url`; `stop` ends it."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TcpServer:
         stall_seconds: float = STALL_SECONDS,
         share: float = SHARE,
     ) -> None:
-        """`share` is what one address beyond this host may have of the connections."""
+        """Keep the parameters; nothing is read or bound before `start`. One remote address may have `share`."""
         self._app, self._host, self._port, self._stall_seconds = app, host, port, stall_seconds
         self._share = share
         self._cert, self._key, self._grace_seconds = cert, key, grace_seconds
@@ -39,13 +39,13 @@ class TcpServer:
         self.url = ""
 
     def start(self) -> None:
-        """Raises SocketTaken for an address, or a certificate, that can't be used."""
+        """Bind and serve. Raises SocketTaken for an address or a certificate that can't be used."""
         address = _address(self._host, self._port)
         secure = self._cert is not None
         if not secure and not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
             raise SocketTaken(
-                f"the API is not served at {self._host} without TLS: tokens would be read on the way; set tls_cert_file"
-                " and tls_key_file, or api_host to 127.0.0.1"
+                f"the API is not served at {self._host} without TLS: tokens could be read on the network; set"
+                " tls_cert_file and tls_key_file, or api_host to 127.0.0.1"
             )
         options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
         stall = self._stall_seconds
@@ -59,10 +59,10 @@ class TcpServer:
         listening = _bound(address)
         self.url = f"{'https' if secure else 'http'}://{_shown(self._host)}:{listening.getsockname()[1]}"
         self._serving = Serving(config, grace_seconds=self._grace_seconds)
-        self._serving.start(Gate(listening, self._share))
+        self._serving.start(ConnectionLimiter(listening, self._share))
 
     def stop(self) -> None:
-        """Take no more requests, and let the running ones end. May be called again."""
+        """Accept no more requests, and let running ones end. May be called again."""
         if self._serving is not None:
             self._serving.stop()
 
@@ -71,7 +71,7 @@ def _address(host: str, port: int) -> tuple[str, int]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise SocketTaken(f"api_host `{host}` is no address of this host: {error}") from error
+        raise SocketTaken(f"api_host `{host}` is not an address of this host: {error}; set another") from error
     return str(found[0][4][0]), port
 
 
@@ -89,7 +89,7 @@ def _bound(address: tuple[str, int]) -> socket.socket:
 
 
 def _checked(key: Path | None) -> Path | None:
-    """The private key's file, unless others may read it."""
+    """Return the private key's file. Raises SocketTaken if others may read it."""
     if key is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Carries what a blocking stream gives into the event loop, on a thread of its own.
+"""Relay from a blocking stream into the event loop, on a thread of its own.
 
-Not in the pool of the request handlers: forty logs that are followed would leave no thread for anybody else.
+Not on the request handlers' pool: forty followed logs would exhaust it.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ _AHEAD = 8  # chunks read ahead of a slow client; then the source waits
 _END = None
 
 
-class Pump:
-    """Iterate it once, then `stop` it. A slow reader slows the source; `stop` ends both.
+class Relay:
+    """An async iterator over a blocking stream. Iterate it once, then `stop` it. A slow reader slows the source.
 
-    `open_stream` is called on the thread; what it raises comes out of the iteration.
+    `open_stream` is called on the thread; the iteration raises its errors.
     """
 
     def __init__(self, open_stream: Callable[[], Iterator[Chunk]]) -> None:
@@ -41,12 +41,12 @@ class Pump:
             yield item
 
     async def opened(self) -> Iterator[Chunk] | None:
-        """The stream, as soon as it is open; None if it can't be opened."""
+        """Wait until the stream is open and return it; None if it can't be opened."""
         await self._opened.wait()
         return self._source
 
     async def failure_within(self, seconds: float) -> Exception | None:
-        """The error that the source begins with, if it comes that soon; any other beginning is kept for the reader."""
+        """Return an error that comes first and that soon; any other first item is kept for the reader."""
         try:
             head = await asyncio.wait_for(self._queue.get(), seconds)
         except TimeoutError:
@@ -55,7 +55,7 @@ class Pump:
         return head if isinstance(head, Exception) else None
 
     def stop(self) -> None:
-        """Let go of the source: at once where it can be closed from here, else at its next item."""
+        """Close the source: at once if it can be closed from here, else at its next item."""
         self._stopped.set()
         while not self._queue.empty():
             self._queue.get_nowait()
@@ -67,28 +67,28 @@ class Pump:
     def _run(self) -> None:
         try:
             self._source = self._open_stream()
-            self._tell_opened()
-            if self._stopped.is_set():  # while it was opened: `stop` could not close it
+            self._set_opened()
+            if self._stopped.is_set():  # while opening, when `stop` could not close it
                 return
             for chunk in self._source:
                 if not self._offer(chunk):
                     break
             self._offer(_END)
-        except Exception as error:  # whatever it is, the reader must hear of it, or it waits for ever
+        except Exception as error:  # any error must reach the reader, or it waits for ever
             if not self._stopped.is_set():
                 self._offer(error)
         finally:
-            self._tell_opened()
+            self._set_opened()
             close = getattr(self._source, "close", None)
             if close is not None:
                 close()
 
-    def _tell_opened(self) -> None:
+    def _set_opened(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._opened.set)
 
     def _offer(self, item: Chunk | Exception | None) -> bool:
-        """Hand over one item, waiting while the reader is behind; False once nobody reads."""
+        """Queue one item, waiting for a slow reader; return False once stopped."""
         if self._stopped.is_set():
             return False
         try:

@@ -1,9 +1,8 @@
-"""Ends the connection of a client that has stopped reading, whatever it is that streams: log, exec, file, port, watch.
+"""Stalled clients: the connection of a client that stopped reading is cut, for logs, exec, files, ports and watches.
 
-A client is stalled while bytes wait for it here (so its socket is full) and the kernel could free none of those before
-them for so long: its connection is cut, and all that it held is freed. The kernel frees them in steps of some 36 KiB: a
-slow reader that takes as many within that time goes on. A connection also ends whose client has gone while nothing was
-read from it: nobody would notice otherwise.
+A client is stalled while bytes wait for it here (so its socket is full) and the kernel freed no unsent bytes for
+`seconds`. The kernel frees them in steps of about 36 KiB, so a slow reader must take that much in this time.
+A client that disconnected while nothing was read from it is cut as well: nothing else would notice.
 """
 
 import array
@@ -17,13 +16,13 @@ from typing import Any, Protocol
 
 import structlog
 
-STALL_SECONDS = 1.5  # with the time to look, and to end what was held, all is freed within 2 s
-_LOOKS = 8  # within that time
+STALL_SECONDS = 1.5  # with polling and clean-up, all is freed within 2 s
+_POLLS = 8  # within that time
 _log = structlog.get_logger("paddock.api")
 
 
 class Carrier(Protocol):
-    """What uses a connection's socket itself: bytes that `came` for its client, and of these, those still `waiting`."""
+    """A user of the connection's socket: bytes that `came` for the client, and how many are still `waiting`."""
 
     @property
     def came(self) -> int: ...
@@ -31,10 +30,10 @@ class Carrier(Protocol):
     def waiting(self) -> int: ...
 
 
-class Link:
-    """A transport that counts what is written to it. All else of it is as it was.
+class ClientTransport:
+    """A transport that counts the bytes written to it.
 
-    Once it has a `tunnel`, only that reads from its socket and writes to it.
+    Once it has a `tunnel`, only the tunnel uses the socket.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -54,13 +53,13 @@ class Link:
             self._transport.write(data)
 
     def close(self) -> None:
-        """As the transport's, once: by a second time one of TLS forgets what it is asked about (CPython 3.11)."""
+        """As the transport's, once: a second close breaks a TLS transport's state (CPython 3.11)."""
         if not self._transport.is_closing():
             self._transport.close()
 
     @property
     def written(self) -> int:
-        """Bytes that were written to it so far."""
+        """Bytes written so far."""
         return self._written
 
     def pause_reading(self) -> None:
@@ -76,31 +75,31 @@ class Link:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """True once the connection is closed and its buffer is sent."""
         return self._transport.is_closing() and not self._transport.get_write_buffer_size()
 
     def stuck_seconds(self, now: float, unsent: Callable[[socket.socket], int]) -> float:
-        """For how long its client has taken nothing of what waits for it, or is gone unnoticed."""
+        """Return for how long the client has read nothing, or has been disconnected unnoticed."""
         waiting, written = self._transport.get_write_buffer_size(), self._written
         if self.tunnel is not None:
             waiting, written = waiting + self.tunnel.waiting, written + self.tunnel.came
-        if not waiting and (self._reading or not self._is_gone()):
+        if not waiting and (self._reading or not self._is_disconnected()):
             self._since = None
             return 0.0
-        taken, left = written - waiting, unsent(self._transport.get_extra_info("socket"))
-        if self._since is None or taken != self._taken or left < self._unsent:
+        taken, unsent_now = written - waiting, unsent(self._transport.get_extra_info("socket"))
+        if self._since is None or taken != self._taken or unsent_now < self._unsent:
             self._since = now
-        self._taken, self._unsent = taken, left
+        self._taken, self._unsent = taken, unsent_now
         return now - self._since
 
-    def _is_gone(self) -> bool:
+    def _is_disconnected(self) -> bool:
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket"), select.POLLRDHUP)
         return bool(poll.poll(0))
 
 
 def unsent_bytes(sock: socket.socket) -> int:
-    """Bytes in the kernel that the other side has not read (Unix) or acknowledged (TCP); 0 once it is closed."""
+    """Return the bytes in the kernel that the peer has not read (Unix) or acknowledged (TCP); 0 once closed."""
     count = array.array("i", [0])
     try:
         fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, count)
@@ -109,37 +108,37 @@ def unsent_bytes(sock: socket.socket) -> int:
     return count[0]
 
 
-class Stalls:
-    """Looks after the connections of one event loop for as long as there are any."""
+class StalledClients:
+    """The connections of one event loop, polled while there are any."""
 
     def __init__(self, seconds: float = STALL_SECONDS, unsent: Callable[[socket.socket], int] = unsent_bytes) -> None:
         self._seconds, self._unsent = seconds, unsent
-        self._links: set[Link] = set()
+        self._links: set[ClientTransport] = set()
 
-    def watch(self, transport: asyncio.Transport) -> Link:
-        """Look after it from now on; what writes must write to what is returned."""
-        link = Link(transport)
+    def watch(self, transport: asyncio.Transport) -> ClientTransport:
+        """Poll this connection from now on; write to the returned transport."""
+        link = ClientTransport(transport)
         if not self._links:
-            self._look_later(asyncio.get_running_loop())
+            self._poll_later(asyncio.get_running_loop())
         self._links.add(link)
         return link
 
-    def look(self, now: float) -> None:
-        """Cut what is stuck. `now` is on any clock that never goes back."""
+    def poll(self, now: float) -> None:
+        """Cut stalled connections. `now` is a monotonic time."""
         for link in tuple(self._links):
             if link.over:
                 self._links.discard(link)
             elif link.stuck_seconds(now, self._unsent) >= self._seconds:
                 self._links.discard(link)
-                _log.info("a client that took nothing any more was cut off", seconds=self._seconds)
+                _log.info("stalled client disconnected", seconds=self._seconds)
                 link.abort()
 
-    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_later(self._seconds / _LOOKS, self._tick, loop)
+    def _poll_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(self._seconds / _POLLS, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            self.look(loop.time())
-        finally:  # an error with one of them must not end the watch over all others
+            self.poll(loop.time())
+        finally:  # an error of one must not stop the polling of all others
             if self._links:
-                self._look_later(loop)
+                self._poll_later(loop)

@@ -1,7 +1,8 @@
-"""Carries a file operation's data between a request and the thread-blocking work, in constant memory.
+"""Transfer of a file operation's data between a request and blocking work, in constant memory.
 
-Each call into the work runs in a thread of a limiter of its own, so that transfers which wait keep nobody else
-waiting. A client that leaves, or sends nothing for too long, ends the work; so does one that takes nothing (stalls.py).
+Calls into the work have a thread limiter of their own, so that waiting transfers do not delay other requests.
+A client that disconnects or sends nothing for too long ends the work. So does one that reads nothing
+(stalled_clients.py).
 """
 
 import asyncio
@@ -24,24 +25,24 @@ _PART_BYTES = 1 << 20
 
 
 class Threads:
-    """Runs what blocks."""
+    """Threads for blocking calls into file operations."""
 
     def __init__(self, files: BoxFiles) -> None:
         # An operation is in one thread at a time, and its end may be in another.
         self._limiter = anyio.CapacityLimiter(2 * files.limits.total + 8)
 
     async def run(self, do: Callable[..., T], *arguments: Any) -> T:
-        """Its result. When cancelled it is left to itself: close the work, and it ends."""
+        """Return the call's result. A cancelled call goes on until its work is closed."""
         return await anyio.to_thread.run_sync(do, *arguments, abandon_on_cancel=True, limiter=self._limiter)
 
     async def close(self, work: Work) -> None:
-        """Close the work, whatever happens to the request meanwhile."""
+        """Close the work, even if the request is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(work.close, limiter=self._limiter)
 
 
 async def take_in(request: Request, work: Work, threads: Threads, files: BoxFiles) -> dict[str, Any]:
-    """Send the request's body to the work; gives what it says in the end. Raises ServiceError."""
+    """Send the request's body to the work and return its result. Raises ServiceError."""
     body = request.stream().__aiter__()
     count, batch = 0, _Batch(work, threads)
     try:
@@ -59,21 +60,21 @@ async def take_in(request: Request, work: Work, threads: Threads, files: BoxFile
     except TimeoutError:
         raise silent(files) from None
     except ClientDisconnect:
-        raise BadRequest("the client has left") from None
+        raise BadRequest("the client disconnected") from None
     finally:
-        batch.let_go()
+        batch.cancel()
 
 
 def silent(files: BoxFiles) -> BadRequest:
-    """The error for a client that sends nothing."""
-    words = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
-    return BadRequest(f"{words}: the transfer was ended, and what was not whole is not there")
+    """Return the error for a client that sends nothing."""
+    message = f"nothing was sent for {files.limits.stall_seconds:g} s (transfer_stall_seconds)"
+    return BadRequest(f"{message}: the transfer was ended; incomplete files were removed")
 
 
 class _Batch:
-    """Hands data to the work in larger parts where it is behind: every change of threads takes time.
+    """Buffer that sends data to slow work in larger parts, because every change of threads costs time.
 
-    So much of a transfer is held at most: two parts, and a piece. Let go of it in the end.
+    It holds at most two parts and a piece. Cancel it in the end.
     """
 
     def __init__(self, work: Work, threads: Threads) -> None:
@@ -83,19 +84,19 @@ class _Batch:
         self._sending: asyncio.Task[None] | None = None
 
     async def add(self, piece: bytes) -> None:
-        """One more. Raises what an earlier one met with."""
+        """Add a piece. Raises the error of an earlier one."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._sending is None or self._sending.done() or self._size >= _PART_BYTES:
             await self._hand_over()
 
     async def flush(self) -> None:
-        """All of it is to be there."""
+        """Send all of it and wait."""
         await self._hand_over()
         await self._sent()
 
-    def let_go(self) -> None:
-        """Wait for nothing more."""
+    def cancel(self) -> None:
+        """Cancel the part that is being sent."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -104,7 +105,7 @@ class _Batch:
         data, self._pieces, self._size = b"".join(self._pieces), [], 0
         if data:
             self._sending = asyncio.create_task(self._threads.run(self._work.send, data))
-            # Where nobody waits for it any more, the result of the work says what it met with.
+            # Retrieve the exception: the work's result reports it.
             self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _sent(self) -> None:
@@ -114,7 +115,7 @@ class _Batch:
 
 
 class WorkResponse(Response):
-    """The work's output as the body. Closes the work."""
+    """A response whose body is the work's output. It closes the work."""
 
     def __init__(self, work: Work, threads: Threads, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(media_type=media_type, headers=headers)
@@ -124,11 +125,11 @@ class WorkResponse(Response):
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_left(receive))
+        disconnected = asyncio.create_task(_until_disconnect(receive))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (sending, leaving):
+            for each in (sending, disconnected):
                 each.cancel()
             await self._threads.close(self._work)
             with contextlib.suppress(asyncio.CancelledError):
@@ -141,12 +142,12 @@ class WorkResponse(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await self._threads.run(self._work.result)
         except (ServiceError, OSError) as error:
-            # The answer has begun: that it is never finished is how the client learns of it.
-            _log.info("a transfer broke off", error=str(error))
+            # The response has started: an unfinished body reports the error to the client.
+            _log.info("transfer failed", error=str(error))
             return
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _left(receive: Receive) -> None:
+async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

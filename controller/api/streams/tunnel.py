@@ -1,7 +1,7 @@
-"""Carries bytes between a client's Unix socket and a socket in a box within the kernel: none is copied through here.
+"""Tunnel between a client's Unix socket and a socket in a sandbox, with splice(2): no bytes are copied through here.
 
-On the client's socket each piece is told by its length, four bytes (big-endian); the length 0 says that its sender has
-no more, and the other direction goes on. Whatever ends before that, in either direction, broke.
+On the client's socket each piece follows its length, four bytes (big-endian). The length 0 ends a direction; the other
+goes on. A connection that closes without it failed.
 """
 
 import asyncio
@@ -14,41 +14,43 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+from fastapi import WebSocket
+
+from controller.api.server.peer_credentials import LINK
+from controller.api.streams.stalled_clients import Carrier, ClientTransport
+
 _LENGTH = struct.Struct(">I")
 _PIPE_BYTES = 1 << 20
 _URGENT_BYTES = 1 << 12  # what a pipe of a single page takes
 _MOVE_AND_DO_NOT_WAIT = 3  # SPLICE_F_MOVE | SPLICE_F_NONBLOCK, which Python does not name
-_TURNS = 8  # then others of the event loop have theirs
+_STEPS = 8  # steps in a row, before the event loop runs others
 
 
 class Sock(Protocol):
-    """What is asked of a transport's socket."""
+    """The part of a transport's socket that is used here."""
 
     def fileno(self) -> int:
         """As the socket's."""
         ...
 
 
-class Way(ABC):
-    """One direction, by way of a pipe. `held` bytes are in it, `came` have come so far."""
+class Direction(ABC):
+    """One direction, through a pipe. `held` bytes are in it, `came` were received so far."""
 
     def __init__(self, source: socket.socket, target: socket.socket, over: Callable[[OSError | None], None]) -> None:
-        """From a socket to another, neither of which blocks.
-
-        Raises OSError where there is no pipe to be had.
-        """
+        """Connect two non-blocking sockets. Raises OSError when no pipe can be made."""
         self._source, self._target, self._over = source, target, over
         self._loop = asyncio.get_running_loop()
         self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # it would only be slower
+        with contextlib.suppress(OSError):  # only slower
             fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self.held = self.came = 0
-        self._length = b""  # of a piece: what has to be sent of it, or has come of it
+        self._length = b""  # of a piece: its bytes still to send, or received
         self._closed = False
 
-    def go_on(self) -> None:
-        """Move what can be moved now, and come back when there is more."""
-        for _ in range(_TURNS):
+    def advance(self) -> None:
+        """Move what can be moved now, and continue when there is more."""
+        for _ in range(_STEPS):
             if self._closed:
                 return
             giving = self._giving()
@@ -66,7 +68,7 @@ class Way(ABC):
             except OSError as error:
                 self._over(error)
                 return
-        self._loop.call_soon(self.go_on)
+        self._loop.call_soon(self.advance)
 
     def close(self) -> None:
         """Stop. May be called again."""
@@ -85,14 +87,14 @@ class Way(ABC):
 
     @abstractmethod
     def _take(self) -> None:
-        """Take what the source has, as far as there is room. Raises BlockingIOError where it has nothing."""
+        """Read from the source into the pipe. Raises BlockingIOError when there is nothing."""
 
     def _fill(self, most: int) -> int:
-        """Take up to so many bytes into the pipe, which is empty. 0 at the end."""
+        """Read up to so many bytes into the empty pipe; return 0 at the end."""
         try:
             count = os.splice(self._source.fileno(), self._in, most, flags=_MOVE_AND_DO_NOT_WAIT)
         except BlockingIOError:
-            # Or it has stopped before TCP's urgent byte, which only recv(2) goes past: it would stay readable for ever.
+            # Or splice stopped before a TCP urgent byte, which only recv(2) skips: the socket would stay readable.
             count = os.write(self._in, data) if (data := self._source.recv(min(most, _URGENT_BYTES))) else 0
         self.held += count
         self.came += count
@@ -100,21 +102,21 @@ class Way(ABC):
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._target)
-        self.go_on()
+        self.advance()
 
     def _readable(self) -> None:
         self._loop.remove_reader(self._source)
-        self.go_on()
+        self.advance()
 
 
-class ToClient(Way):
-    """Tells the length of each piece. Its last is told the length 0."""
+class ToClient(Direction):
+    """The direction to the client: each piece follows its length, and 0 ends it."""
 
     _ended = False
 
     @property
     def waiting(self) -> int:
-        """Bytes that the client's socket has not taken yet."""
+        """Bytes that the client's socket has not accepted yet."""
         return self.held + len(self._length)
 
     def _giving(self) -> bool:
@@ -136,10 +138,10 @@ class ToClient(Way):
         self.came += _LENGTH.size
 
 
-class ToBox(Way):
-    """Goes by the lengths that the client tells. After its end it is still looked whether the client is there."""
+class ToSandbox(Direction):
+    """The direction from the client, by its lengths. After its end a disconnect is still noticed."""
 
-    _left = 0  # of the piece that is coming
+    _left = 0  # of the current piece
     _ended = False
 
     def _take(self) -> None:
@@ -151,7 +153,7 @@ class ToBox(Way):
             count = len(data)
             self._length += data
         if not count:
-            raise ConnectionResetError("the client has gone")
+            raise ConnectionResetError("the client disconnected")
         if self._ended:
             raise ConnectionResetError("the client sent more after its end")
         if len(self._length) == _LENGTH.size:
@@ -163,20 +165,20 @@ class ToBox(Way):
 
 
 class Tunnel:
-    """Both directions. Close it; the box's socket is left to whose it is.
+    """Both directions. Close it in the end; the sandbox's socket stays with its owner.
 
-    `over` is done when both have ended, or with the error when something broke.
+    `over` is done when both have ended, or holds the first error.
     """
 
     def __init__(self, client: Sock, box: socket.socket) -> None:
-        """Raises OSError where there are no more handles. The event loop must not watch the box's socket elsewhere."""
+        """Raises OSError when out of file descriptors. Nothing else may watch the sandbox's socket."""
         self.over: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
         self._left = 2
         with contextlib.ExitStack() as held:
-            # A handle of our own: the event loop does not let anybody watch one that is a transport's.
+            # A duplicate: the event loop refuses to watch a transport's descriptor.
             mine = held.enter_context(socket.socket(fileno=os.dup(client.fileno())))
-            self._to_box = ToBox(mine, box, self._one_is_over)
-            held.callback(self._to_box.close)
+            self._to_sandbox = ToSandbox(mine, box, self._one_is_over)
+            held.callback(self._to_sandbox.close)
             self._to_client = ToClient(box, mine, self._one_is_over)
             held.callback(self._to_client.close)
             box.setblocking(False)
@@ -184,28 +186,60 @@ class Tunnel:
 
     @property
     def came(self) -> int:
-        """Bytes that came for the client."""
+        """Bytes received for the client."""
         return self._to_client.came
 
     @property
     def waiting(self) -> int:
-        """Of these, the ones that its socket has not taken yet."""
+        """Bytes of these that the client's socket has not accepted yet."""
         return self._to_client.waiting
 
     def start(self) -> None:
-        """Carry, from now on."""
-        self._to_box.go_on()
-        self._to_client.go_on()
+        """Start both directions."""
+        self._to_sandbox.advance()
+        self._to_client.advance()
 
     def close(self) -> None:
-        """Stop, wherever it is. May be called again."""
+        """Stop at once. May be called again."""
         self._held.close()
         self.over.cancel()
 
     def _one_is_over(self, error: OSError | None) -> None:
         self._left -= 1
         if error is not None:
-            # At once: a socket tells its error but once, and would look to the other direction like a good end.
+            # At once: a socket reports its error once; the other direction would take it for a clean end.
             self._held.close()
         if not self.over.done() and (error is not None or not self._left):
             self.over.set_result(error)
+
+
+def local_transport(websocket: WebSocket, protocol: str) -> ClientTransport | None:
+    """Return the transport of a client on the Unix socket that offers that subprotocol; else None.
+
+    None also while earlier responses are unsent.
+    """
+    link: ClientTransport | None = websocket.scope["state"].get(LINK)
+    if link is None or protocol not in websocket.scope.get("subprotocols", []):
+        return None
+    is_local = link.get_extra_info("socket").family == socket.AF_UNIX and not link.get_write_buffer_size()
+    return link if is_local else None
+
+
+async def hand_over(websocket: WebSocket, link: ClientTransport, protocol: str, carrier: Carrier) -> bool:
+    """Accept the WebSocket and give its socket to the carrier. Return False if the client disconnected."""
+    link.pause_reading()  # bytes after the handshake are not the WebSocket's
+    before = link.written
+    await websocket.accept(subprotocol=protocol)
+    if link.written == before:
+        return False
+    if link.get_write_buffer_size():  # the carrier's bytes would overtake it
+        link.abort()
+        return False
+    link.tunnel = carrier
+    return True
+
+
+async def wait_for_disconnect(websocket: WebSocket) -> None:
+    """Wait until the client disconnects, or its token ends."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass

@@ -1,7 +1,7 @@
-"""A watch as an answer: JSON lines until the client leaves, the time is over, or the watch ends.
+"""Responses of watches: JSON lines until the client disconnects, the timeout, or the watch's end.
 
-What blocks on the store runs on few threads of its own, so that watches take none from other requests; waiting for
-changes takes no thread at all.
+Calls that block on the store have a few threads of their own, so that watches take none from other requests. Waiting
+for changes takes no thread.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from controller.service.watch.watcher import Watch, WatchEvent
 from controller.version import API_VERSION
 
 MEDIA_TYPE = "application/json;stream=watch"
-LONGEST_SECONDS = 3600  # then the client watches on from where it is: so nobody keeps a dead one for ever
-_CUT_SECONDS = 1.0  # how long a client that is cut may take to read why
+LONGEST_SECONDS = 3600  # then the client resumes; so no dead watch is kept for ever
+_CUT_SECONDS = 1.0  # how long a cut client may take to read the error
 _THREADS = 4
 _OPEN = b'{"type":"%s","object":'
 
@@ -34,14 +34,14 @@ Encode = Callable[[WatchEvent], bytes]
 
 
 class WatchStreams:
-    """Makes the answers of all watches of one application."""
+    """Factory of the responses of all watches of one application."""
 
     def __init__(self, watches: Watches, *, longest_seconds: float = LONGEST_SECONDS) -> None:
         self._watches, self._longest_seconds = watches, longest_seconds
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def answer(self, open_: Callable[..., Watch], encode: Encode, seconds: float | None) -> "WatchResponse":
-        """The answer for the watch that `open_(wake=...)` gives. Raises what that raises."""
+        """Return the response for the watch that `open_(wake=...)` opens. Raises its errors."""
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_THREADS)
         signal = _Signal()
@@ -54,7 +54,7 @@ class WatchStreams:
 
 
 class _Signal:
-    """Carries the hub's `wake` into the event loop. `cut` is set once the watch has ended with an error."""
+    """Bridge from the hub's `wake` to the event loop. `cut` is set once the watch has ended with an error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,8 +62,8 @@ class _Signal:
         self.watch: Watch | None = None
 
     def wake(self) -> None:
-        """From any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and the client with it
+        """Wake the response. May be called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._set)
 
     def _set(self) -> None:
@@ -73,7 +73,7 @@ class _Signal:
 
 
 class _Lines:
-    """The lines of one watch, several in one piece where they are there."""
+    """The lines of one watch, batched as available."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Lines:
             yield _error(error)
 
     async def _events(self) -> AsyncIterator[Sequence[WatchEvent]]:
-        """All events, in their order. Raises the ServiceError that ends the watch."""
+        """Yield all events in order. Raises the ServiceError that ends the watch."""
         while not self._watch.ended and (events := await self._earlier()) is not None:
             if events:
                 yield events
@@ -104,7 +104,7 @@ class _Lines:
             over = time.monotonic() >= self._deadline
             if over:
                 self._bookmark()
-            ended = self._watch.ended  # asked first: what was buffered before is told
+            ended = self._watch.ended  # read first: buffered events are sent before the end
             if events := self._watch.take():
                 yield events
             if isinstance(ended, ServiceError):
@@ -116,7 +116,7 @@ class _Lines:
 
 
 class WatchResponse(StreamingResponse):
-    """Ends when the client leaves, and shortly after the watch was cut, even if the client reads nothing any more."""
+    """A response that ends on disconnect, and shortly after the watch was cut, even if the client reads nothing."""
 
     def __init__(self, lines: AsyncIterator[bytes], signal: _Signal, watch: Watch) -> None:
         super().__init__(lines, media_type=MEDIA_TYPE)
@@ -125,14 +125,14 @@ class WatchResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._until_gone, receive, tasks.cancel_scope)
+                tasks.start_soon(self._until_disconnect, receive, tasks.cancel_scope)
                 tasks.start_soon(self._until_cut, tasks.cancel_scope)
                 await self.stream_response(send)
                 tasks.cancel_scope.cancel()
         finally:
             self._watch.close()
 
-    async def _until_gone(self, receive: Receive, scope: anyio.CancelScope) -> None:
+    async def _until_disconnect(self, receive: Receive, scope: anyio.CancelScope) -> None:
         await self.listen_for_disconnect(receive)
         scope.cancel()
 
@@ -143,19 +143,23 @@ class WatchResponse(StreamingResponse):
 
 
 def as_objects(kind: Kind) -> Encode:
-    """Events with whole objects."""
+    """Encode events with whole objects."""
 
     def encode(event: WatchEvent) -> bytes:
         if event.shown is None:
-            mark = {"apiVersion": API_VERSION, "kind": kind.name, "metadata": {"resourceVersion": str(event.revision)}}
-            return _line(event.type, mark)
+            bookmark = {
+                "apiVersion": API_VERSION,
+                "kind": kind.name,
+                "metadata": {"resourceVersion": str(event.revision)},
+            }
+            return _line(event.type, bookmark)
         return _OPEN % event.type.encode() + event.shown.json + b"}\n"
 
     return encode
 
 
 def as_tables(kind: Kind, now: Callable[[], float]) -> Encode:
-    """Events with a Table of one row; that of a bookmark has none."""
+    """Encode events with a Table of one row, none for a bookmark."""
 
     def encode(event: WatchEvent) -> bytes:
         objects = [] if event.shown is None else [event.shown.obj]

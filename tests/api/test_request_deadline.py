@@ -1,4 +1,4 @@
-"""Connections that ask for nothing are closed; those that do, and WebSockets, are left alone however long it takes."""
+"""Idle connections are closed; slow responses and WebSockets are not."""
 
 import socket
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
 @pytest.fixture
 def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A running sandbox, behind a door that waits for no request."""
+    """A running sandbox, behind a listener with a zero request deadline."""
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has asked
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     world.apply()
@@ -37,7 +37,7 @@ def connected(world: World) -> Iterator[socket.socket]:
 
 
 def until_closed(made: socket.socket) -> bytes:
-    """All that comes until the door closes the connection; raises TimeoutError if it never does."""
+    """Return all bytes until the server closes the connection; raises TimeoutError if it never does."""
     data = b""
     while True:
         try:
@@ -52,13 +52,13 @@ def until_closed(made: socket.socket) -> bytes:
 @pytest.mark.parametrize(
     "sent", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["none", "a", "half"]
 )
-def test_a_request_that_never_comes_is_not_waited_for(hasty: World, sent: bytes) -> None:
+def test_missing_request_closes_connection(hasty: World, sent: bytes) -> None:
     with connected(hasty) as made:
         made.sendall(sent)
         assert until_closed(made).startswith(b"HTTP/1.1 408 ")
 
 
-def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rest_of_answered_request_is_not_awaited(hasty: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 30)
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 3)  # in which a loaded machine has answered
     with connected(hasty) as made:
@@ -71,7 +71,7 @@ def test_nor_is_the_rest_of_one_that_was_answered_already(hasty: World, monkeypa
         assert (data + until_closed(made)).startswith(b"HTTP/1.1 405 ")
 
 
-def test_an_answer_that_takes_its_time_is_not_cut_off(hasty: World) -> None:
+def test_slow_response_is_not_cut_off(hasty: World) -> None:
     hasty.streams.log = hasty.streams.run = hasty.streams.endless
     transport = httpx.HTTPTransport(uds=str(hasty.socket))
     with (

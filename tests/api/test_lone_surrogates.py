@@ -1,4 +1,4 @@
-"""Half a character (a lone surrogate), which JSON can write and UTF-8 can not, is refused in words everywhere."""
+"""Lone surrogates, which JSON can write and UTF-8 can not, are refused everywhere."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a token has opened ends with the token, whether it is revoked or its time is over."""
+"""Requests of a token end when it is revoked or expires."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.client import ClientError, Paddock
-from tests.api.doors import API, client, opened, token
+from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -23,7 +23,7 @@ LOG = f"{BOX}/logs?follow=true"
 
 @pytest.fixture
 def box(world: World) -> Iterator[World]:
-    """Doors, and a sandbox whose log and commands are silent after a first word."""
+    """Listeners, and a sandbox whose log and commands send one chunk and then nothing."""
     world.apply()
     world.view.show(world.sandbox())
     world.streams.log = world.streams.run = world.streams.endless
@@ -49,7 +49,7 @@ def freed(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", [revoke, expire])
-def test_a_command_is_told_why_it_ends(box: World, end: Any) -> None:
+def test_command_reports_reason_of_its_end(box: World, end: Any) -> None:
     with exec_(box, token(box, "user", name="ci")) as open_:
         assert open_.recv(timeout=30) == b"\x01"
         assert open_.recv(timeout=30) == b"\x01first\n"
@@ -61,7 +61,7 @@ def test_a_command_is_told_why_it_ends(box: World, end: Any) -> None:
 
 @pytest.mark.parametrize("end", [revoke, expire])
 @pytest.mark.parametrize("path", [WATCH, LOG])
-def test_an_answer_that_goes_on_is_broken_off(box: World, path: str, end: Any) -> None:
+def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
     with ExitStack() as held:
         made = held.enter_context(client(box, token(box, "viewer", name="ci")))
         pieces = held.enter_context(made.stream("GET", path, timeout=30)).iter_raw()
@@ -109,7 +109,7 @@ def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_a_transfer_breaks_off(box: World, method: str) -> None:
+def test_transfer_is_cut_off(box: World, method: str) -> None:
     root = box.files.root("c-quickstart")
     (root / "tmp/x").write_bytes(b"x" * (32 << 20))
     head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: p\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
@@ -125,7 +125,7 @@ def test_a_transfer_breaks_off(box: World, method: str) -> None:
     assert (root / "tmp/x").stat().st_size == 32 << 20
 
 
-def test_a_command_that_is_waited_for_is_answered_401(box: World) -> None:
+def test_waiting_exec_is_answered_401(box: World) -> None:
     answers: list[httpx.Response] = []
     with client(box, token(box, "user", name="ci")) as made:
         asking = threading.Thread(
@@ -137,11 +137,11 @@ def test_a_command_that_is_waited_for_is_answered_401(box: World) -> None:
         revoke(box)
         asking.join(60)
     assert answers[0].status_code == 401
-    assert "token ci was revoked: what it had opened was ended" in answers[0].json()["message"]
+    assert "token ci was revoked: its open requests were ended" in answers[0].json()["message"]
     freed(box)
 
 
-def test_others_go_on(box: World) -> None:
+def test_other_tokens_are_unaffected(box: World) -> None:
     with exec_(box, token(box, "user", name="other")) as open_, exec_(box, token(box, "user", name="ci")) as ended:
         for each in (open_, ended):
             assert each.recv(timeout=30) == b"\x01"

@@ -1,4 +1,4 @@
-"""A box's port over a WebSocket: byte for byte, half-closed either way, and free of everything when a side goes."""
+"""Port-forward over a WebSocket: exact bytes, half-close, and clean-up after a disconnect."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Serve = Callable[[socket.socket], None]
 
 @pytest.fixture
 def box(tmp_path: Path, quiet: None) -> Iterator[World]:
-    """A served world with a running box and few connections allowed."""
+    """A served world with a running sandbox and a low limit on connections."""
     world = make_world(tmp_path, connections=PortLimits(total=64, per_sandbox=50))
     server = world.server()
     server.start()
@@ -43,7 +43,7 @@ def box(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 @contextlib.contextmanager
 def listening(world: World, serve: Serve, port: int = 80) -> Iterator[None]:
-    """Something in the box that serves each connection of that port in a thread."""
+    """Serve each connection of that port in a thread, as a program in the sandbox."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     world.ports.listen(port, listener.getsockname()[1])
     threads: list[threading.Thread] = []
@@ -85,7 +85,7 @@ def freed(world: World) -> None:
     wait_for("all is freed", lambda: not world.services.forward.slots.taken)
 
 
-def test_what_is_sent_comes_through_and_each_side_ends_by_itself(box: World) -> None:
+def test_forwarded_bytes_and_half_close(box: World) -> None:
     with listening(box, echo), connect(box) as link:
         link.send(b"\x00\xff")
         assert link.recv() == b"\x00\xff"
@@ -123,7 +123,7 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: World) -> None:
     freed(box)
 
 
-def test_the_boxs_end_leaves_the_other_direction_open(box: World) -> None:
+def test_sandbox_half_close_keeps_other_direction(box: World) -> None:
     heard: list[bytes] = []
 
     def serve(sock: socket.socket) -> None:
@@ -143,7 +143,7 @@ def test_the_boxs_end_leaves_the_other_direction_open(box: World) -> None:
     freed(box)
 
 
-def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World) -> None:
+def test_disconnect_ends_connection_in_sandbox(box: World) -> None:
     over = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -159,7 +159,7 @@ def test_a_client_that_leaves_ends_the_connection_in_the_box(box: World) -> None
         freed(box)
 
 
-def test_a_box_that_goes_ends_the_client(box: World) -> None:
+def test_stopped_sandbox_ends_the_client(box: World) -> None:
     def serve(sock: socket.socket) -> None:
         sock.recv(1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
@@ -171,7 +171,7 @@ def test_a_box_that_goes_ends_the_client(box: World) -> None:
     freed(box)
 
 
-def test_a_client_that_reads_nothing_holds_up_nobody(box: World) -> None:
+def test_stalled_client_does_not_block_others(box: World) -> None:
     stop = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -188,7 +188,7 @@ def test_a_client_that_reads_nothing_holds_up_nobody(box: World) -> None:
         freed(box)
 
 
-def test_many_connections_and_no_more_than_there_may_be(box: World) -> None:
+def test_connections_are_limited(box: World) -> None:
     with listening(box, echo), contextlib.ExitStack() as held:
         links = [held.enter_context(connect(box)) for _ in range(50)]
         for number, link in enumerate(links):
@@ -203,7 +203,7 @@ def test_many_connections_and_no_more_than_there_may_be(box: World) -> None:
 
 
 @pytest.mark.parametrize(("port", "code", "words"), [(81, 409, b"nothing listens on port 81"), (0, 400, b"65535")])
-def test_what_can_not_be_reached_is_refused(box: World, port: int, code: int, words: bytes) -> None:
+def test_unreachable_port_is_refused(box: World, port: int, code: int, words: bytes) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(box, port)
     assert refused.value.response.status_code == code
@@ -211,7 +211,7 @@ def test_what_can_not_be_reached_is_refused(box: World, port: int, code: int, wo
     freed(box)
 
 
-def test_a_box_that_does_not_run_is_refused(box: World) -> None:
+def test_stopped_sandbox_is_refused(box: World) -> None:
     box.view.show(box.sandbox(), State.EXITED)
     with pytest.raises(InvalidStatus) as refused:
         connect(box)

@@ -1,4 +1,4 @@
-"""The doors of a world as the daemon opens them: who asks is found out, and heeded."""
+"""Listeners of a test world, with authentication, as the daemon starts them."""
 
 import json
 import subprocess
@@ -20,8 +20,8 @@ API = "/apis/paddock/v1alpha1"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_doors(world: World, **rules: Any) -> Doors:
-    """Doors on the world's socket."""
+def make_listeners(world: World, **rules: Any) -> Doors:
+    """Return listeners on the world's socket."""
 
     def make(who: Any) -> Any:
         return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who)
@@ -31,8 +31,8 @@ def make_doors(world: World, **rules: Any) -> Doors:
 
 @contextmanager
 def opened(world: World, **rules: Any) -> Iterator[Doors]:
-    """The same, open."""
-    doors = make_doors(world, **rules)
+    """Start listeners on the world's socket."""
+    doors = make_listeners(world, **rules)
     doors.start()
     try:
         yield doors
@@ -41,7 +41,7 @@ def opened(world: World, **rules: Any) -> Iterator[Doors]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 in that folder, and its key. Skips the test where there is no openssl."""
+    """Return a certificate for 127.0.0.1 in that folder, and its key. Skips the test without openssl."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock -addext subjectAltName=IP:127.0.0.1"
     done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
@@ -52,7 +52,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def token(world: World, role: str, *namespaces: str, name: str = "", **bounds: Any) -> str:
-    """A new token for that."""
+    """Return a new token with that grant."""
     grant = Grant.model_validate({"role": role, "namespaces": namespaces or ("*",), **bounds})
     number = len(world.store.tokens.all())
     return world.services.tokens.create(name or f"t{number}", grant, seconds=3600).text
@@ -83,7 +83,7 @@ client.close()
 
 
 def asked_as(world: World, uid: int, gid: int, path: str, groups: Sequence[int] = ()) -> tuple[int, Any]:
-    """What another user of this host is answered. For root only, with a socket that everybody may open."""
+    """Return the response to another user of this host. For root only, with a world-writable socket."""
     world.folder.chmod(0o755)
     words = [sys.executable, "-c", _AS_OTHER, str(world.folder), str(uid), str(gid), json.dumps(list(groups)), path]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,62 @@
+"""A command of a request: its arguments, and its variables as values or secrets by name."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from controller.kinds.runtime.secret import Environment, SecretRef
+from controller.service.errors import BadRequest
+
+Text = Annotated[str, Field(max_length=1 << 20, pattern=r"^[^\x00]*$")]
+_SHOWN_CHARACTERS = 60
+
+
+def _not_one_string(found: Any) -> Any:
+    """Refuse a command that is one string; the message shows the list to write."""
+    if not isinstance(found, str):
+        return found
+    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
+    examples = {
+        "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
+        "program": json.dumps(["PROGRAM", "ARGUMENT"]),
+    }
+    message = "must be a list of strings, not one string; write {shell} for a shell command, or {program}"
+    raise PydanticCustomError("list_type", message, examples)
+
+
+Command = Annotated[list[Text], Field(min_length=1, max_length=4096), BeforeValidator(_not_one_string)]
+
+
+class SecretName(BaseModel):
+    """A secret of this name in the sandbox's namespace; only the command gets its value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    secret: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+Variables = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[^=\x00]+$")], Text | SecretName],
+    Field(max_length=4096, description="by name: a value, or `{secret: NAME}`"),
+]
+
+
+def environment(variables: Mapping[str, str | SecretName]) -> Environment:
+    """Convert the request's variables to the service's type."""
+    return {name: SecretRef(each.secret) if isinstance(each, SecretName) else each for name, each in variables.items()}
+
+
+def of_query(env: Iterable[str], secrets: Iterable[str]) -> Environment:
+    """Parse a query's NAME=VALUE and NAME=SECRET. Raises BadRequest."""
+    values: dict[str, str | SecretRef] = dict(_pair("env", "VALUE", each) for each in env)
+    return {**values, **{name: SecretRef(secret) for name, secret in (_pair("secret", "SECRET", s) for s in secrets)}}
+
+
+def _pair(parameter: str, value: str, text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not name or not equals or (parameter == "secret" and not rest):
+        raise BadRequest(f"{parameter} must be NAME={value}")
+    return name, rest

@@ -1,0 +1,144 @@
+"""Query parameters of lists, watches and deletions."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Body, Query
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import HTTPConnection
+
+from controller.kinds.common.owner_reference import Propagation
+from controller.kinds.registry import Registry
+from controller.service import errors
+
+Labels = Annotated[
+    str,
+    Query(alias="labelSelector", max_length=4096, description="app=web, app!=web, env in (a,b), app, !app"),
+]
+Fields = Annotated[
+    str,
+    Query(alias="fieldSelector", max_length=512, description="metadata.name=NAME, or a field of the kind; = or !="),
+]
+Watch = Annotated[bool, Query(description="refused: computed objects can't be watched")]
+KindOfEvent = Annotated[str, Query(max_length=64, description="only of objects of this kind")]
+Name = Annotated[str, Query(max_length=253, description="only of objects of this name")]
+Uid = Annotated[str, Query(max_length=64, description="only of the object with this uid")]
+Limit = Annotated[int, Query(ge=1, le=5000, description="only the newest so many")]
+_NAME_FIELD = re.compile(r"metadata\.name==?([A-Za-z0-9._-]+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """The query of a list or a watch."""
+
+    labels: str = ""
+    fields: str = ""
+    watch: bool = False
+    since: int = 0
+    bookmarks: bool = False
+    seconds: int = 0
+
+    @property
+    def name(self) -> str:
+        """The selected name; empty for every name. Raises BadRequest for any other field selector."""
+        if not self.fields:
+            return ""
+        found = _NAME_FIELD.match(self.fields)
+        if found is None:
+            raise errors.BadRequest(
+                f"field selector `{self.fields}`: write metadata.name=NAME, the only one of a watch"
+            )
+        return found[1]
+
+
+async def list_query(
+    labels: Annotated[
+        str,
+        Query(alias="labelSelector", max_length=4096, description="app=web, app!=web, env in (a,b), app, !app"),
+    ] = "",
+    fields: Annotated[
+        str,
+        Query(
+            alias="fieldSelector",
+            max_length=512,
+            description="metadata.name=NAME; a list takes metadata.namespace, != and several terms, too",
+        ),
+    ] = "",
+    watch: Annotated[bool, Query(description="stream changes as JSON lines of type and object")] = False,
+    since: Annotated[
+        str,
+        Query(
+            alias="resourceVersion",
+            pattern=r"^[0-9]{0,18}$",
+            description="watch: send changes after this revision (of a list, an object or a bookmark); "
+            "omitted or 0: start with the existing objects, as ADDED. A list is always the newest",
+        ),
+    ] = "",
+    bookmarks: Annotated[
+        bool,
+        Query(alias="allowWatchBookmarks", description="watch: send a BOOKMARK at least once a minute"),
+    ] = False,
+    seconds: Annotated[
+        int, Query(alias="timeoutSeconds", ge=0, le=86400, description="watch: end after so many seconds; 0: an hour")
+    ] = 0,
+) -> ListQuery:
+    """Return the query. FastAPI fills the parameters."""
+    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """The query of a list of a read-only kind. A `limit` of 0 means all, else the newest so many."""
+
+    labels: str = ""
+    fields: str = ""
+    watch: bool = False
+    limit: int = 0
+
+
+async def read_query(labels: Labels = "", fields: Fields = "", watch: Watch = False) -> ReadQuery:
+    """Return the query. FastAPI fills the parameters."""
+    return ReadQuery(labels, fields, watch)
+
+
+async def event_query(
+    connection: HTTPConnection,
+    labels: Labels = "",
+    fields: Fields = "",
+    watch: Watch = False,
+    kind: KindOfEvent = "",
+    name: Name = "",
+    uid: Uid = "",
+    limit: Limit = 5000,
+) -> ReadQuery:
+    """Return the query of a list of events: `kind`, `name` and `uid` are short for selectors of involvedObject."""
+    registry: Registry = connection.app.state.services.registry
+    known = registry.by_word(kind)
+    asked = {"kind": known.name if known else kind, "name": name, "uid": uid}
+    terms = [f"involvedObject.{field}={value}" for field, value in asked.items() if value]
+    return ReadQuery(labels, ",".join([fields, *terms] if fields else terms), watch, limit)
+
+
+class DeleteOptions(BaseModel):
+    """Kubernetes' DeleteOptions, as far as supported; other fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str = "DeleteOptions"
+    apiVersion: str = "v1"
+    propagationPolicy: Propagation | None = None
+
+
+async def propagation(
+    policy: Annotated[
+        Propagation | None,
+        Query(alias="propagationPolicy", description="deletion of the objects that it owns; default Background"),
+    ] = None,
+    options: Annotated[DeleteOptions | None, Body()] = None,
+) -> Propagation | None:
+    """Return the request's policy. Raises BadRequest when query and body differ."""
+    in_body = options.propagationPolicy if options else None
+    if policy and in_body and policy != in_body:
+        raise errors.BadRequest(f"propagationPolicy is {policy} in the query and {in_body} in the body; name one")
+    return policy or in_body
