@@ -63,33 +63,33 @@ def start_listeners(
 
     Raises CannotStart.
     """
-    settings, heart = core.settings, loop.heart
+    settings, reconcile_loop = core.settings, loop.heart
 
     def ready() -> list[tuple[str, str]]:
-        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
+        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.trouble)]
 
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(create_app, services, ready=ready, meter=core.meter, load=load)
-    doors = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
+    listeners = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:
-        core.undo.callback(doors.stop)
-        doors.start()
+        core.undo.callback(listeners.stop)
+        listeners.start()
         metrics.start()
         core.undo.callback(metrics.stop)
     except (SocketTaken, CannotListen) as error:
         raise CannotStart(str(error)) from error
-    core.undo.callback(loop.watches.close)  # before the API stops: a watch that is open would hold it up
-    return doors.url, metrics.port
+    core.undo.callback(loop.watches.close)  # before the API stops: open watches would delay it
+    return listeners.url, metrics.port
 
 
 def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     try:
-        door = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
+        access = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
     except DoorError as error:
         raise CannotStart(str(error)) from error
-    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, door.token, door.tls)
+    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
 def _listener_rules(settings: Settings) -> DoorRules:

@@ -1,4 +1,4 @@
-"""What every subsystem of the daemon is given: settings, clock, wake, meter, traces."""
+"""Parts that all subsystems of the daemon share: settings, clock, wake-up, meter, traces."""
 
 import logging
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ from controller.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The shared parts. `undo` takes them down again, the newest first. `last` is the last pass's snapshot."""
+    """The shared parts. `undo` closes them, newest first. `last` holds the last pass's snapshot."""
 
     settings: Settings
     undo: ExitStack
@@ -43,7 +43,7 @@ def make_core(settings: Settings, undo: ExitStack) -> Core:
     registry = new_registry(VERSION)
     core = Core(settings, undo, registry, PrometheusMeter(registry))
     _count_logs(undo, core.meter)
-    core.meter.gauge("paddock_config_last_reload_successful", 1)  # it would not start with one that is not
+    core.meter.gauge("paddock_config_last_reload_successful", 1)  # an invalid one prevents the start
     core.meter.gauge("paddock_config_last_reload_success_timestamp_seconds", core.clock.now())
     return core
 

@@ -22,9 +22,9 @@ from controller.version import VERSION
 
 
 class Daemon:
-    """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final.
+    """The daemon. `start` raises CannotStart with nothing left running; `stop` is clean and final.
 
-    `stopping` ends the wait for another daemon; it is set when this one has to be started anew: `failed` says so.
+    `stopping` ends the standby wait. It is also set, with `failed`, when this daemon has to be restarted.
     """
 
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
@@ -56,7 +56,7 @@ class Daemon:
         services = services_of(core, store, engine, secrets, policy, loop)
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop)
         undo.callback(loop.heart.stop)
-        undo.callback(services.detached.resume())  # before the first pass: what is in use is not reaped
+        undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         loop.heart.start()
 
     def fail(self) -> None:
@@ -66,9 +66,9 @@ class Daemon:
 
 
 def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; and return the exit code. Problems at the start go to stderr.
+    """Run until SIGTERM or SIGINT, and return the exit code. Start errors go to stderr.
 
-    A daemon that another one has taken over from, or that can't go on, ends with 1: started again, it waits its turn.
+    The exit code is 1 after a lost leader lease or a crash: restarted, the daemon is a standby.
     """
     configure_logs(settings)
     log = structlog.get_logger("paddock")
@@ -88,13 +88,15 @@ def serve(settings: Settings) -> int:
     metrics = (
         f"http{'s' * bool(settings.metrics_tls_cert_file)}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     )
-    doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
-    log.info("serving", version=VERSION, pid=os.getpid(), **doors)
+    listeners = {"socket": str(settings.socket), "metrics": metrics} | (
+        {"api": daemon.api_url} if daemon.api_url else {}
+    )
+    log.info("serving", version=VERSION, pid=os.getpid(), **listeners)
     settled()
-    while not stopping.wait(1.0):  # a signal that comes just before one is heeded at its end: so none is endless
+    while not stopping.wait(1.0):  # bounded: a signal just before a wait is handled only at its end
         each_second()
     log.info("stopping")
     daemon.stop()
-    settled()  # the interpreter's last collection took several times as long as all the rest of stopping
+    settled()  # the interpreter's last collection would take longer than the rest of stopping
     log.info("stopped")
     return int(daemon.failed)

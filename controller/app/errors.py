@@ -2,7 +2,7 @@
 
 
 class CannotStart(Exception):
-    """The daemon cannot run. The text says why and what to do."""
+    """The daemon cannot run. The message says why and what to do."""
 
 
 class StoppedWaiting(Exception):

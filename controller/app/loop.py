@@ -37,7 +37,7 @@ from controller.store.sql_store import SqlStore
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
-    """The reconcile loop, not started, and what services read of it."""
+    """Reconcile loop, not started, and its parts that services read."""
 
     heart: Heartbeat
     watches: Watches
@@ -48,7 +48,7 @@ class LoopParts:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the loop's parts share: the store whose writes are announced to watches, the engine, the policy."""
+    """Parts of the reconcile loop: the store (`announced` notifies watches), the engine, the policy."""
 
     core: Core
     store: SqlStore
@@ -107,7 +107,7 @@ def _make_canary(host: Host) -> CanaryWatch:
 
 
 def _make_usage(core: Core, layers: Layers) -> Samples:
-    """Make the reader behind scrapes and `top`: one of its own, because a reading drops what it did not ask for."""
+    """Make the usage reader of scrapes and `top`: its own, since a read closes the files of other containers."""
     usage = CgroupUsage(stalls=core.settings.metrics_detail)
     core.undo.callback(usage.close)
     detail, labels = core.settings.metrics_detail, core.settings.metrics_labels

@@ -109,7 +109,7 @@ def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     assert body.jobs.running
     body.heart.stop()
     assert not body.jobs.running
-    assert "heartbeat" not in {each.name for each in threading.enumerate()}
+    assert "reconcile-loop" not in {each.name for each in threading.enumerate()}
 
 
 def test_nothing_is_gathered_once_somebody_waits() -> None:

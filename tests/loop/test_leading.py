@@ -1,4 +1,4 @@
-"""loop/leader.py, and what a daemon does whose right to act has run out: nothing."""
+"""Leader lease: loop/leader.py, and a daemon whose lease has expired, which does nothing."""
 
 import threading
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> N
     revision, may_act = house.store.revision(), [False]
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
     turn = house.turn_of(workers, may_act=lambda: may_act[0])
-    with pytest.raises(StoreError, match="ran out"):
+    with pytest.raises(StoreError, match="expired"):
         turn.run()
     assert (house.store.revision(), house.engine.calls) == (revision, [])
     may_act[0] = True

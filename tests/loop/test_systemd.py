@@ -61,5 +61,5 @@ def test_nobody_who_listens_is_no_trouble(address: str, monkeypatch: pytest.Monk
 
 def test_a_daemon_that_waits_for_its_turn_has_started_and_lives(heard: socket.socket) -> None:
     assert wait_to_lead(Taken(), threading.Event()) == ""
-    assert heard.recv(100).startswith(b"READY=1\nSTATUS=waiting")
+    assert heard.recv(100).startswith(b"READY=1\nSTATUS=standby")
     assert heard.recv(100) == b"WATCHDOG=1"

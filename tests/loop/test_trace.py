@@ -30,7 +30,7 @@ def lines() -> Iterator[list[Any]]:
 
 def done(lines: list[Any]) -> list[tuple[str, str]]:
     """(verb, trace id) of each action that was carried out since this was asked last."""
-    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "done"]
+    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "action done"]
     lines.clear()
     return found
 

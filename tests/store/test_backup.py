@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.app import daemon
+from controller.app import store as app_store
+from controller.app.errors import CannotStart
 from controller.loop.store_lineage import Lineage
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -32,7 +33,7 @@ def saved(store: SqlStore, path: Path) -> Path:
 
 
 def restored(world: World, file: Path) -> str:
-    return daemon.restore(Settings(database_url=world.url, state_dir=file_of(world).parent), file)
+    return app_store.restore(Settings(database_url=world.url, state_dir=file_of(world).parent), file)
 
 
 def names(store: SqlStore) -> list[str]:
@@ -88,7 +89,7 @@ def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
     store.open()
     insert(store, box())
     copy = saved(store, tmp_path / "copy")
-    with pytest.raises(daemon.CannotStart, match="a Paddock daemon uses this store"):
+    with pytest.raises(CannotStart, match="in use by a Paddock daemon"):
         restored(world, copy)
     assert names(store) == ["box"]
     store.close()
@@ -102,7 +103,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path, spoiled
     copy = saved(store, tmp_path / "copy")
     store.close()
     _spoil(copy, spoiled)
-    with pytest.raises(daemon.CannotStart, match="nothing was restored"):
+    with pytest.raises(CannotStart, match="nothing was restored"):
         restored(world, copy)
     store.open()
     assert len(names(store)) == 50
