@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this host, as far as /proc tells. For messages to people only."""
+"""Owner of a listening TCP port of this host, from /proc. For messages only."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def port_owner(port: int, proc: Path = _PROC) -> str:
-    """`pid 123 (name)` of a listener on that port; empty when it can't be found out (other users' need root).
+    """Return `pid 123 (name)` of a listener on that port; "" if unknown (other users' need root).
 
     The name is the bare command: arguments may hold secrets.
     """
@@ -18,7 +18,7 @@ def port_owner(port: int, proc: Path = _PROC) -> str:
 
 
 def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
-    """Socket inodes of all listeners on the port, IPv4 and IPv6."""
+    """Return the socket inodes of all listeners on the port, IPv4 and IPv6."""
     for table in ("tcp", "tcp6"):
         try:
             lines = (proc / "net" / table).read_text().splitlines()[1:]

@@ -508,7 +508,7 @@ class TestTurns:
             )
             error = refusal(lambda writes=writes: store.record(writes))
             assert isinstance(error, Conflict)
-            assert "read again" in str(error)
+            assert "read it again" in str(error)
         assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
         assert [each.uid for each in store.instances([b.uid, "nobody"])] == [b.uid]
         assert list(store.instances([])) == []
@@ -658,7 +658,7 @@ class TestTogether:
         assert not isinstance(error, Conflict)
         assert "held by another process" in str(error)
         assert "try again" in str(error)
-        assert "try again" in store.ping()
+        assert "retry" in store.ping()
         # Reading goes on, and sees what was committed.
         assert store.list("Sandbox") == ([], 0)
         holder.go()

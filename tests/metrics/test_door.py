@@ -44,7 +44,7 @@ def test_a_file_without_a_token_leaves_the_door_shut(tmp_path: Path, text: str) 
 def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(DoorError, match=r"metrics_token_file .*/none: No such file"):
         open_door(tmp_path / "none", None, None)
-    with pytest.raises(DoorError, match="belong together"):
+    with pytest.raises(DoorError, match="only one is set"):
         open_door(None, tmp_path / "cert", None)
     with pytest.raises(DoorError, match="name readable PEM files"):
         open_door(None, tmp_path / "cert", tmp_path / "key")

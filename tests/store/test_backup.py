@@ -48,7 +48,7 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     before = store.instance_id
     store.close()
     said = restored(world, copy)
-    assert "what was there before is now" in said
+    assert "the old store is kept as" in said
     store.open()
     assert (names(store), store.instance_id) == (["one"], before)
     aside = next(file_of(world).parent.glob("*.before-*Z"))
