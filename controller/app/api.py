@@ -13,7 +13,7 @@ from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.kinds.registry import discover
 from controller.metrics.registry import Registry
-from controller.metrics.scrape_access import DoorError, open_door
+from controller.metrics.scrape_access import ScrapeAccessError, load_scrape_access
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
@@ -35,7 +35,7 @@ def services_of(
         streams=engine.streams,
         admit=admitting(policy, engine.observe, lambda: canary.now),
         clock=core.clock,
-        wake=core.alarm.hurry,
+        wake=core.waker.wake_now,
         snapshot=core.last,
         policy=policy,
         watches=loop.watches,
@@ -63,10 +63,10 @@ def start_listeners(
 
     Raises CannotStart.
     """
-    settings, reconcile_loop = core.settings, loop.heart
+    settings, reconcile_loop = core.settings, loop.reconcile_loop
 
     def ready() -> list[tuple[str, str]]:
-        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.trouble)]
+        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
 
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
@@ -86,8 +86,10 @@ def start_listeners(
 
 def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     try:
-        access = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
-    except DoorError as error:
+        access = load_scrape_access(
+            settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file
+        )
+    except ScrapeAccessError as error:
         raise CannotStart(str(error)) from error
     return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 

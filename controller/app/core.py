@@ -8,7 +8,7 @@ from pathlib import Path
 from controller.app.errors import CannotStart
 from controller.loop.clock import SystemClock
 from controller.loop.last_snapshot import LastSnapshot
-from controller.loop.wake import Alarm
+from controller.loop.wake import LoopWaker
 from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
@@ -27,7 +27,7 @@ class Core:
     registry: Registry
     meter: PrometheusMeter
     clock: SystemClock = field(default_factory=SystemClock)
-    alarm: Alarm = field(default_factory=Alarm)
+    waker: LoopWaker = field(default_factory=LoopWaker)
     traces: Traces = field(default_factory=Traces)
     last: LastSnapshot = field(default_factory=LastSnapshot)
 

@@ -55,9 +55,9 @@ class Daemon:
         loop = make_loop(core, store, lease, engine, policy)
         services = services_of(core, store, engine, secrets, policy, loop)
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop)
-        undo.callback(loop.heart.stop)
+        undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
-        loop.heart.start()
+        loop.reconcile_loop.start()
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""

@@ -9,7 +9,7 @@ from controller.engine.observe.doctor_folders import look_at_folder, look_at_vol
 from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.host.doctor import judge
 from controller.settings import Settings
-from controller.store.doctor import look_at_store
+from controller.store.doctor import inspect_store
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -31,7 +31,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             kernel=look_at_kernel(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=look_at_socket(settings.docker_host.removeprefix("unix://")),
             daemon_socket=look_at_socket(str(settings.socket)),
-            store=look_at_store(settings.database()),
+            store=inspect_store(settings.database()),
             daemon=_ask_daemon(str(settings.socket)),
             socket_group=group,
             socket_group_exists=not group or group_exists(group),

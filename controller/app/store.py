@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
-from controller.loop.leader import Leading, wait_to_lead
+from controller.loop.leader import LeaderLease, wait_to_lead
 from controller.metrics.meter import PrometheusMeter
 from controller.ports import Lease, StoreError
 from controller.settings import Settings
@@ -25,7 +25,7 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
     lease = store.lease()
     core.undo.callback(lease.release)
     _lead(lease, stopping, standby=core.settings.standby)
-    leading = Leading(lease, core.meter, fail)
+    leading = LeaderLease(lease, core.meter, fail)
     core.undo.callback(leading.stop)
     leading.start()  # a migration may take longer than the lease
     try:

@@ -17,7 +17,7 @@ _log = structlog.get_logger("paddock.loop")
 _JUMP_SECONDS = 30.0
 
 
-class Leap:
+class ClockJump:
     """Compares `clock` with `ticks` (monotonic seconds); `tell` is called at each jump. Thread-safe."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Leap:
         self._lock = threading.Lock()
         self._apart = clock.now() - ticks()
 
-    def noticed(self) -> bool:
+    def jumped(self) -> bool:
         """Return True if the clock has jumped since the last call."""
         with self._lock:
             apart = self._clock.now() - self._ticks()

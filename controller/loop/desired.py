@@ -11,8 +11,8 @@ from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.loop.object_cache import Kept
-from controller.loop.tasks.garbage import Garbage
+from controller.loop.object_cache import ObjectCache
+from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -22,14 +22,14 @@ _Key = tuple[str, str]  # namespace and name
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object."""
 
-    def __init__(self, store: Store, garbage: Garbage) -> None:
+    def __init__(self, store: Store, garbage: GarbageCollector) -> None:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
         self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
-        self.quotas = Kept((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
-        self.profiles = Kept((securityprofile.KIND.name,), securityprofile.stored_profile)
+        self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
+        self.profiles = ObjectCache((securityprofile.KIND.name,), securityprofile.stored_profile)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 

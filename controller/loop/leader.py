@@ -34,7 +34,7 @@ def wait_to_lead(lease: Lease, stopping: threading.Event, *, standby: bool = Tru
     return holder
 
 
-class Leading:
+class LeaderLease:
     """Renews the leader lease until `stop`. `on_lost` is called once, when another daemon has taken it."""
 
     def __init__(self, lease: Lease, meter: Meter, on_lost: Callable[[], None]) -> None:

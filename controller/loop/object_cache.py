@@ -10,7 +10,7 @@ from controller.ports import Change, Store
 _T = TypeVar("_T")
 
 
-class Kept(Generic[_T]):
+class ObjectCache(Generic[_T]):
     """All objects of the `kinds` by uid, each parsed by `read`."""
 
     def __init__(self, kinds: Iterable[str], read: Callable[[StoredObject], _T]) -> None:

@@ -9,11 +9,11 @@ from functools import partial
 import structlog
 
 from controller.kinds.planning.plan import Plan
-from controller.loop.reconcile_pass import Turn
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.systemd import ALIVE, READY, STOPPING, notify
 from controller.loop.tasks.pressure import LOOK_SECONDS
-from controller.loop.tasks.store_stats import STORE_SECONDS, tell_store
-from controller.loop.wake import Alarm
+from controller.loop.tasks.store_stats import STORE_SECONDS, publish_store_stats
+from controller.loop.wake import LoopWaker
 from controller.loop.workers import Workers
 from controller.plan.pool.sandboxpool import RETIRED
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
@@ -42,14 +42,14 @@ class Periodic:
     work: Wake
 
 
-class Heartbeat:
-    """Runs until `stop`. `trouble` is why the last pass failed ("" if it succeeded)."""
+class ReconcileLoop:
+    """Runs until `stop`. `failure` is why the last pass failed ("" if it succeeded)."""
 
     def __init__(
         self,
         *,
-        turn: Turn,
-        alarm: Alarm,
+        turn: ReconcilePass,
+        waker: LoopWaker,
         workers: Workers,
         engine: Engine,
         store: Store,
@@ -61,13 +61,13 @@ class Heartbeat:
     ) -> None:
         """`periodic` is other work that is done beside the passes."""
         self._periodic = periodic
-        self._turn, self._alarm, self._workers = turn, alarm, workers
+        self._turn, self._alarm, self._workers = turn, waker, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
         self._stopping = threading.Event()
         self._due: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="reconcile-loop", daemon=True)
-        self.trouble = "no reconcile pass yet"
+        self.failure = "no reconcile pass yet"
 
     def start(self) -> None:
         """Open the engine, then start the schedule and the loop's thread."""
@@ -133,7 +133,7 @@ class Heartbeat:
             self._workers.run(self._prune)
         if "store-figures" in self._due:
             self._due.discard("store-figures")
-            self._workers.run(lambda: tell_store(self._store, self._meter))
+            self._workers.run(lambda: publish_store_stats(self._store, self._meter))
 
     def _prune(self) -> None:
         try:
@@ -163,9 +163,9 @@ class Heartbeat:
             self._meter.count("paddock_reconcile_panics_total", controller="sandbox")
             self._failed(f"{type(error).__name__}: {error}; please report this")
             return _STORE_RETRY_SECONDS
-        if self.trouble:
+        if self.failure:
             _log.info("reconcile loop recovered")
-            self.trouble = ""
+            self.failure = ""
             self._meter.gauge("paddock_store_up", 1)
         if _goes_on(decided):
             return 0.0
@@ -176,9 +176,9 @@ class Heartbeat:
 
     def _failed(self, message: str) -> None:
         self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
-        if self.trouble != message:
+        if self.failure != message:
             _log.error("reconcile pass failed", error=message)
-            self.trouble = message
+            self.failure = message
 
 
 def _goes_on(decided: Plan) -> bool:

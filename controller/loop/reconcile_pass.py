@@ -19,8 +19,8 @@ from controller.loop.desired import Desired
 from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
-from controller.loop.tasks.garbage import Garbage
-from controller.loop.tasks.pass_metrics import Figures
+from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.tasks.pass_metrics import PassMetrics
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
@@ -32,7 +32,7 @@ from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, 
 _log = structlog.get_logger("paddock.loop")
 
 
-class Turn:
+class ReconcilePass:
     """Runs passes, and keeps caches between them that could be rebuilt from the store."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Turn:
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
         usage: UsageReader | None = None,
-        leapt: Callable[[], bool] = lambda: False,
+        clock_jumped: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, Layer]] = dict,
@@ -57,7 +57,7 @@ class Turn:
     ) -> None:
         """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
 
-        `leapt` is True once after each clock jump. Without `pressure` the host is never short of anything.
+        `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
         Without `canary` the network guard is not tested. `layers` are the measured sizes of writable layers.
         """
         self._prober = prober
@@ -65,11 +65,11 @@ class Turn:
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._usage = activity or ActivityLog(clock), usage
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
-        self._garbage = Garbage(store, discover())
+        self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers = layers
-        self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
-        self._figures = Figures(meter)
+        self._sweep, self._may_act, self._leapt = sweep, may_act, clock_jumped
+        self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
@@ -105,7 +105,7 @@ class Turn:
         self._count(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:
-            self._canary.heed(decided.deferrals)
+            self._canary.test_if_awaited(decided.deferrals)
         self._activity.turned()
         return decided
 

@@ -30,7 +30,7 @@ def newest(observed: Observation) -> int | None:
     return max((each.revision for each in seen), default=0)
 
 
-class Lineage:
+class StoreLineage:
     """Lineage of the store with that `instance_id`, in the file `path`. Not thread-safe."""
 
     def __init__(self, path: Path, instance_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:

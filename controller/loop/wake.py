@@ -3,7 +3,7 @@
 import threading
 
 
-class Alarm:
+class LoopWaker:
     """Wakes coalesce: however many arrive during a pass, one more pass follows. Thread-safe."""
 
     def __init__(self) -> None:
@@ -13,7 +13,7 @@ class Alarm:
         """Request a pass as soon as possible."""
         self._event.set()
 
-    def hurry(self) -> None:
+    def wake_now(self) -> None:
         """Request a pass at once: a caller waits for its result."""
         self._urgent.set()
         self._event.set()

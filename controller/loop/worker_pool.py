@@ -24,7 +24,7 @@ class _Work:
     stalls_at: float | None = None
 
 
-class Crew:
+class WorkerPool:
     """Runs jobs in their order, `places` at a time besides those that hang. Thread-safe."""
 
     def __init__(self, places: int, name: str, *, ticks: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +48,7 @@ class Crew:
             self._changed.notify()
 
     @contextmanager
-    def stalling_after(self, seconds: float) -> Iterator[None]:
+    def releasing_after(self, seconds: float) -> Iterator[None]:
         """Free the job's slot for others once the enclosed call lasts longer than `seconds`."""
         work: _Work | None = getattr(self._local, "work", None)
         if work is None:  # not a thread of this pool: it holds no slot

@@ -15,7 +15,7 @@ from controller.kinds.planning.action import Action, CreateContainer, PullImage,
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
-from controller.loop.worker_pool import Crew
+from controller.loop.worker_pool import WorkerPool
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
@@ -39,13 +39,13 @@ class Workers:
         *,
         threads: int,
         wake: Wake,
-        hurry: Wake | None = None,
+        wake_now: Wake | None = None,
         may_act: Callable[[], bool] = lambda: True,
         trace: Callable[[str, int], str] = lambda _uid, _generation: "",
         before: Callable[[Action], None] = lambda _action: None,
         stalls_seconds: float = _STALLS_SECONDS,
     ) -> None:
-        """`wake` is called after each group, `hurry` in its place after an urgent one, or one that started a container.
+        """`wake` is called after each group, `wake_now` instead after an urgent one or a container's start.
 
         `trace` returns the id of the request that led to an object's generation; "" if none is known.
         `before` is called before each action. `stalls_seconds`: the longest time that a call holds a slot.
@@ -53,8 +53,8 @@ class Workers:
         self._stalls_seconds = stalls_seconds
         self._trace, self._before = trace, before
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
-        self._hurry = hurry or wake
-        self._pool, self._express = Crew(threads, "worker"), Crew(_FOR_URGENT, "express")
+        self._hurry = wake_now or wake
+        self._pool, self._express = WorkerPool(threads, "worker"), WorkerPool(_FOR_URGENT, "express")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
@@ -149,7 +149,7 @@ class Workers:
                 break
         return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
-    def _crew(self, group: Group) -> Crew:
+    def _crew(self, group: Group) -> WorkerPool:
         return self._express if group.urgent else self._pool
 
     def _slot(self, group: Group, action: Action) -> AbstractContextManager[None]:
@@ -157,7 +157,7 @@ class Workers:
         if isinstance(action, PullImage):
             return nullcontext()
         makes = isinstance(action, CreateContainer | StartContainer)
-        return self._crew(group).stalling_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
+        return self._crew(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
         verb = str(action).split(" ", 1)[0]

@@ -14,7 +14,7 @@ from controller.store.errors import explain
 from controller.store.schema import meta
 
 
-def look_at_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
+def inspect_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
     """Return the state of the store at that URL. Never raises."""
     try:
         database = connect(url, wait_seconds=wait_seconds)

@@ -128,7 +128,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None
     store, bad = world.store(), tmp_path / "bad"
     insert(store, box("one"))
     bad.write_text("no database at all")
-    assert "name a file made by `paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
+    assert "`paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
     assert names(store) == ["one"]
     assert [each.name for each in tmp_path.glob("bad*")] == ["bad"]
 

@@ -658,7 +658,7 @@ class TestTogether:
         assert not isinstance(error, Conflict)
         assert "held by another process" in str(error)
         assert "try again" in str(error)
-        assert "retry" in store.ping()
+        assert "try again" in store.ping()
         # Reading goes on, and sees what was committed.
         assert store.list("Sandbox") == ([], 0)
         holder.go()

@@ -21,8 +21,8 @@ from controller.kinds.planning.outcome import Outcome
 from controller.kinds.planning.plan import Plan, Writes
 from controller.kinds.registry import Kind, discover
 from controller.loop.activity import ActivityLog
-from controller.loop.clock_jump import Leap
-from controller.loop.reconcile_pass import Turn
+from controller.loop.clock_jump import ClockJump
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
@@ -170,7 +170,7 @@ class House:
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
         self.services = self.services_over(self.store)
-        self.turn = Turn(
+        self.turn = ReconcilePass(
             store=store,
             engine=engine,
             workers=self._workers,
@@ -180,13 +180,13 @@ class House:
             policy=self.policy,
             activity=self.activity,
             usage=self.engine,
-            leapt=Leap(self.clock, ticks=self.ticks).noticed,
+            clock_jumped=ClockJump(self.clock, ticks=self.ticks).jumped,
             layers=lambda: self.layers,
         )
 
-    def turn_of(self, workers: Workers, **settings: Any) -> Turn:
+    def turn_of(self, workers: Workers, **settings: Any) -> ReconcilePass:
         """A turn over the house's store and engine with workers of the caller's, which really run beside it."""
-        return Turn(
+        return ReconcilePass(
             store=self.store,
             engine=self.engine,
             workers=workers,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.planning.action import Action, CreateContainer
-from controller.loop.leader import Leading, wait_to_lead
+from controller.loop.leader import LeaderLease, wait_to_lead
 from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
@@ -67,7 +67,7 @@ def test_waiting_outlives_a_store_that_is_away_and_ends_when_told() -> None:
 
 def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     lost, meter = [], Counting()
-    leading = Leading(Scripted(True, StoreError("away"), True, False), meter, lambda: lost.append("lost"))
+    leading = LeaderLease(Scripted(True, StoreError("away"), True, False), meter, lambda: lost.append("lost"))
     leading.start()
     wait_for("it is lost", lambda: lost)
     leading.stop()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.observed import State
-from controller.loop.clock_jump import Leap
+from controller.loop.clock_jump import ClockJump
 from controller.loop.schedule import Schedule
 from controller.ports import NullMeter
 from tests.conftest import HandClock
@@ -28,20 +28,20 @@ def house(world: World) -> Iterator[House]:
 
 def test_the_passing_of_time_is_no_leap() -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
     for _ in range(3):
         clock.advance(1000)
         ticks.advance(1001)
-        assert not leap.noticed()
+        assert not leap.jumped()
     assert told == []
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
 def test_a_leap_is_noticed_once(seconds: float) -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
     clock.advance(seconds)
-    assert [leap.noticed(), leap.noticed(), told] == [True, False, [1]]
+    assert [leap.jumped(), leap.jumped(), told] == [True, False, [1]]
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])

@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.meta import ObjectRef
 from controller.kinds.observed.usage import Layer, Usage
 from controller.loop.tasks.health import HealthWatch
-from controller.loop.tasks.usage_cache import Samples
+from controller.loop.tasks.usage_cache import UsageCache
 from controller.store.sql_store import SqlStore
 from tests.loop.house import House
 from tests.metrics.made_up import MIB, USAGE
@@ -39,7 +39,7 @@ class Watched(House):
         self.settle()
         self.meters, self.disk, self.written = Meters(), 0.5, 0
         self.price, self.spent = 0.0, 0.0
-        self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
+        self.samples = UsageCache(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
             samples=self.samples.now,

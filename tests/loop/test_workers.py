@@ -27,7 +27,7 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
         NullMeter(),
         threads=1,
         wake=lambda: woken.update(["wake"]),
-        hurry=lambda: woken.update(["hurry"]),
+        wake_now=lambda: woken.update(["hurry"]),
     )
     turn = house.turn_of(workers)
 

@@ -155,7 +155,7 @@ def test_with_the_token_there_are() -> None:
 
 @pytest.mark.parametrize("token", ["", " \n"])
 def test_an_empty_token_is_a_mistake(token: str) -> None:
-    with pytest.raises(ValueError, match="token is empty"):
+    with pytest.raises(ValueError, match="token: is empty"):
         MetricsServer(Registry(), token=token)
 
 
@@ -241,7 +241,7 @@ def test_stop_frees_the_port_and_start_takes_it_again() -> None:
     server = MetricsServer(Registry(), port=0)
     server.stop()
     server.start()
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="already running"):
         server.start()
     port = server.port
     assert get(server)[0] == 200

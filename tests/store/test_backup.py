@@ -10,7 +10,7 @@ import pytest
 
 from controller.app import store as app_store
 from controller.app.errors import CannotStart
-from controller.loop.store_lineage import Lineage
+from controller.loop.store_lineage import StoreLineage
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
@@ -73,13 +73,13 @@ def test_a_restore_is_noticed_by_what_is_in_no_backup(world: World, tmp_path: Pa
     store, file = world.store(), tmp_path / "lineage.json"
     copy = saved(store, tmp_path / "copy")
     insert(store, box())
-    lineage = Lineage(file, store.instance_id)
+    lineage = StoreLineage(file, store.instance_id)
     assert lineage.follow(store.revision()) == ""
     lineage.close()
     store.close()
     restored(world, copy)
     store.open()
-    assert "it was restored from a backup" in Lineage(file, store.instance_id).follow(store.revision())
+    assert "it was restored from a backup" in StoreLineage(file, store.instance_id).follow(store.revision())
 
 
 def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _log = structlog.get_logger("paddock.garbage")
 _Key = tuple[str, str, str]
 
 
-class Garbage:
+class GarbageCollector:
     """Index of owned objects and of those whose deletion waits for others, kept from the store's changes."""
 
     def __init__(self, store: Store, registry: Registry) -> None:

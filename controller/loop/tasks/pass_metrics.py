@@ -16,7 +16,7 @@ from controller.ports import Meter
 _SCOPES = ("namespace", "pool", "host")
 
 
-class Figures:
+class PassMetrics:
     """`tell` is called once a pass, after its writes are stored."""
 
     def __init__(self, meter: Meter) -> None:

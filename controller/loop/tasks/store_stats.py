@@ -9,7 +9,7 @@ _log = structlog.get_logger("paddock.loop")
 STORE_SECONDS = 60.0
 
 
-def tell_store(store: Store, meter: Meter) -> None:
+def publish_store_stats(store: Store, meter: Meter) -> None:
     """Read the store's figures and publish them. If it can't be read, the last ones stay."""
     try:
         found = store.figures()

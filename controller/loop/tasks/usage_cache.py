@@ -14,7 +14,7 @@ from controller.ports import Clock, UsageReader
 _LEAST_SECONDS = 1.0
 
 
-class Samples:
+class UsageCache:
     """Reads files, never Docker; thread-safe, one reading at a time."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, clock: Clock) -> None:
