@@ -6,4 +6,4 @@ class CannotStart(Exception):
 
 
 class StoppedWaiting(Exception):
-    """The daemon was told to stop before it became the leader."""
+    """The daemon was stopped before it became the leader."""

@@ -68,10 +68,10 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    turn = _make_pass(host, workers, canary, activity, layers, schedule)
+    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule)
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
     reconcile_loop = ReconcileLoop(
-        turn=turn,
+        reconcile_pass=reconcile_pass,
         waker=core.waker,
         workers=workers,
         engine=engine,

@@ -24,7 +24,7 @@ class ActivityLog:
         self._changed = threading.Condition()
         self._entries: dict[str, Activity] = {}
         self._held: dict[str, Run] = {}
-        self._turns = 0
+        self._passes = 0
 
     def begin(self, uid: str, *, asks: bool) -> None:
         """Count a stream that begins; `asks` resumes a suspended sandbox."""
@@ -48,17 +48,17 @@ class ActivityLog:
     @property
     def turns(self) -> int:
         """Number of reconcile passes that have ended."""
-        return self._turns
+        return self._passes
 
     def wait(self, turns: int, seconds: float) -> bool:
         """Wait until more than `turns` passes have ended; False after `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._turns > turns, seconds)
+            return self._changed.wait_for(lambda: self._passes > turns, seconds)
 
     def turned(self) -> None:
         """Count a pass that ended, and wake those that wait for it."""
         with self._changed:
-            self._turns += 1
+            self._passes += 1
             self._changed.notify_all()
 
     def view(self, known: Holds[str]) -> Mapping[str, Activity]:

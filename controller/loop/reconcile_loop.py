@@ -48,7 +48,7 @@ class ReconcileLoop:
     def __init__(
         self,
         *,
-        turn: ReconcilePass,
+        reconcile_pass: ReconcilePass,
         waker: LoopWaker,
         workers: Workers,
         engine: Engine,
@@ -61,7 +61,7 @@ class ReconcileLoop:
     ) -> None:
         """`periodic` is other work that is done beside the passes."""
         self._periodic = periodic
-        self._turn, self._alarm, self._workers = turn, waker, workers
+        self._pass, self._waker, self._workers = reconcile_pass, waker, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
         self._stopping = threading.Event()
@@ -71,9 +71,9 @@ class ReconcileLoop:
 
     def start(self) -> None:
         """Open the engine, then start the schedule and the loop's thread."""
-        self._engine.open(self._alarm.wake)
+        self._engine.open(self._waker.wake)
         self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
-        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._alarm.wake)
+        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._waker.wake)
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
         self._due.add("store-figures")
@@ -81,14 +81,14 @@ class ReconcileLoop:
             self._jobs.every(each.job_id, each.seconds, each.seconds / 10, partial(self._workers.run, each.work))
         self._jobs.start()
         self._thread.start()
-        self._alarm.wake()
+        self._waker.wake()
         notify(READY, "STATUS=")
 
     def stop(self) -> None:
         """Plan nothing new, let the engine calls in flight end, and close the engine. Containers keep running."""
         notify(STOPPING)
         self._stopping.set()
-        self._alarm.wake()
+        self._waker.wake()
         self._jobs.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -99,19 +99,19 @@ class ReconcileLoop:
     def _record_last_results(self) -> None:
         """Store the outcomes of the last engine calls, if the store can be reached."""
         try:
-            self._turn.run()
+            self._pass.run()
         except StoreError as error:
-            _log.warning("last outcomes not stored; the next daemon observes them anew", error=str(error))
+            _log.warning("last outcomes not stored; the next daemon observes them again", error=str(error))
 
     def _mark(self, job: str) -> None:
         self._due.add(job)
-        self._alarm.wake()
+        self._waker.wake()
 
     def _run(self) -> None:
         wait: float | None = None
         while True:
-            if self._alarm.wait(wait):
-                self._alarm.gather(_GATHER_SECONDS)
+            if self._waker.wait(wait):
+                self._waker.gather(_GATHER_SECONDS)
             if self._stopping.is_set():
                 return
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
@@ -150,7 +150,7 @@ class ReconcileLoop:
     def _one_pass(self) -> float | None:
         """Run a pass. Return seconds until the next one is due (None: only when woken)."""
         try:
-            decided = self._turn.run()
+            decided = self._pass.run()
         except Conflict:
             self._meter.count("paddock_store_retries_total", reason="conflict")
             return 0.0

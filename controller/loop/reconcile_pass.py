@@ -68,7 +68,7 @@ class ReconcilePass:
         self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers = layers
-        self._sweep, self._may_act, self._leapt = sweep, may_act, clock_jumped
+        self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
         self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
@@ -124,7 +124,7 @@ class ReconcilePass:
         sandboxes = self._desired_sandboxes()
         instances = self._instances = self._recorded(sandboxes)
         now = self._clock.now()
-        if self._leapt():  # asked after reading the clock, so that a jump is known to whatever this time decides
+        if self._clock_jumped():  # asked after reading the clock, so that a jump is known to whatever this time decides
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
         if not observed.facts.cpus and not observed.blind:
@@ -160,7 +160,7 @@ class ReconcilePass:
         return {**others, **{each.uid: each for each in self._store.instances(claimed)}}
 
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
-        """Return the sandboxes, after garbage collection has asked for every deletion that is due."""
+        """Return the sandboxes, after garbage collection has requested every deletion that is due."""
         found = self._desired.refresh()
         while self._garbage.collect(self._clock.now()):  # each round follows one link of a chain of owners
             found = self._desired.refresh()

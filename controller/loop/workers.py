@@ -99,7 +99,7 @@ class Workers:
     def stop(self) -> None:
         """Finish the engine calls in flight, start no further one, and wait for the threads.
 
-        The next daemon plans the remaining actions anew.
+        The next daemon plans the remaining actions again.
         """
         with self._lock:
             self._stopping = True

@@ -1,12 +1,11 @@
 """Leader lease of a store: one process acts at a time; a standby takes over when it ends.
 
 SQLite: a lock on a file beside the database, which the kernel frees with the process. A frozen holder keeps it, so it
-can't run out, and nobody ever writes beside its holder.
+can't expire, and only its holder ever writes.
 
-PostgreSQL: a row that has to be renewed, by the server's clock. Whoever takes it over raises its epoch, under the
-same row lock that orders all writers; every write transaction of ours looks, under that lock, whether the epoch still
-is ours. So a holder that was frozen and wakes up late has written nothing since, and acts no more: what it may do
-ends, by its own clock, before the row may be taken.
+PostgreSQL: a row that has to be renewed, by the server's clock. A new holder raises its epoch, under the same row lock
+that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So a holder that
+was frozen cannot write after a takeover. By its own clock its lease expires before the row may be taken.
 """
 
 import fcntl
@@ -176,7 +175,7 @@ class RowLease(StoreLease):
     def fence(self, connection: Connection) -> None:
         found = connection.execute(select(leases.c.holder, leases.c.epoch).where(*_MINE)).one_or_none()
         if found is None or not self._epoch or tuple(found) != (self._holder, self._epoch):
-            holder = found.holder if found is not None else "nobody"
+            holder = found.holder if found is not None else "no daemon"
             raise StoreError(f"{self._database.name}: the leader lease is held by {holder} now; nothing was written")
 
     def _own(self) -> Update:

@@ -168,7 +168,7 @@ class SqlStore:
         """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
-        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
+        instances would hold more than a ceiling of the writes: nothing is written, and the pass is planned again.
         Statuses that did not change move no resourceVersion.
         """
         if not writes:

@@ -434,7 +434,7 @@ def follow(store: SqlStore, until: int) -> list[Change]:
 
 
 class TestTurns:
-    """record(): what one turn of the loop writes."""
+    """record(): what one pass of the loop writes."""
 
     def test_nothing_to_write_asks_nothing(self, world: World) -> None:
         assert SqlStore(world.url).record(Writes()) == {}

@@ -15,7 +15,7 @@ from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 GONE = "the table is gone"
 Make = Callable[[GuardLost], House]

@@ -12,7 +12,7 @@ from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 READINESS = {"readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15}}
 LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
@@ -44,7 +44,7 @@ def test_ready_once_its_port_answers_and_then_asked_no_more(house: House) -> Non
     assert (len(house.engine.probes_run), house.store.revision()) == (calls, revision)
 
 
-def test_a_restart_of_the_daemon_leaves_a_ready_box_ready(house: House) -> None:
+def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: House) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template={**READINESS, **LIVENESS})
     house.settle(seconds=0)
@@ -59,7 +59,7 @@ def test_a_restart_of_the_daemon_leaves_a_ready_box_ready(house: House) -> None:
     assert {each.name for each in house.engine.probes_run[-3:]} == {"liveness"}
 
 
-def test_a_restarted_box_has_to_become_ready_again(house: House) -> None:
+def test_a_restarted_sandbox_has_to_become_ready_again(house: House) -> None:
     house.apply("web", template=READINESS)
     house.settle(seconds=0)
     house.engine.answers[house.container_name("web"), 8500] = 200
@@ -124,7 +124,7 @@ def test_a_changed_probe_recreates_nothing_and_begins_anew(house: House) -> None
     assert house.engine.probes_run[-1].probe.failure_threshold == 1
 
 
-def test_probes_of_a_template_reach_its_running_boxes(house: House) -> None:
+def test_probes_of_a_template_reach_its_running_sandboxes(house: House) -> None:
     house.apply_template("python", image="other:1", command=["sleep", "1000"])
     house.refer("web", "python")
     house.settle()
@@ -146,7 +146,7 @@ def test_without_probes_nothing_is_asked_any_more(house: House) -> None:
     assert dict(house.prober.view()) == {}
 
 
-def test_a_suspended_box_is_not_asked(house: House) -> None:
+def test_a_suspended_sandbox_is_not_asked(house: House) -> None:
     house.apply("web", template=LIVENESS, runState="Suspended")
     house.settle()
     house.apply("web", template=LIVENESS, runState="Running")

@@ -10,7 +10,7 @@ import structlog
 from controller.service.objects.apply import Source
 from controller.service.trace import tracing
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from controller.loop.workers import Workers
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from controller.store import migrate
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import Box
-from tests.loop.house import House
+from tests.loop.harness import House
 
 RECORDED = Path(__file__).parent / "upgrade"
 SPECS = Path(__file__).parents[2] / "specs"

@@ -13,9 +13,9 @@ _log = structlog.get_logger("paddock.loop")
 _AT_ONCE = 100  # the planner asks again for the rest: a pass stays short
 
 
-def sample(wanted: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
+def sample(samples: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
     """Take the samples. One that can't be read is recorded as unknown, which counts as use."""
-    some = wanted[:_AT_ONCE]
+    some = samples[:_AT_ONCE]
     found = usage.read([each.container for each in some]) if usage is not None and some else {}
     if usage is not None and some:
         usage.read(())  # close the files it keeps open: the next read is far off

@@ -110,9 +110,9 @@ class EgressAudit:
         for verdict in ("allowed", "refused", "asked"):
             sums = Counter(each.host[:_LONGEST_HOST] for each in found if each.verdict == verdict)
             if sums:
-                told = dict(islice(sums.most_common(), _MOST_HOSTS))
-                others = sum(sums.values()) - sum(told.values())
-                detail[verdict] = told | ({"(others)": others} if others else {})
+                listed = dict(islice(sums.most_common(), _MOST_HOSTS))
+                others = sum(sums.values()) - sum(listed.values())
+                detail[verdict] = listed | ({"(others)": others} if others else {})
         return AuditEntry(
             at=self._clock.now(),
             actor="paddock",

@@ -42,10 +42,10 @@ class MarkedJobs:
 
 
 class Troubled:
-    """A turn that fails as it is told, and otherwise does what the real one does."""
+    """A pass that fails as it is told, and otherwise does what the real one does."""
 
-    def __init__(self, turn: ReconcilePass) -> None:
-        self._turn = turn
+    def __init__(self, reconcile_pass: ReconcilePass) -> None:
+        self._turn = reconcile_pass
         self.broken: Exception | None = None
         self.turns = 0
 
@@ -63,7 +63,7 @@ class Troubled:
 @dataclass
 class Body:
     reconcile_loop: ReconcileLoop
-    turn: Troubled
+    reconcile_pass: Troubled
     workers: Workers
     jobs: MarkedJobs
     engine: FakeEngine
@@ -86,9 +86,9 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         policy=Policy(),
     )
-    turn = Troubled(made)
+    reconcile_pass = Troubled(made)
     reconcile_loop = ReconcileLoop(
-        turn=turn,  # type: ignore[arg-type]
+        reconcile_pass=reconcile_pass,  # type: ignore[arg-type]
         waker=waker,
         workers=workers,
         engine=engine,
@@ -98,11 +98,11 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         resync_seconds=30,
     )
-    yield Body(reconcile_loop, turn, workers, jobs, engine, store, waker)
+    yield Body(reconcile_loop, reconcile_pass, workers, jobs, engine, store, waker)
     reconcile_loop.stop()
 
 
-def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
+def test_it_runs_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     assert body.reconcile_loop.failure
     body.reconcile_loop.start()
     wait_for("the first turn", lambda: not body.reconcile_loop.failure)
@@ -122,20 +122,20 @@ def test_nothing_is_gathered_once_somebody_waits() -> None:
 
 
 def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
-    body.turn.broken = StoreError("disk full")
+    body.reconcile_pass.broken = StoreError("disk full")
     body.reconcile_loop.start()
     wait_for("it says so", lambda: body.reconcile_loop.failure == "disk full")
-    body.turn.broken = None
+    body.reconcile_pass.broken = None
     wait_for("it is over", lambda: not body.reconcile_loop.failure)
 
 
 def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
     body.reconcile_loop.start()
     wait_for("the first turn", lambda: not body.reconcile_loop.failure)
-    body.turn.broken = ZeroDivisionError("oops")
+    body.reconcile_pass.broken = ZeroDivisionError("oops")
     body.waker.wake()
     wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.reconcile_loop.failure)
-    body.turn.broken = None
+    body.reconcile_pass.broken = None
     wait_for("it goes on", lambda: not body.reconcile_loop.failure)
 
 
@@ -163,11 +163,11 @@ def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monke
         patched.setattr(body.workers, "run", no_thread)
         body.jobs.marks["prune"]()
         assert asked.wait(30)
-    before = body.turn.turns
+    before = body.reconcile_pass.turns
 
     def turned() -> bool:
         body.waker.wake()
-        return body.turn.turns > before + 1  # one may be that of the prune
+        return body.reconcile_pass.turns > before + 1  # one may be that of the prune
 
     wait_for("it goes on", turned)
     assert body.reconcile_loop.failure == ""

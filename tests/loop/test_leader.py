@@ -11,7 +11,7 @@ from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 class Scripted:

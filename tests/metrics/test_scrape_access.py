@@ -35,7 +35,7 @@ def test_the_token_is_the_files_only_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "über", "a\nb"])
-def test_a_file_without_a_token_leaves_the_door_shut(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_token_leaves_the_listener_shut(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
     with pytest.raises(ScrapeAccessError, match="write one word"):
         load_scrape_access(tmp_path / "token", None, None)
