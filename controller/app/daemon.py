@@ -15,7 +15,7 @@ from controller.app.engine import make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
-from controller.app.memory import keep_small, settled
+from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.store import open_store
 from controller.settings import Settings
 from controller.version import VERSION
@@ -72,7 +72,7 @@ def serve(settings: Settings) -> int:
     """
     configure_logs(settings)
     log = structlog.get_logger("paddock")
-    stopping, each_second = threading.Event(), keep_small()
+    stopping, each_second = threading.Event(), tune_malloc()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     daemon = Daemon(settings, stopping)
@@ -92,11 +92,11 @@ def serve(settings: Settings) -> int:
         {"api": daemon.api_url} if daemon.api_url else {}
     )
     log.info("serving", version=VERSION, pid=os.getpid(), **listeners)
-    settled()
+    freeze_objects()
     while not stopping.wait(1.0):  # bounded: a signal just before a wait is handled only at its end
         each_second()
     log.info("stopping")
     daemon.stop()
-    settled()  # the interpreter's last collection would take longer than the rest of stopping
+    freeze_objects()  # the interpreter's last collection would take longer than the rest of stopping
     log.info("stopped")
     return int(daemon.failed)

@@ -14,7 +14,7 @@ _ARENAS = 2  # of all threads together; Python runs one at a time anyway
 _LARGE_BYTES = 128 << 10  # larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time
 
 
-def keep_small() -> Callable[[], None]:
+def tune_malloc() -> Callable[[], None]:
     """Tune malloc, before threads start. Return a function to be called about every second.
 
     Does nothing if the C library is not glibc.
@@ -40,16 +40,16 @@ def keep_small() -> Callable[[], None]:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Exclude all objects made in this context from garbage collection, for good."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        settled()
+        freeze_objects()
 
 
-def settled() -> None:
+def freeze_objects() -> None:
     """Exclude all present objects from later garbage collections."""
     gc.freeze()

@@ -55,7 +55,7 @@ class ActivityLog:
         with self._changed:
             return self._changed.wait_for(lambda: self._passes > turns, seconds)
 
-    def turned(self) -> None:
+    def pass_ended(self) -> None:
         """Count a pass that ended, and wake those that wait for it."""
         with self._changed:
             self._passes += 1

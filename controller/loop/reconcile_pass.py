@@ -88,7 +88,7 @@ class ReconcilePass:
             raise StoreError("leader lease expired; reconciling paused")
         begun = time.perf_counter()
         snapshot, decided = self._decide()
-        self._prober.want(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
+        self._prober.set_probes(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
         self._store_writes(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
@@ -106,7 +106,7 @@ class ReconcilePass:
         self._figures.tell(decided, snapshot)
         if self._canary:
             self._canary.test_if_awaited(decided.deferrals)
-        self._activity.turned()
+        self._activity.pass_ended()
         return decided
 
     def _decide(self) -> tuple[Snapshot, Plan]:

@@ -98,8 +98,8 @@ def _why(host: str, port: int, error: OSError) -> str:
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         owner = port_owner(port) or "another process (run as root to see which)"
-        return f"metrics address {where} is taken by {owner}; stop it, or choose another port for the metrics"
-    return f"metrics address {where} can't be used: {error.strerror or error}; choose another host or port"
+        return f"metrics address {where}: taken by {owner}; stop it, or choose another port for the metrics"
+    return f"metrics address {where}: can't be used: {error.strerror or error}; choose another host or port"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -118,14 +118,14 @@ class House:
         self._threads = threads
         self._uids = 0
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
-        self.layers: dict[str, Layer] = {}  # what sandboxes were measured to have written, by container id
+        self.layers: dict[str, Layer] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
-        self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the daemon's egress audit is
+        self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
         self._workers: Workers | None = None
         self.daemon()
 
     def services_over(self, store: Any) -> Services:
-        """The listeners' use-cases over this store, or one that fails."""
+        """Return the services over this store, or one that fails."""
         return make_services(
             registry=discover(),
             store=store,
@@ -184,7 +184,7 @@ class House:
             layers=lambda: self.layers,
         )
 
-    def turn_of(self, workers: Workers, **settings: Any) -> ReconcilePass:
+    def pass_with(self, workers: Workers, **settings: Any) -> ReconcilePass:
         """Return a pass over this store and engine with the caller's workers, which run beside it."""
         return ReconcilePass(
             store=self.store,
@@ -274,7 +274,7 @@ class House:
         end = self.clock.now() + seconds
         for _ in range(200):
             decided = self.one_turn()
-            if decided.groups or decided.writes or decided.samples or self.turn_has_results() or self.probed():
+            if decided.groups or decided.writes or decided.samples or self.has_results() or self.probed():
                 continue
             wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
             if not wakes or min(wakes) > end:
@@ -288,7 +288,7 @@ class House:
         self.prober.run_due()
         return self.prober.view() != before
 
-    def turn_has_results(self) -> bool:
+    def has_results(self) -> bool:
         assert self._workers is not None
         return bool(self._workers.view()[1])
 

@@ -75,11 +75,11 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
 
 
-def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> None:
+def test_without_the_lease_nothing_is_written_or_begun(house: House) -> None:
     house.apply("web")
     revision, may_act = house.store.revision(), [False]
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
-    turn = house.turn_of(workers, may_act=lambda: may_act[0])
+    turn = house.pass_with(workers, may_act=lambda: may_act[0])
     with pytest.raises(StoreError, match="expired"):
         turn.run()
     assert (house.store.revision(), house.engine.calls) == (revision, [])
@@ -88,7 +88,7 @@ def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> N
     workers.stop()
 
 
-def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
+def test_a_group_ends_when_the_lease_expires(house: House) -> None:
     """As in a process that is frozen between two engine calls, and wakes up late."""
     house.apply("web")
     may_act = [True]
@@ -98,7 +98,7 @@ def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
 
     house.engine.before_act = freeze
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
-    turn = house.turn_of(workers)
+    turn = house.pass_with(workers)
     turn.run()
     wait_for("the group came back", lambda: workers.view()[1])
     workers.stop()

@@ -159,7 +159,7 @@ def test_a_changed_template_replaces_members_without_running_dry(house: House) -
         decided = house.one_turn()
         running = [each for seen in house.engine.observe().containers.values() for each in seen if each.pid]
         least = min(least, len(running))
-        if not (decided.groups or decided.writes or house.turn_has_results()):
+        if not (decided.groups or decided.writes or house.has_results()):
             if decided.next_wake is None or decided.next_wake > house.clock.now() + 60:
                 break
             house.clock.advance(decided.next_wake - house.clock.now())

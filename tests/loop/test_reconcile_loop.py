@@ -165,11 +165,11 @@ def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monke
         assert asked.wait(30)
     before = body.reconcile_pass.turns
 
-    def turned() -> bool:
+    def pass_ended() -> bool:
         body.waker.wake()
         return body.reconcile_pass.turns > before + 1  # one may be that of the prune
 
-    wait_for("it goes on", turned)
+    wait_for("it goes on", pass_ended)
     assert body.reconcile_loop.failure == ""
 
 

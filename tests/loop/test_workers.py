@@ -29,7 +29,7 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
         wake=lambda: woken.update(["wake"]),
         wake_now=lambda: woken.update(["hurry"]),
     )
-    turn = house.turn_of(workers)
+    turn = house.pass_with(workers)
 
     def settled() -> Plan:
         wait_for("the groups came back", lambda: not workers.view()[0])

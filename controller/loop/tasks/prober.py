@@ -64,7 +64,7 @@ class Prober:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def want(self, probing: Iterable[Probing], known: Set[str]) -> None:
+    def set_probes(self, probing: Iterable[Probing], known: Set[str]) -> None:
         """Replace the probes of these objects; drop those of objects that are not `known` (uids)."""
         with self._changed:
             for each in probing:
