@@ -105,7 +105,7 @@ class ReconcilePass:
         self._count(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:
-            self._canary.test_if_awaited(decided.deferrals)
+            self._canary.request_test(decided.deferrals)
         self._activity.pass_ended()
         return decided
 

@@ -151,7 +151,7 @@ def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: py
         def see(self, _observed: object) -> Guarded:
             return found[0]
 
-        def test_if_awaited(self, _deferrals: object) -> None: ...
+        def request_test(self, _deferrals: object) -> None: ...
 
     monkeypatch.setattr(house.turn, "_canary", Watch())
     house.settle()

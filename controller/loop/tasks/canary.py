@@ -27,7 +27,7 @@ _log = structlog.get_logger("paddock.canary")
 
 
 class CanaryWatch:
-    """Thread-safe. The pass calls `see` and `test_if_awaited`; `tick` is called every CANARY_SECONDS. None waits.
+    """Thread-safe. The pass calls `see` and `request_test`; `tick` is called every CANARY_SECONDS. None waits.
 
     `range_` is the range of our networks, `period` the seconds between tests, `host` the object of its events.
     Without a canary nothing is tested, and nothing waits for a test.
@@ -72,7 +72,7 @@ class CanaryWatch:
                 self._test()
             return self._guarded
 
-    def test_if_awaited(self, deferrals: Iterable[Deferral]) -> None:
+    def request_test(self, deferrals: Iterable[Deferral]) -> None:
         """Test, if a deferral waits for that."""
         if self._bird is None or not any(each.reason == UNGUARDED for each in deferrals):
             return
