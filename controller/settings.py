@@ -1,6 +1,6 @@
-"""One typed model of the host's settings: a TOML file, then PADDOCK_* variables, which win.
+"""Settings of the daemon: a TOML file, then PADDOCK_* environment variables, which take precedence.
 
-Every setting has a default that works; `paddock serve --config FILE` names another file than the default one.
+Every setting has a default that works; `paddock serve --config FILE` replaces the default file.
 """
 
 import os
@@ -25,7 +25,7 @@ DEFAULT_FILE = Path("/etc/paddock/paddock.toml")
 
 
 class SettingsError(Exception):
-    """The settings can't be used; every reason, in words."""
+    """Invalid settings; the message has every reason."""
 
 
 def _state_dir() -> Path:
@@ -42,198 +42,288 @@ def _socket() -> Path:
 
 
 class Settings(BaseSettings):
-    """The daemon's settings. Unknown names in the file are errors, so that a typing mistake is not silently ignored."""
+    """Settings of the daemon. Unknown names in the file are errors, so that no typo is silently ignored."""
 
     model_config = SettingsConfigDict(env_prefix="PADDOCK_", extra="forbid", frozen=True)
 
-    state_dir: Path = Field(default_factory=_state_dir, description="where the embedded database and the lock live")
-    database_url: str = Field(default="", description="SQLAlchemy URL; empty: SQLite in the state folder")
-    socket: Path = Field(default_factory=_socket, description="Unix socket of the API, mode 0660")
-    socket_group: str = Field(default="", description="group whose members may use the socket; empty: the process's")
-    socket_group_role: Role | Literal["none"] = Field(default="admin", description="what that group is granted")
-    access: tuple[PeerGrant, ...] = Field(default=(), description="who else may do what, over the socket")
-    api_host: str = Field(default="", description="address of the API's TCP door, which takes tokens; empty: none")
-    api_port: int = Field(default=9465, ge=0, le=65535, description="0 picks a free one")
-    tls_cert_file: Path | None = Field(default=None, description="certificate chain of the TCP door, PEM")
-    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, readable by the daemon alone")
+    state_dir: Path = Field(
+        default_factory=_state_dir,
+        description=(
+            "folder of the embedded database, the leader lock and the daemon's own files; default: "
+            "/var/lib/paddock as root"
+        ),
+    )
+    database_url: str = Field(
+        default="", description="SQLAlchemy URL of the store; default: empty, SQLite in state_dir"
+    )
+    socket: Path = Field(
+        default_factory=_socket,
+        description="path of the API's Unix socket, mode 0660; default: /run/paddock/paddock.sock as root",
+    )
+    socket_group: str = Field(
+        default="", description="group whose members may use the socket; default: empty, the daemon's own group"
+    )
+    socket_group_role: Role | Literal["none"] = Field(default="admin", description="role of that group's members")
+    access: tuple[PeerGrant, ...] = Field(
+        default=(), description="grants to users and groups of this host who connect over the socket; default: none"
+    )
+    api_host: str = Field(
+        default="",
+        description="address of the API's TCP listener, which authenticates by token; default: empty, no TCP listener",
+    )
+    api_port: int = Field(default=9465, ge=0, le=65535, description="port of the TCP listener; 0 picks a free one")
+    tls_cert_file: Path | None = Field(
+        default=None, description="PEM certificate chain of the TCP listener; default: none"
+    )
+    tls_key_file: Path | None = Field(
+        default=None, description="PEM private key of the TCP listener, readable by the daemon alone; default: none"
+    )
     requests_per_second: float = Field(
-        default=200.0, ge=0.0, le=1e6, description="of one caller of the API, five seconds' worth at once; 0: no bound"
+        default=200.0,
+        ge=0.0,
+        le=1e6,
+        description="requests a second of one caller of the API, with bursts of five seconds' worth; 0: no limit",
     )
     requests_in_flight: int = Field(
-        default=400, ge=8, le=65536, description="of all callers together, besides streams and work in boxes"
+        default=400,
+        ge=8,
+        le=65536,
+        description="requests in flight of all callers together, besides streams and work in sandboxes",
     )
     caller_share: float = Field(
         default=0.5,
         gt=0.0,
         le=1.0,
-        description="of what all callers may have together at a time (requests under way, connections, watches, "
-        "commands, logs, file operations, connections to ports) one caller may have this share",
+        description=(
+            "share of each limit for all callers together (requests in flight, connections, watches, commands, "
+            "logs, file operations, port forwards) that one caller may use"
+        ),
     )
-    docker_host: str = Field(default="unix:///var/run/docker.sock", description="the engine's address")
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int = Field(default=9464, ge=0, le=65535, description="0 picks a free one")
+    docker_host: str = Field(default="unix:///var/run/docker.sock", description="URL of the Docker Engine")
+    metrics_host: str = Field(default="127.0.0.1", description="address of the metrics listener")
+    metrics_port: int = Field(
+        default=9464, ge=0, le=65535, description="port of the metrics listener; 0 picks a free one"
+    )
     metrics_token_file: Path | None = Field(
         default=None,
-        description="a file whose only line is the token that a scrape has to bear; default: none is asked",
+        description=(
+            "file with the bearer token that a scrape must present, as its only line; default: none, no token is "
+            "required"
+        ),
     )
-    metrics_tls_cert_file: Path | None = Field(default=None, description="PEM; with the key: https instead of http")
-    metrics_tls_key_file: Path | None = Field(default=None, description="PEM, without a passphrase")
-    metrics_detail: bool = Field(default=False, description="export the families that few people watch, too")
+    metrics_tls_cert_file: Path | None = Field(
+        default=None, description="PEM certificate of the metrics listener; with the key: https instead of http"
+    )
+    metrics_tls_key_file: Path | None = Field(
+        default=None, description="PEM private key of the metrics listener, without a passphrase"
+    )
+    metrics_detail: bool = Field(default=False, description="export the detailed metric families, too")
     metrics_labels: tuple[str, ...] = Field(
-        default=(), max_length=16, description="labels of sandboxes that are exported, by name; default: none"
+        default=(),
+        max_length=16,
+        description="names of sandbox labels that are exported as metric labels; at most 16; default: none",
     )
     workers: int = Field(
-        default=4, ge=1, le=64, description="engine calls at a time; four saturate an engine on 2 cores"
+        default=4, ge=1, le=64, description="concurrent engine calls; four saturate an engine on 2 cores"
     )
-    resync_seconds: float = Field(default=30.0, ge=1.0, le=3600.0)
+    resync_seconds: float = Field(
+        default=30.0, ge=1.0, le=3600.0, description="seconds between full observations of all containers"
+    )
     standby: bool = Field(
-        default=True, description="wait while another daemon acts for the store; false: end with an error"
+        default=True,
+        description="wait as a standby while another daemon holds the leader lease; false: exit with an error",
     )
     orphan_grace_seconds: float = Field(
-        default=60.0, ge=1.0, le=86400.0, description="how long a container without an object is let be"
+        default=60.0,
+        ge=1.0,
+        le=86400.0,
+        description="seconds that a container without an object is kept before it is removed",
     )
     orphan_share: float = Field(
         default=0.2,
         gt=0.0,
         le=1.0,
-        description="at most this share of our containers goes in one sweep (but always one)",
+        description="largest share of our containers that one orphan sweep removes (but always one)",
     )
     allowed_images: tuple[str, ...] = Field(
-        default=(), description="patterns of the images that may be used (as `paddock/*`); none: any"
+        default=(),
+        description="patterns of the images that may be used (such as `paddock/*`); default: none, any image",
     )
-    images_by_digest: bool = Field(default=False, description="use an image only where the spec names its digest")
+    images_by_digest: bool = Field(default=False, description="allow an image only if the spec names its digest")
     local_registries: tuple[str, ...] = Field(
         default=(),
         max_length=64,
-        description="registries that images may be pulled from though they are addresses or this host itself, as "
-        "their names begin (as `127.0.0.1:5000`)",
+        description=(
+            "registries at private addresses or on this host that images may be pulled from, as host:port (such "
+            "as `127.0.0.1:5000`); at most 64; default: none"
+        ),
     )
     profile_grants: ProfileGrants = Field(
-        default=ProfileGrants(), description="what security profiles may have beyond the built-in ones; none"
+        default=ProfileGrants(),
+        description="permissions beyond the built-in levels that security profiles may give; default: none",
     )
     gpu_devices: tuple[str, ...] = Field(
         default=(),
         max_length=1024,
-        description="the GPUs that sandboxes may have, by index or UUID as the driver names them: then each gets its "
-        "own; none: the engine chooses, and two sandboxes may get the same",
+        description=(
+            "GPUs for sandboxes, by index or UUID as the driver names them, each used by one sandbox; default: "
+            "none, the engine chooses and two sandboxes may share one"
+        ),
     )
     runtimes: tuple[str, ...] = Field(
-        default=(), max_length=16, description="runtimes of the engine's that templates may ask for, such as runsc"
+        default=(),
+        max_length=16,
+        description="runtimes of the engine that templates may request, such as runsc; at most 16; default: none",
     )
     apparmor_profiles: tuple[str, ...] = Field(
-        default=(), max_length=64, description="AppArmor profiles that templates may ask for beside docker-default"
+        default=(),
+        max_length=64,
+        description="AppArmor profiles that templates may request besides docker-default; at most 64; default: none",
     )
     selinux_types: tuple[str, ...] = Field(
-        default=(), max_length=64, description="SELinux types that templates may ask for"
+        default=(), max_length=64, description="SELinux types that templates may request; at most 64; default: none"
     )
     prune_images: Literal["superseded", "unused", "none"] = Field(
         default="superseded",
-        description="which images that Paddock's recipes made are removed: those that a newer build took the name of, "
-        "all that no sandbox and no template needs, or none; never another image",
+        description=(
+            "images built by Paddock's recipes that are removed: superseded by a newer build of the same name, "
+            "unused by all sandboxes and templates, or none; other images are never removed"
+        ),
     )
     image_grace_seconds: float = Field(
-        default=86400.0, ge=60.0, le=1e8, description="how long such an image is kept once nothing needs it"
+        default=86400.0, ge=60.0, le=1e8, description="seconds that such an image is kept after its last use"
     )
     exec_timeout_seconds: float = Field(
-        default=300.0, ge=0.0, le=1e7, description="how long a command may run that names no limit itself; 0: no limit"
+        default=300.0,
+        ge=0.0,
+        le=1e7,
+        description="time-out in seconds of a command that sets none itself; 0: no time-out",
     )
     exec_max_seconds: float = Field(
-        default=0.0, ge=0.0, le=1e7, description="how long any command may run, whatever is asked for; 0: no limit"
+        default=0.0, ge=0.0, le=1e7, description="longest time-out in seconds that any command may have; 0: no limit"
     )
-    exec_per_sandbox: int = Field(default=32, ge=1, le=4096, description="commands at a time in one sandbox")
+    exec_per_sandbox: int = Field(default=32, ge=1, le=4096, description="concurrent commands in one sandbox")
     exec_output_bytes: int = Field(
-        default=1 << 20, ge=256, le=64 << 20, description="how much of stdout, and of stderr, a gathered result keeps"
+        default=1 << 20,
+        ge=256,
+        le=64 << 20,
+        description="bytes of stdout, and of stderr, that a collected result keeps",
     )
     network_range: IPv4Network = Field(
         default=IPv4Network("10.213.0.0/16"),
-        description="the private range that the networks of sandboxes are taken from; nothing else may use it",
+        description="private IPv4 range for the networks of sandboxes, at least a /21; nothing else may use it",
     )
     canary_seconds: float = Field(
         default=300.0,
         ge=5.0,
         le=86400.0,
-        description="how often it is tried from inside networks that the guard holds, while sandboxes have any",
+        description="seconds between tests of the network guard from inside a network, while sandboxes have networks",
     )
     host_roots: tuple[HostRoot, ...] = Field(
-        default=(), max_length=64, description="folders below which sandboxes may have folders of this host bound"
+        default=(),
+        max_length=64,
+        description="host folders whose subfolders may be bound into sandboxes; at most 64; default: none",
     )
     secrets_dir: Path = Field(
-        default=Path("/etc/paddock/secrets"), description="secrets, as NAMESPACE/NAME, files that only root may read"
+        default=Path("/etc/paddock/secrets"),
+        description="folder of secrets, as files NAMESPACE/NAME that only root may read",
     )
     objects_per_namespace: int = Field(
         default=1500,
         ge=0,
         le=1 << 40,
-        description="how many objects of all kinds a namespace may hold where no Quota of it says (`hard.objects`); 0: "
-        "any number",
+        description="stored objects of all kinds in a namespace whose Quota sets no `hard.objects`; 0: no limit",
     )
     volumes_per_namespace_bytes: int = Field(
-        default=10 << 30, ge=0, description="what the volumes of one namespace may hold together; 0: it has none"
+        default=10 << 30, ge=0, description="total size in bytes of one namespace's volumes; 0: no volumes"
     )
     mounts_dir: Path = Field(
-        default=Path("/run/paddock/mounts"), description="where what is bound into sandboxes is mounted first"
+        default=Path("/run/paddock/mounts"),
+        description="folder where mounts are prepared before they are bound into sandboxes",
     )
     package_sources: tuple[Literal["pip", "npm", "apt"], ...] = Field(
         default=("pip", "npm", "apt"),
-        description="the tools of this host whose configured package hosts sandboxes of level build may reach",
+        description="package managers whose hosts, as configured on this host, sandboxes of level build may reach",
     )
     package_hosts: tuple[HostName, ...] = Field(
-        default=(), max_length=96, description="host names that they may reach besides; `*.` may stand in front"
+        default=(),
+        max_length=96,
+        description=(
+            "further host names that those sandboxes may reach, with an optional leading `*.`; at most 96; "
+            "default: none"
+        ),
     )
     local_network: bool = Field(
-        default=False,
-        description="sandboxes of level production may ask for the local network (private ranges), too",
+        default=False, description="allow sandboxes of level production to request the local network (private ranges)"
     )
     peers: bool = Field(
         default=True,
-        description="sandboxes of levels development and build may ask to be joined with others of their namespace",
+        description="allow sandboxes of levels development and build to request their namespace's shared network",
     )
     attestation: Literal["enforce", "report"] = Field(
-        default="enforce", description="what becomes of a sandbox that is not as its level says: stopped, or only told"
+        default="enforce",
+        description="action on a sandbox that fails its attestation: enforce stops it, report sets a condition",
     )
     guard_lost: Literal["stop", "pause", "report"] = Field(
         default="pause",
-        description="what becomes of sandboxes with the Internet (level production) while the guard of networks is "
-        "lost: frozen until it is back, stopped, or only told; sealed levels are confined without it",
+        description=(
+            "action on sandboxes with Internet access (level production) while the network guard is lost: pause "
+            "until it is back, stop, or report; sealed levels stay confined without the guard"
+        ),
     )
     pressure_scale: float = Field(
         default=1.0,
         ge=0.0,
         le=1000.0,
-        description="the thresholds below which the host counts as short of memory, disk, inodes or PIDs, times this; "
-        "0: it never does",
+        description="factor on the thresholds below which the host is short of memory, disk, inodes or PIDs; 0: never",
     )
     stall_seconds: float = Field(
         default=1.5,
         ge=0.5,
         le=3600.0,
-        description="a client that takes nothing for so long of what waits for it is cut off, whatever it streams",
+        description="seconds after which a client that reads nothing of its stream is disconnected",
     )
-    transfers: int = Field(default=32, ge=1, le=1024, description="file operations in boxes at a time")
-    transfers_per_sandbox: int = Field(default=8, ge=1, le=1024)
-    transfer_max_bytes: int = Field(default=16 << 30, ge=1, description="of one file, or one archive, in or out")
+    transfers: int = Field(default=32, ge=1, le=1024, description="concurrent file operations in all sandboxes")
+    transfers_per_sandbox: int = Field(
+        default=8, ge=1, le=1024, description="concurrent file operations in one sandbox"
+    )
+    transfer_max_bytes: int = Field(
+        default=16 << 30, ge=1, description="largest size in bytes of one file or archive, in or out"
+    )
     transfer_stall_seconds: float = Field(
-        default=30.0, gt=0, le=3600.0, description="an upload whose client sends nothing for so long is ended"
+        default=30.0, gt=0, le=3600.0, description="seconds after which an upload whose client sends nothing is aborted"
     )
-    port_connections: int = Field(default=512, ge=1, le=65536, description="forwarded to ports of boxes at a time")
-    port_connections_per_sandbox: int = Field(default=128, ge=1, le=65536)
-    engine_timeout_seconds: float = Field(default=30.0, ge=1.0, le=600.0)
-    log_format: Literal["auto", "console", "json"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    port_connections: int = Field(
+        default=512, ge=1, le=65536, description="concurrent connections forwarded to ports of all sandboxes"
+    )
+    port_connections_per_sandbox: int = Field(
+        default=128, ge=1, le=65536, description="concurrent connections forwarded to ports of one sandbox"
+    )
+    engine_timeout_seconds: float = Field(
+        default=30.0, ge=1.0, le=600.0, description="time-out in seconds of one call to the engine"
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="format of the log: console, json, or auto (console on a terminal, else json)"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="lowest level that is logged"
+    )
 
     @field_validator("host_roots")
     @classmethod
-    def _nothing_of_the_hosts_own(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
+    def _no_system_folder(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
         for each in value:
             if system_folder(each.path):
-                raise ValueError(f"{each.path} is, or holds, the host's own {system_folder(each.path)}: name another")
+                raise ValueError(
+                    f"{each.path} is or contains the system folder {system_folder(each.path)}; choose another"
+                )
         return value
 
     @field_validator("network_range")
     @classmethod
     def _large_enough(cls, value: IPv4Network) -> IPv4Network:
         if value.prefixlen > 21 or not value.is_private:
-            raise ValueError("must be a private range of a /21 or larger: 1024 addresses are the uplink's")
+            raise ValueError("must be a private range, /21 or larger (1024 addresses are the uplink's)")
         return value
 
     @classmethod
@@ -245,11 +335,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Variables win over the file, whose values come in as arguments."""
+        """Return the sources in order of precedence: the environment, then the file (the init arguments)."""
         return env_settings, init_settings
 
     def exec_rules(self) -> ExecRules:
-        """What commands may take."""
+        """Return the limits of commands."""
         return ExecRules(
             self.exec_timeout_seconds,
             self.exec_per_sandbox,
@@ -259,22 +349,22 @@ class Settings(BaseSettings):
         )
 
     def transfer_limits(self) -> TransferLimits:
-        """What file operations may take."""
+        """Return the limits of file operations."""
         return TransferLimits(
             self.transfers, self.transfers_per_sandbox, self.transfer_max_bytes, self.transfer_stall_seconds
         )
 
     def port_limits(self) -> PortLimits:
-        """How many connections to ports there may be."""
+        """Return the limits of port forwards."""
         return PortLimits(self.port_connections, self.port_connections_per_sandbox)
 
     def database(self) -> str:
-        """The SQLAlchemy URL in force."""
+        """Return the SQLAlchemy URL in force."""
         return self.database_url or f"sqlite:///{self.state_dir / 'paddock.db'}"
 
 
 def load_settings(path: str | None = None) -> Settings:
-    """The settings of that file (the default one may be missing) and of the environment. SettingsError in words."""
+    """Load the settings from a file (the default one may be missing) and the environment. Raises SettingsError."""
     file = Path(path) if path else DEFAULT_FILE
     try:
         values = _read(file) if path or file.exists() else {}

@@ -37,7 +37,7 @@ _BY_MODULE = (
     "tests/e2e/",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
-    "tests/metrics/test_door.py",
+    "tests/metrics/test_scrape_access.py",
 )
 # Left out of `make quick`: what tries every step, every route or many clients, and what starts many programs.
 _NOT_QUICK = (
@@ -54,7 +54,7 @@ _NOT_QUICK = (
     "tests/contract/test_claims_contract.py",
     "tests/loop/test_crashes.py",
     "tests/loop/test_garbage.py::test_a_daemon_killed_at_any_step",
-    "tests/loop/test_turns.py::test_a_daemon_killed_at_any_step",
+    "tests/loop/test_reconcile_pass.py::test_a_daemon_killed_at_any_step",
 )
 # What takes longest begins first; so nobody waits for it in the end.
 _FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/architecture/", "tests/e2e/", "tests/deploy/")

@@ -13,7 +13,7 @@ from controller.app.loop import LoopParts
 from controller.engine.engine import DockerEngine
 from controller.kinds.registry import discover
 from controller.metrics.registry import Registry
-from controller.metrics.scrape_access import DoorError, open_door
+from controller.metrics.scrape_access import ScrapeAccessError, load_scrape_access
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
@@ -51,7 +51,7 @@ def services_of(
         clock=core.clock,
         admit=admitting(policy, engine.observe, lambda: canary.now),
         host=host,
-        loop=LoopPorts(core.alarm.hurry, core.last, loop.activity, loop.watches, core.traces),
+        loop=LoopPorts(core.waker.wake_now, core.last, loop.activity, loop.watches, core.traces),
         limits=limits,
         policy=policy,
         meter=core.meter,
@@ -65,33 +65,35 @@ def start_listeners(
 
     Raises CannotStart.
     """
-    settings, heart = core.settings, loop.heart
+    settings, reconcile_loop = core.settings, loop.reconcile_loop
 
     def ready() -> list[tuple[str, str]]:
-        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", heart.trouble)]
+        return [("store", store.ping()), ("engine", engine.observe().blind), ("loop", reconcile_loop.failure)]
 
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
     make = partial(create_app, services, ready=ready, meter=core.meter, load=load)
-    doors = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
+    listeners = Doors(_listener_rules(settings), store.tokens, core.clock, lambda who: make(who=who))
     metrics = _metrics_server(settings, core.registry)
     try:
-        core.undo.callback(doors.stop)
-        doors.start()
+        core.undo.callback(listeners.stop)
+        listeners.start()
         metrics.start()
         core.undo.callback(metrics.stop)
     except (SocketTaken, CannotListen) as error:
         raise CannotStart(str(error)) from error
-    core.undo.callback(loop.watches.close)  # before the API stops: a watch that is open would hold it up
-    return doors.url, metrics.port
+    core.undo.callback(loop.watches.close)  # before the API stops: open watches would delay it
+    return listeners.url, metrics.port
 
 
 def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:
     try:
-        door = open_door(settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file)
-    except DoorError as error:
+        access = load_scrape_access(
+            settings.metrics_token_file, settings.metrics_tls_cert_file, settings.metrics_tls_key_file
+        )
+    except ScrapeAccessError as error:
         raise CannotStart(str(error)) from error
-    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, door.token, door.tls)
+    return MetricsServer(registry, settings.metrics_host, settings.metrics_port, access.token, access.tls)
 
 
 def _listener_rules(settings: Settings) -> DoorRules:

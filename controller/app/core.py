@@ -1,4 +1,4 @@
-"""What every subsystem of the daemon is given: settings, clock, wake, meter, traces."""
+"""Parts that all subsystems of the daemon share: settings, clock, wake-up, meter, traces."""
 
 import logging
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ from pathlib import Path
 from controller.app.errors import CannotStart
 from controller.loop.clock import SystemClock
 from controller.loop.last_snapshot import LastSnapshot
-from controller.loop.wake import Alarm
+from controller.loop.wake import LoopWaker
 from controller.metrics.log_counter import LogCounter
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
@@ -20,14 +20,14 @@ from controller.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The shared parts. `undo` takes them down again, the newest first. `last` is the last pass's snapshot."""
+    """The shared parts. `undo` closes them, newest first. `last` holds the last pass's snapshot."""
 
     settings: Settings
     undo: ExitStack
     registry: Registry
     meter: PrometheusMeter
     clock: SystemClock = field(default_factory=SystemClock)
-    alarm: Alarm = field(default_factory=Alarm)
+    waker: LoopWaker = field(default_factory=LoopWaker)
     traces: Traces = field(default_factory=Traces)
     last: LastSnapshot = field(default_factory=LastSnapshot)
 
@@ -43,7 +43,7 @@ def make_core(settings: Settings, undo: ExitStack) -> Core:
     registry = new_registry(VERSION)
     core = Core(settings, undo, registry, PrometheusMeter(registry))
     _count_logs(undo, core.meter)
-    core.meter.gauge("paddock_config_last_reload_successful", 1)  # it would not start with one that is not
+    core.meter.gauge("paddock_config_last_reload_successful", 1)  # an invalid one prevents the start
     core.meter.gauge("paddock_config_last_reload_success_timestamp_seconds", core.clock.now())
     return core
 

@@ -15,16 +15,16 @@ from controller.app.engine import make_engine, make_policy
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
-from controller.app.memory import keep_small, settled
+from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.store import open_store
 from controller.settings import Settings
 from controller.version import VERSION
 
 
 class Daemon:
-    """Everything put together. `start` raises CannotStart with nothing left running; `stop` is clean and final.
+    """The daemon. `start` raises CannotStart with nothing left running; `stop` is clean and final.
 
-    `stopping` ends the wait for another daemon; it is set when this one has to be started anew: `failed` says so.
+    `stopping` ends the standby wait. It is also set, with `failed`, when this daemon has to be restarted.
     """
 
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
@@ -55,9 +55,9 @@ class Daemon:
         loop = make_loop(core, store, lease, engine, policy)
         services = services_of(core, store, engine, secrets, policy, loop)
         self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop)
-        undo.callback(loop.heart.stop)
-        undo.callback(services.detached.resume())  # before the first pass: what is in use is not reaped
-        loop.heart.start()
+        undo.callback(loop.reconcile_loop.stop)
+        undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
+        loop.reconcile_loop.start()
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""
@@ -66,13 +66,13 @@ class Daemon:
 
 
 def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; and return the exit code. Problems at the start go to stderr.
+    """Run until SIGTERM or SIGINT, and return the exit code. Start errors go to stderr.
 
-    A daemon that another one has taken over from, or that can't go on, ends with 1: started again, it waits its turn.
+    The exit code is 1 after a lost leader lease or a crash: restarted, the daemon is a standby.
     """
     configure_logs(settings)
     log = structlog.get_logger("paddock")
-    stopping, each_second = threading.Event(), keep_small()
+    stopping, each_second = threading.Event(), tune_malloc()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     daemon = Daemon(settings, stopping)
@@ -88,13 +88,15 @@ def serve(settings: Settings) -> int:
     metrics = (
         f"http{'s' * bool(settings.metrics_tls_cert_file)}://{settings.metrics_host}:{daemon.metrics_port}/metrics"
     )
-    doors = {"socket": str(settings.socket), "metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
-    log.info("serving", version=VERSION, pid=os.getpid(), **doors)
-    settled()
-    while not stopping.wait(1.0):  # a signal that comes just before one is heeded at its end: so none is endless
+    listeners = {"socket": str(settings.socket), "metrics": metrics} | (
+        {"api": daemon.api_url} if daemon.api_url else {}
+    )
+    log.info("serving", version=VERSION, pid=os.getpid(), **listeners)
+    freeze_objects()
+    while not stopping.wait(1.0):  # bounded: a signal just before a wait is handled only at its end
         each_second()
     log.info("stopping")
     daemon.stop()
-    settled()  # the interpreter's last collection took several times as long as all the rest of stopping
+    freeze_objects()  # the interpreter's last collection would take longer than the rest of stopping
     log.info("stopped")
     return int(daemon.failed)

@@ -1,4 +1,4 @@
-"""The composition root of `paddock doctor`: looks at this host by itself, so that it works without a daemon, too."""
+"""Composition root of `paddock doctor`: it inspects this host by itself, and so works without a daemon."""
 
 import http.client
 import socket
@@ -15,9 +15,9 @@ from controller.engine.observe.doctor import (
 from controller.kinds.observed.doctor import DaemonFacts, DoctorFacts, Finding
 from controller.policy.host.doctor import judge
 from controller.settings import Settings
-from controller.store.doctor import look_at_store
+from controller.store.doctor import inspect_store
 
-_ASKING_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 class _Clock:
@@ -26,7 +26,7 @@ class _Clock:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Everything that was found on this host, judged. Takes as long as the engine's time-out at most, twice."""
+    """Inspect this host and judge the findings. Takes at most twice the engine's timeout."""
     clock, local = _Clock(), settings.docker_host.startswith("unix:")
     engine = look_at_engine(settings.docker_host, clock, timeout_seconds=settings.engine_timeout_seconds, local=local)
     group = settings.socket_group
@@ -37,7 +37,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             kernel=look_at_kernel(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=look_at_socket(settings.docker_host.removeprefix("unix://")),
             daemon_socket=look_at_socket(str(settings.socket)),
-            store=look_at_store(settings.database()),
+            store=inspect_store(settings.database()),
             daemon=_ask_daemon(str(settings.socket)),
             socket_group=group,
             socket_group_exists=not group or group_exists(group),
@@ -54,7 +54,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
 
 class _Unix(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_ASKING_SECONDS)
+        super().__init__("localhost", timeout=_TIMEOUT_SECONDS)
         self._path = path
 
     def connect(self) -> None:
@@ -64,18 +64,18 @@ class _Unix(http.client.HTTPConnection):
 
 
 def _ask_daemon(path: str) -> DaemonFacts:
-    """Whether a daemon is ready. One that hangs is told apart from none."""
+    """Ask the daemon for its readiness. A daemon that hangs is distinguished from none."""
     connection = _Unix(path)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         words = "; ".join(answer.read(4096).decode("utf-8", "replace").split("\n")).strip("; ")
     except TimeoutError:
-        return DaemonFacts(True, False, f"the daemon at {path} does not answer within {_ASKING_SECONDS:.0f} s")
+        return DaemonFacts(True, False, f"the daemon at {path} does not answer within {_TIMEOUT_SECONDS:.0f} s")
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or str(error)
         return DaemonFacts(False, False, f"no daemon answers at {path} ({why.lower()})")
     finally:
         connection.close()
     ready = answer.status == 200
-    return DaemonFacts(True, ready, f"runs, and is ready ({path})" if ready else f"not ready: {words}")
+    return DaemonFacts(True, ready, f"running and ready ({path})" if ready else f"not ready: {words}")

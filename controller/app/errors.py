@@ -2,8 +2,8 @@
 
 
 class CannotStart(Exception):
-    """The daemon cannot run. The text says why and what to do."""
+    """The daemon cannot run. The message says why and what to do."""
 
 
 class StoppedWaiting(Exception):
-    """The daemon was told to stop before it became the leader."""
+    """The daemon was stopped before it became the leader."""

@@ -1,4 +1,4 @@
-"""The daemon's log. Called once, by `serve`."""
+"""Logging of the daemon. Called once, by `serve`."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from controller.settings import Settings
 
 
 def configure_logs(settings: Settings) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise. Library warnings come along."""
+    """Structured lines on stderr: text on a terminal, JSON otherwise. Warnings of libraries are included."""
     console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = getattr(logging, settings.log_level.upper())
     renderer = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()

@@ -11,18 +11,18 @@ from controller.engine.usage.writable_layers import LAYERS_SECONDS, Layers
 from controller.kinds.planning.snapshot import SweepRules
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
-from controller.loop.clock_jump import Leap
-from controller.loop.reconcile_loop import Heartbeat, Periodic
-from controller.loop.reconcile_pass import Turn
+from controller.loop.clock_jump import ClockJump
+from controller.loop.reconcile_loop import Periodic, ReconcileLoop
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.schedule import Schedule
-from controller.loop.store_lineage import Lineage, newest
+from controller.loop.store_lineage import StoreLineage, newest
 from controller.loop.tasks.canary import CANARY_SECONDS, CanaryWatch
 from controller.loop.tasks.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.tasks.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
-from controller.loop.tasks.usage_cache import Samples
+from controller.loop.tasks.usage_cache import UsageCache
 from controller.loop.workers import Workers
 from controller.metrics.collectors import collect
 from controller.plan.capacity.images import PruneRules
@@ -36,18 +36,18 @@ from controller.store.sql_store import SqlStore
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
-    """The reconcile loop, not started, and what services read of it."""
+    """Reconcile loop, not started, and its parts that services read."""
 
-    heart: Heartbeat
+    reconcile_loop: ReconcileLoop
     watches: Watches
     activity: ActivityLog
-    samples: Samples
+    samples: UsageCache
     canary: CanaryWatch
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the loop's parts share: the store whose writes are announced to watches, the engine, the policy."""
+    """Parts of the reconcile loop: the store (`announced` notifies watches), the engine, the policy."""
 
     core: Core
     store: SqlStore
@@ -67,11 +67,11 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    turn = _make_pass(host, workers, canary, activity, layers, schedule)
+    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule)
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
-    heart = Heartbeat(
-        turn=turn,
-        alarm=core.alarm,
+    reconcile_loop = ReconcileLoop(
+        reconcile_pass=reconcile_pass,
+        waker=core.waker,
         workers=workers,
         engine=engine,
         store=store,
@@ -87,7 +87,7 @@ def make_loop(core: Core, store: SqlStore, lease: Lease, engine: DockerEngine, p
             Periodic("layers", LAYERS_SECONDS, layers.measure),
         ),
     )
-    return LoopParts(heart, watches, activity, samples, canary)
+    return LoopParts(reconcile_loop, watches, activity, samples, canary)
 
 
 def _make_canary(host: Host) -> CanaryWatch:
@@ -96,7 +96,7 @@ def _make_canary(host: Host) -> CanaryWatch:
         host.engine.canary if core.is_local else None,
         host.announced,
         core.clock,
-        core.alarm.wake,
+        core.waker.wake,
         host_ref(host.store.instance_id),
         range_=host.policy.network_range,
         period=core.settings.canary_seconds,
@@ -105,13 +105,13 @@ def _make_canary(host: Host) -> CanaryWatch:
     return canary
 
 
-def _make_usage(core: Core, layers: Layers) -> Samples:
-    """Make the reader behind scrapes and `top`: one of its own, because a reading drops what it did not ask for."""
+def _make_usage(core: Core, layers: Layers) -> UsageCache:
+    """Make the usage reader of scrapes and `top`: its own, since a read closes the files of other containers."""
     usage = CgroupUsage(stalls=core.settings.metrics_detail)
     core.undo.callback(usage.close)
     detail, labels = core.settings.metrics_detail, core.settings.metrics_labels
     collect(core.registry, core.last, usage, layers=layers.now, detail=detail, labels=labels)
-    return Samples(core.last, usage, core.clock)
+    return UsageCache(core.last, usage, core.clock)
 
 
 def _make_workers(host: Host, egress: EgressAudit) -> Workers:
@@ -120,8 +120,8 @@ def _make_workers(host: Host, egress: EgressAudit) -> Workers:
         engine,
         core.meter,
         threads=core.settings.workers,
-        wake=core.alarm.wake,
-        hurry=core.alarm.hurry,
+        wake=core.waker.wake,
+        wake_now=core.waker.wake_now,
         may_act=host.lease.held,
         trace=core.traces.of,
         before=egress.before,
@@ -136,11 +136,11 @@ def _make_workers(host: Host, egress: EgressAudit) -> Workers:
 
 def _make_pass(
     host: Host, workers: Workers, canary: CanaryWatch, activity: ActivityLog, layers: Layers, schedule: Schedule
-) -> Turn:
+) -> ReconcilePass:
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
-    prober = Prober(engine.probes, clock=core.clock, wake=core.alarm.wake)
+    prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
     core.undo.callback(prober.stop)
-    lineage = Lineage(settings.state_dir / "lineage.json", store.instance_id)
+    lineage = StoreLineage(settings.state_dir / "lineage.json", store.instance_id)
     core.undo.callback(lineage.close)
     cpu = CgroupUsage()
     core.undo.callback(cpu.close)
@@ -149,7 +149,7 @@ def _make_pass(
     def sweep() -> SweepRules:
         return replace(rules, withheld=lineage.follow(store.revision(), lambda: newest(engine.observe())))
 
-    return Turn(
+    return ReconcilePass(
         store=host.announced,
         engine=engine,
         workers=workers,
@@ -161,7 +161,7 @@ def _make_pass(
         may_act=host.lease.held,
         activity=activity,
         usage=cpu,
-        leapt=Leap(core.clock, tell=schedule.reset).noticed,
+        clock_jumped=ClockJump(core.clock, tell=schedule.reset).jumped,
         pressure=PressureWatch(
             HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale
         ),
@@ -171,7 +171,7 @@ def _make_pass(
     )
 
 
-def _make_health(host: Host, samples: Samples, layers: Layers) -> HealthWatch:
+def _make_health(host: Host, samples: UsageCache, layers: Layers) -> HealthWatch:
     engine = host.engine
     return HealthWatch(
         snapshot=host.core.last,

@@ -1,6 +1,6 @@
-"""The C library keeps what the daemon frees: of every thread apart, and for ever behind the smallest piece in use.
+"""Memory tuning: make glibc and the garbage collector return freed memory to the host.
 
-Here it is told to give it back to the host, so that a burst of work does not stay in the daemon's size.
+By default glibc keeps freed memory for each thread, so that one burst of work would enlarge the daemon for good.
 """
 
 import ctypes
@@ -11,19 +11,23 @@ from contextlib import contextmanager
 TRIM_SECONDS = 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _ARENAS = 2  # of all threads together; Python runs one at a time anyway
-_LARGE_BYTES = 128 << 10  # pieces from here on are mapped by themselves; glibc would raise this to 32 MiB by and by
+_LARGE_BYTES = 128 << 10  # larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time
 
 
-def keep_small() -> Callable[[], None]:
-    """To be called before there are threads; gives what is to be called about every second from then on.
+def tune_malloc() -> Callable[[], None]:
+    """Tune malloc, before threads start. Return a function to be called about every second.
 
-    Does nothing where the C library is not glibc.
+    Does nothing if the C library is not glibc.
     """
     libc = ctypes.CDLL(None)
     if not (hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim")):
         return lambda: None
-    for what, value in ((_M_ARENA_MAX, _ARENAS), (_M_MMAP_THRESHOLD, _LARGE_BYTES), (_M_TRIM_THRESHOLD, _LARGE_BYTES)):
-        libc.mallopt(what, value)
+    for option, value in (
+        (_M_ARENA_MAX, _ARENAS),
+        (_M_MMAP_THRESHOLD, _LARGE_BYTES),
+        (_M_TRIM_THRESHOLD, _LARGE_BYTES),
+    ):
+        libc.mallopt(option, value)
     seconds = 0
 
     def trim() -> None:
@@ -36,16 +40,16 @@ def keep_small() -> Callable[[], None]:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """What is made meanwhile stays: no collection looks through it, neither now nor later."""
+def without_collection() -> Iterator[None]:
+    """Exclude all objects made in this context from garbage collection, for good."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        settled()
+        freeze_objects()
 
 
-def settled() -> None:
-    """What is there now is there to stay: from here on no collection looks through it."""
+def freeze_objects() -> None:
+    """Exclude all present objects from later garbage collections."""
     gc.freeze()

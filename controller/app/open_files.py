@@ -1,6 +1,6 @@
-"""How many files the daemon may have open: each connection, stream and box takes some.
+"""Limit of open files of the daemon: each connection, stream and sandbox needs some.
 
-The soft limit is low for programs that look at every number (select); what a daemon may have is the hard one.
+The soft limit is low for programs that use select(); a daemon may use the hard limit.
 """
 
 import resource
@@ -10,11 +10,11 @@ MOST = 65_536  # as LimitNOFILE of deploy/paddock.service
 
 
 def raise_limit() -> int:
-    """Raise this process's own soft limit to its hard one, at most `MOST`; the limit from now on."""
+    """Raise this process's soft limit to its hard one, at most `MOST`. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):  # a hard limit beyond what the kernel gives now (fs.nr_open)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
+    target = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        with suppress(ValueError, OSError):  # a hard limit above the kernel's fs.nr_open
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            return target
     return soft

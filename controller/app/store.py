@@ -1,4 +1,4 @@
-"""The store subsystem: opening it, and being the one daemon that acts for it."""
+"""Store subsystem: become the leader, then open the store."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
-from controller.loop.leader import Leading, wait_to_lead
+from controller.loop.leader import LeaderLease, wait_to_lead
 from controller.metrics.meter import PrometheusMeter
 from controller.ports import Lease, StoreError
 from controller.settings import Settings
@@ -25,13 +25,13 @@ def open_store(core: Core, stopping: threading.Event, fail: Callable[[], None]) 
     lease = store.lease()
     core.undo.callback(lease.release)
     _lead(lease, stopping, standby=core.settings.standby)
-    leading = Leading(lease, core.meter, fail)
+    leading = LeaderLease(lease, core.meter, fail)
     core.undo.callback(leading.stop)
     leading.start()  # a migration may take longer than the lease
     try:
         store.open()
     except StoreError as error:
-        raise CannotStart(f"the store can't be used: {error}") from error
+        raise CannotStart(f"store: can't be used: {error}") from error
     _watch_connections(core.meter, store)
     core.meter.watch("paddock_leader", lambda: float(lease.held()))
     return store, lease
@@ -41,13 +41,13 @@ def _lead(lease: Lease, stopping: threading.Event, *, standby: bool) -> None:
     try:
         holder = wait_to_lead(lease, stopping, standby=standby)
     except StoreError as error:
-        raise CannotStart(f"the store can't be used: {error}") from error
+        raise CannotStart(f"store: can't be used: {error}") from error
     if holder and stopping.is_set():
         raise StoppedWaiting
     if holder:
         raise CannotStart(
-            f"a Paddock daemon acts for this store already: {holder}; stop it, set another PADDOCK_STATE_DIR or"
-            " PADDOCK_DATABASE_URL, or let this one wait for its end (PADDOCK_STANDBY=true)"
+            f"leader lease: held by another Paddock daemon: {holder}; stop it, set another PADDOCK_STATE_DIR or"
+            " PADDOCK_DATABASE_URL, or let this one wait as a standby (PADDOCK_STANDBY=true)"
         )
 
 
@@ -66,7 +66,7 @@ def restore(settings: Settings, file: Path) -> str:
         try:
             holder = lease.acquire()
             if holder:
-                raise CannotStart(f"a Paddock daemon uses this store: {holder}; stop it first, then restore")
+                raise CannotStart(f"store: in use by a Paddock daemon: {holder}; stop it first, then restore")
             return store.restore(file, stamp=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
         finally:
             lease.release()

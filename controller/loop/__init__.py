@@ -1,1 +1,1 @@
-"""THE HEARTBEAT: wakes, one turn, workers, and the schedule that only marks things due. Knows ports, not rooms."""
+"""Reconcile loop: wakes, the reconcile pass, workers and the schedule. It knows Protocols, no concrete packages."""

@@ -1,4 +1,4 @@
-"""Who uses which box now: told by the doors' streams, read by each turn. In memory; the planner has it stored."""
+"""Use of sandboxes now: written by API streams, read by each reconcile pass. In memory; the planner stores it."""
 
 import threading
 from collections.abc import Container as Holds
@@ -15,8 +15,8 @@ _NONE = Activity()
 class ActivityLog:
     """ports.InUse. Thread-safe; an entry stays the same Python object until something happens.
 
-    An exec and the reaper meet under one lock: `begin` before `hold` makes `hold` fail, so the turn is planned again;
-    `begin` after `hold` finds the run held, and waits for the next one.
+    An exec and the idle reaper meet under one lock. `begin` before `hold` makes `hold` fail: the pass is planned again.
+    `begin` after `hold` finds the run held, and waits for the next run.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -24,14 +24,14 @@ class ActivityLog:
         self._changed = threading.Condition()
         self._entries: dict[str, Activity] = {}
         self._held: dict[str, Run] = {}
-        self._turns = 0
+        self._passes = 0
 
     def begin(self, uid: str, *, asks: bool) -> None:
-        """A stream begins; `asks` wakes a box that sleeps."""
+        """Count a stream that begins; `asks` resumes a suspended sandbox."""
         self._step(uid, 1, asks)
 
     def end(self, uid: str, *, asks: bool) -> None:
-        """It has ended."""
+        """Count a stream that ended."""
         self._step(uid, -1, asks)
 
     def _step(self, uid: str, by: int, asks: bool) -> None:
@@ -41,28 +41,28 @@ class ActivityLog:
             self._entries[uid] = replace(known, last_at=self._clock.now(), open=opened, asking=asking)
 
     def held(self, uid: str) -> Run | None:
-        """The run of that object that is being ended, or was last."""
+        """Return the run of that object that is being stopped, or was stopped last."""
         with self._changed:
             return self._held.get(uid)
 
     @property
     def turns(self) -> int:
-        """How many turns have ended."""
-        return self._turns
+        """Number of reconcile passes that have ended."""
+        return self._passes
 
     def wait(self, turns: int, seconds: float) -> bool:
-        """Wait until more turns than that have ended; False after `seconds`."""
+        """Wait until more than `turns` passes have ended; False after `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._turns > turns, seconds)
+            return self._changed.wait_for(lambda: self._passes > turns, seconds)
 
-    def turned(self) -> None:
-        """A turn has ended: whoever waits looks again."""
+    def pass_ended(self) -> None:
+        """Count a pass that ended, and wake those that wait for it."""
         with self._changed:
-            self._turns += 1
+            self._passes += 1
             self._changed.notify_all()
 
     def view(self, known: Holds[str]) -> Mapping[str, Activity]:
-        """What was seen so far. Objects that are not known, and not in use, are forgotten."""
+        """Return the activity by uid. Objects that are neither `known` nor in use are forgotten."""
         with self._changed:
             for gone in [uid for uid, each in self._entries.items() if uid not in known and not each.open]:
                 del self._entries[gone]
@@ -70,7 +70,7 @@ class ActivityLog:
             return MappingProxyType(dict(self._entries))
 
     def hold(self, runs: Mapping[str, Run], seen: Mapping[str, Activity]) -> bool:
-        """Let nobody begin to use these runs any more. False, and nothing is held, if somebody has since `seen`."""
+        """Refuse new uses of these runs. Return False, and hold nothing, if one was used since `seen`."""
         with self._changed:
             fresh = {uid: run for uid, run in runs.items() if self._held.get(uid) != run}
             if any(self._entries.get(uid) is not seen.get(uid) for uid in fresh):
@@ -79,20 +79,20 @@ class ActivityLog:
             return True
 
     def all_used(self, uids: Iterable[str]) -> None:
-        """Count these as used now: how long they were not can't be told any more."""
+        """Count these as used now: their idle time is not known any more."""
         with self._changed:
             for uid in uids:
                 known = self._entries.get(uid, _NONE)
                 self._entries[uid] = replace(known, last_at=self._clock.now(), mark=None, cpu=None)
 
     def release(self, runs: Mapping[str, Run]) -> None:
-        """They are not ended after all."""
+        """Allow uses again: these runs are not stopped after all."""
         with self._changed:
             for uid in runs:
                 self._held.pop(uid, None)
 
     def sampled(self, uid: str, sample: CpuSample, since: float) -> None:
-        """Keep a CPU sample; the first one of its run since then is the mark."""
+        """Keep a CPU sample. The first one of its run since `since` is the mark."""
         with self._changed:
             known = self._entries.get(uid, _NONE)
             earlier = [each for each in (known.mark, known.cpu) if each is not None]

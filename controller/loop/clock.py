@@ -1,10 +1,10 @@
-"""The machine's clock."""
+"""Wall clock of the machine."""
 
 import time
 
 
 class SystemClock:
-    """ports.Clock over the machine's own."""
+    """ports.Clock over the machine's wall clock."""
 
     def now(self) -> float:
         return time.time()

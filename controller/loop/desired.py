@@ -1,4 +1,4 @@
-"""The desired side, kept as the observed one is: an immutable map, brought up to date from the store's changes."""
+"""Desired state: an immutable map of the stored objects, kept up to date from the store's changes."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,8 +11,8 @@ from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.loop.object_cache import Kept
-from controller.loop.tasks.garbage import Garbage
+from controller.loop.object_cache import ObjectCache
+from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 5000
@@ -22,19 +22,19 @@ _Key = tuple[str, str]  # namespace and name
 class Desired:
     """Reads what changed since last time; an object that did not change stays the same Python object."""
 
-    def __init__(self, store: Store, garbage: Garbage) -> None:
+    def __init__(self, store: Store, garbage: GarbageCollector) -> None:
         self._store, self._garbage = store, garbage
         self._revision: int | None = None
         self._sandboxes: dict[str, Sandbox] = {}
         self._templates: dict[_Key, Template | None] = {}
-        self._leaving: set[_Key] = set()  # templates that are being deleted: only what goes with them has them still
-        self.quotas = Kept((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
-        self.profiles = Kept((securityprofile.KIND.name,), securityprofile.stored_profile)
+        self._terminating: set[_Key] = set()  # templates being deleted: used only by objects that are, too
+        self.quotas = ObjectCache((quota.KIND.name, hostquota.KIND.name), hostquota.stored_quota)
+        self.profiles = ObjectCache((securityprofile.KIND.name,), securityprofile.stored_profile)
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: dict[str, Pool] = {}
 
     def refresh(self) -> Mapping[str, Sandbox]:
-        """The sandboxes as of now, by uid. StoreError leaves what was known before in place for the next try."""
+        """Return the current sandboxes by uid. On StoreError the map of before stays, for the next try."""
         if self._revision is None:
             self._relist()
         else:
@@ -42,11 +42,11 @@ class Desired:
         return MappingProxyType(self._sandboxes)
 
     def pools(self) -> Mapping[str, Pool]:
-        """The pools as of the last refresh, by uid."""
+        """Return the pools of the last refresh by uid."""
         return MappingProxyType(self._pools)
 
     def _relist(self) -> None:
-        # Templates first, and their revision: what changes in between is read again as a change.
+        # Templates first, with their revision: later changes are read again from the watch log.
         templates, revision = self._store.list("SandboxTemplate")
         self.quotas.relist(self._store)
         self.profiles.relist(self._store)
@@ -54,7 +54,7 @@ class Desired:
         objects, _ = self._store.list("Sandbox")
         self._garbage.relist()
         self._templates = {(each.namespace, each.name): _template(each) for each in templates}
-        self._leaving = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
+        self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
         self._generations = {(each.namespace, each.name): each.generation for each in templates}
         self._pools = {obj.uid: self._pool(obj) for obj in pools}
         self._sandboxes = {obj.uid: self._read(obj, None) for obj in objects}
@@ -92,13 +92,13 @@ class Desired:
             self._templates[key] = None if each.type == "DELETED" else _template(each.obj)
             self._generations[key] = each.obj.generation
             if each.type != "DELETED" and each.obj.deleted_at is not None:
-                self._leaving.add(key)
+                self._terminating.add(key)
             else:
-                self._leaving.discard(key)
+                self._terminating.discard(key)
         return {(each.obj.namespace, each.obj.name) for each in changes}
 
     def _take_in_pools(self, changes: Sequence[Change], touched: set[_Key]) -> None:
-        """The pools that changed, and those whose template did. All others stay the same Python objects."""
+        """Replace the pools that changed, or whose template did. All others stay the same Python objects."""
         fresh = dict(self._pools)
         for each in changes:
             if each.type == "DELETED":
@@ -110,7 +110,7 @@ class Desired:
         self._pools = fresh
 
     def _pool(self, obj: StoredObject, known: Pool | None = None) -> Pool:
-        """The pool with its spec parsed; an unchanged generation is not parsed again."""
+        """Return the pool with its spec parsed; an unchanged generation is not parsed again."""
         try:
             same = known is not None and known.spec is not None and known.obj.generation == obj.generation
             spec = known.spec if known is not None and same else SandboxPoolSpec.model_validate(obj.spec)
@@ -121,11 +121,11 @@ class Desired:
         return Pool(obj, spec, self._template(obj, key), self._generations.get(key, 0))
 
     def _template(self, user: StoredObject, key: _Key) -> Template | None:
-        """The template of that name; None where there is none, or it is being deleted and the user stays."""
-        return None if key in self._leaving and user.deleted_at is None else self._templates.get(key)
+        """Return the template of that name; None if there is none, or it is being deleted and its user is not."""
+        return None if key in self._terminating and user.deleted_at is None else self._templates.get(key)
 
     def _read(self, obj: StoredObject, known: Sandbox | None) -> Sandbox:
-        """The object with its spec parsed; an unchanged generation is not parsed again."""
+        """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
         if known is not None and known.obj.resource_version == obj.resource_version:
             return known
         if known is not None and known.obj.generation == obj.generation:
@@ -138,12 +138,12 @@ class Desired:
     def _with_template(self, box: Sandbox) -> Sandbox:
         template = (box.spec.template if box.spec else None) or self._template(box.obj, _refers(box))
         if template is None and box.obj.deleted_at is not None:
-            template = box.template  # it went before the sandbox, and says which volumes go with that
+            template = box.template  # it was deleted before the sandbox; it lists the volumes to delete with it
         return Sandbox(box.obj, box.spec, template, box.broken)
 
 
 def _refers(box: Sandbox) -> _Key:
-    """The template that a sandbox names; its name is empty when it names none."""
+    """Return the key of the template that a sandbox names; its name is empty if it names none."""
     ref = box.spec.template_ref if box.spec else None
     return box.obj.namespace, ref.name if ref else ""
 
@@ -159,7 +159,7 @@ def _unreadable(error: ValidationError) -> str:
 
 
 def _template(obj: StoredObject) -> Template | None:
-    """What a stored template says. One that this version cannot read is as good as none: nothing runs with it."""
+    """Parse a stored template. One that this version cannot read counts as missing: nothing runs with it."""
     try:
         return SandboxTemplateSpec.model_validate(obj.spec)
     except ValidationError:

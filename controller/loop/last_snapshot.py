@@ -1,4 +1,4 @@
-"""The snapshot of the last reconcile pass, for everybody who reads what that pass saw."""
+"""Snapshot of the last reconcile pass, for all its readers."""
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot

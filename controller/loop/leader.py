@@ -1,4 +1,4 @@
-"""Being the one daemon that acts for a store: waiting for it, and keeping it."""
+"""Leader election: wait for the store's leader lease, then renew it."""
 
 import threading
 import time
@@ -15,32 +15,32 @@ RENEW_SECONDS = 2.0
 
 
 def wait_to_lead(lease: Lease, stopping: threading.Event, *, standby: bool = True) -> str:
-    """Wait until the lease is ours: "" then. Else who has it: told to stop meanwhile, or `standby` is off.
+    """Wait for the leader lease. Return "" once it is held; else its holder: stopped meanwhile, or `standby` is off.
 
-    Raises StoreError when the store can't be used at first; once it waits, it waits for the store as well.
+    Raises StoreError if the store can't be used at the first try; later failures are retried.
     """
-    holder, told = lease.acquire(), False
+    holder, logged = lease.acquire(), False
     while holder and standby and not stopping.is_set():
-        if not told:
-            _log.info(f"waiting: another daemon ({holder}) acts for this store; this one takes over when it ends")
-            told = True
-            notify(READY, "STATUS=waiting: another daemon acts for this store")  # a start must not last so long
+        if not logged:
+            _log.info("standby: waiting for the leader lease", holder=holder)
+            logged = True
+            notify(READY, "STATUS=standby: another daemon holds the leader lease")  # a start must not last so long
         notify(ALIVE)
         stopping.wait(WAIT_SECONDS)
         try:
             holder = lease.acquire()
         except StoreError as error:
-            _log.warning("waiting: the store can't be used now", error=str(error))
+            _log.warning("standby: store unreachable", error=str(error))
     return holder
 
 
-class Leading:
-    """Renews the lease until `stop`. `on_lost` is called once, when another daemon has it: act no more, end."""
+class LeaderLease:
+    """Renews the leader lease until `stop`. `on_lost` is called once, when another daemon has taken it."""
 
     def __init__(self, lease: Lease, meter: Meter, on_lost: Callable[[], None]) -> None:
         self._lease, self._meter, self._on_lost = lease, meter, on_lost
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="leader-lease", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -56,12 +56,12 @@ class Leading:
             try:
                 kept = self._lease.renew()
             except StoreError as error:
-                # Whoever may have it by now decides when the store answers again; until then `held` runs out.
+                # The next renewal that the store answers decides; until then the lease may expire by itself.
                 self._meter.count("paddock_leader_lease_renew_failures_total")
-                _log.warning("the lease was not renewed; tried again", error=str(error))
+                _log.warning("leader lease not renewed; retrying", error=str(error))
                 continue
             if not kept:
                 self._meter.count("paddock_leader_lease_renew_failures_total")
-                _log.error("another daemon acts for this store: this one ends")
+                _log.error("leader lease lost to another daemon; exiting")
                 self._on_lost()
                 return

@@ -1,4 +1,4 @@
-"""Objects of some kinds that much is decided by, kept as read: the same mapping as long as none of them changed."""
+"""Cache of all objects of some kinds, parsed: the same mapping as long as none of them changed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -10,20 +10,20 @@ from controller.ports import Change, Store
 _T = TypeVar("_T")
 
 
-class Kept(Generic[_T]):
-    """All objects of the `kinds` by uid, each as `read` gives it."""
+class ObjectCache(Generic[_T]):
+    """All objects of the `kinds` by uid, each parsed by `read`."""
 
     def __init__(self, kinds: Iterable[str], read: Callable[[StoredObject], _T]) -> None:
         self._kinds, self._read = tuple(kinds), read
         self.now: Mapping[str, _T] = MappingProxyType({})
 
     def relist(self, store: Store) -> None:
-        """Read all of them."""
+        """Read all objects again."""
         found = (each for kind in self._kinds for each in store.list(kind)[0])
         self.now = MappingProxyType({each.uid: self._read(each) for each in found})
 
     def take_in(self, changes: Iterable[Change]) -> None:
-        """Bring them up to date."""
+        """Apply changes from the watch log."""
         mine = [each for each in changes if each.obj.kind in self._kinds]
         if not mine:
             return

@@ -1,4 +1,4 @@
-"""The thread that runs turns: on every wake, at every planned time, and again soon when the store was out of reach."""
+"""Reconcile loop: runs a pass on every wake, at every planned time, and again soon after a store failure."""
 
 import math
 import threading
@@ -9,17 +9,17 @@ from functools import partial
 import structlog
 
 from controller.kinds.planning.plan import Plan
-from controller.loop.reconcile_pass import Turn
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.systemd import ALIVE, READY, STOPPING, notify
 from controller.loop.tasks.pressure import LOOK_SECONDS
-from controller.loop.tasks.store_stats import STORE_SECONDS, tell_store
-from controller.loop.wake import Alarm
+from controller.loop.tasks.store_stats import STORE_SECONDS, publish_store_stats
+from controller.loop.wake import LoopWaker
 from controller.loop.workers import Workers
 from controller.plan.pool.sandboxpool import RETIRED
 from controller.ports import Clock, Conflict, Engine, Jobs, Meter, Store, StoreError, Wake
 
 _log = structlog.get_logger("paddock.loop")
-# Several wakes usually come together (an action's result and its events): one turn for all of them.
+# Several wakes usually come together (an action's result and its events): one pass serves all of them.
 _GATHER_SECONDS = 0.005
 _STORE_RETRY_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
@@ -29,27 +29,27 @@ _KEEP_EVENTS = 50_000
 _KEEP_AUDIT, _KEEP_AUDIT_SECONDS = 1_000_000, 180 * 24 * 3600.0
 
 
-# Nothing is to be done because of what was written of objects that stay as they are; a turn for that alone can wait.
-_TOLD_SECONDS = 0.1
+# Status writes alone change nothing that is planned: a pass for their sake can wait.
+_STATUS_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """Work that is done about every `seconds`, by a worker. It must not raise."""
+    """Background work, run by a worker about every `seconds`. It must not raise."""
 
     job_id: str
     seconds: float
     work: Wake
 
 
-class Heartbeat:
-    """Runs until `stop`. `trouble` says why the last turn failed ("" when it did not)."""
+class ReconcileLoop:
+    """Runs until `stop`. `failure` is why the last pass failed ("" if it succeeded)."""
 
     def __init__(
         self,
         *,
-        turn: Turn,
-        alarm: Alarm,
+        reconcile_pass: ReconcilePass,
+        waker: LoopWaker,
         workers: Workers,
         engine: Engine,
         store: Store,
@@ -59,21 +59,21 @@ class Heartbeat:
         resync_seconds: float,
         periodic: Sequence[Periodic] = (),
     ) -> None:
-        """`periodic` is other work that goes on beside the turns."""
+        """`periodic` is other work that is done beside the passes."""
         self._periodic = periodic
-        self._turn, self._alarm, self._workers = turn, alarm, workers
+        self._pass, self._waker, self._workers = reconcile_pass, waker, workers
         self._engine, self._store, self._jobs = engine, store, jobs
         self._clock, self._meter, self._resync_seconds = clock, meter, resync_seconds
         self._stopping = threading.Event()
         self._due: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        self.trouble = "no turn yet"
+        self._thread = threading.Thread(target=self._run, name="reconcile-loop", daemon=True)
+        self.failure = "no reconcile pass yet"
 
     def start(self) -> None:
-        """Start watching the engine, the schedule and the thread."""
-        self._engine.open(self._alarm.wake)
+        """Open the engine, then start the schedule and the loop's thread."""
+        self._engine.open(self._waker.wake)
         self._jobs.every("resync", self._resync_seconds, self._resync_seconds / 10, lambda: self._mark("resync"))
-        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._alarm.wake)
+        self._jobs.every("pressure", LOOK_SECONDS, 1.0, self._waker.wake)
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
         self._due.add("store-figures")
@@ -81,14 +81,14 @@ class Heartbeat:
             self._jobs.every(each.job_id, each.seconds, each.seconds / 10, partial(self._workers.run, each.work))
         self._jobs.start()
         self._thread.start()
-        self._alarm.wake()
+        self._waker.wake()
         notify(READY, "STATUS=")
 
     def stop(self) -> None:
-        """Plan nothing new, let the engine calls in flight end, and stop watching. Containers are left as they are."""
+        """Plan nothing new, let the engine calls in flight end, and close the engine. Containers keep running."""
         notify(STOPPING)
         self._stopping.set()
-        self._alarm.wake()
+        self._waker.wake()
         self._jobs.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -97,31 +97,31 @@ class Heartbeat:
         self._engine.close()
 
     def _record_last_results(self) -> None:
-        """What the last engine calls came to belongs into the store, unless it can't be reached."""
+        """Store the outcomes of the last engine calls, if the store can be reached."""
         try:
-            self._turn.run()
+            self._pass.run()
         except StoreError as error:
-            _log.warning("last results not stored; the next daemon will look for itself", error=str(error))
+            _log.warning("last outcomes not stored; the next daemon observes them again", error=str(error))
 
-    def _mark(self, what: str) -> None:
-        self._due.add(what)
-        self._alarm.wake()
+    def _mark(self, job: str) -> None:
+        self._due.add(job)
+        self._waker.wake()
 
     def _run(self) -> None:
         wait: float | None = None
         while True:
-            if self._alarm.wait(wait):
-                self._alarm.gather(_GATHER_SECONDS)
+            if self._waker.wait(wait):
+                self._waker.gather(_GATHER_SECONDS)
             if self._stopping.is_set():
                 return
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", self._clock.now(), thread="heartbeat")
-            notify(ALIVE)  # from here: a loop that hangs, or that nothing wakes any more, is what has to be noticed
+            notify(ALIVE)  # only here: a loop that hangs, or is never woken, must trip the watchdog
             try:
                 self._housekeeping()
-            except RuntimeError as error:  # no thread is to be had: what is due is done at the next time
-                _log.warning("not all that is due was begun", error=str(error))
-            wait = self._one_turn()
-            # Never for longer: a clock that was set makes no event, and the schedule goes by it.
+            except RuntimeError as error:  # no thread could be started: the rest is done at the next pass
+                _log.warning("background jobs postponed", error=str(error))
+            wait = self._one_pass()
+            # Never longer: setting the clock makes no event, and the schedule depends on the clock.
             wait = self._resync_seconds if wait is None else min(wait, self._resync_seconds)
 
     def _housekeeping(self) -> None:
@@ -133,7 +133,7 @@ class Heartbeat:
             self._workers.run(self._prune)
         if "store-figures" in self._due:
             self._due.discard("store-figures")
-            self._workers.run(lambda: tell_store(self._store, self._meter))
+            self._workers.run(lambda: publish_store_stats(self._store, self._meter))
 
     def _prune(self) -> None:
         try:
@@ -143,14 +143,14 @@ class Heartbeat:
             )
             gone += self._store.audit.prune(before=now - _KEEP_AUDIT_SECONDS, keep=_KEEP_AUDIT)
         except StoreError as error:
-            _log.warning("prune failed; tried again in an hour", error=str(error))
+            _log.warning("prune failed; retrying in an hour", error=str(error))
         else:
             _log.info("pruned", rows=gone)
 
-    def _one_turn(self) -> float | None:
-        """Run a turn; seconds until the next one is due (None: only when woken)."""
+    def _one_pass(self) -> float | None:
+        """Run a pass. Return seconds until the next one is due (None: only when woken)."""
         try:
-            decided = self._turn.run()
+            decided = self._pass.run()
         except Conflict:
             self._meter.count("paddock_store_retries_total", reason="conflict")
             return 0.0
@@ -158,31 +158,31 @@ class Heartbeat:
             self._meter.gauge("paddock_store_up", 0)
             self._failed(str(error))
             return _STORE_RETRY_SECONDS
-        except Exception as error:  # a bug must not stop the heart: it is logged, counted and tried again
-            _log.exception("turn raised")
+        except Exception as error:  # a bug must not stop the loop: it is logged, counted and retried
+            _log.exception("reconcile pass raised")
             self._meter.count("paddock_reconcile_panics_total", controller="sandbox")
             self._failed(f"{type(error).__name__}: {error}; please report this")
             return _STORE_RETRY_SECONDS
-        if self.trouble:
-            _log.info("turning")
-            self.trouble = ""
+        if self.failure:
+            _log.info("reconcile loop recovered")
+            self.failure = ""
             self._meter.gauge("paddock_store_up", 1)
         if _goes_on(decided):
             return 0.0
         left = math.inf if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
-        # What was just told is part of the picture, too, for scrapes and for claims: it is seen with what comes next.
-        left = min(left, _TOLD_SECONDS) if decided.writes else left
+        # Scrapes and claims read the last snapshot: a pass soon shows them the new statuses.
+        left = min(left, _STATUS_SECONDS) if decided.writes else left
         return None if left == math.inf else left
 
-    def _failed(self, words: str) -> None:
+    def _failed(self, message: str) -> None:
         self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
-        if self.trouble != words:
-            _log.error("turn failed", error=words)
-            self.trouble = words
+        if self.failure != message:
+            _log.error("reconcile pass failed", error=message)
+            self.failure = message
 
 
 def _goes_on(decided: Plan) -> bool:
-    """Whether what was just written, or sampled, is what the next plan acts upon."""
+    """Return True if the next pass acts on what was just written or sampled."""
     writes = decided.writes
     moved = any(not each.version or each.role == RETIRED for each in writes.instances)
     return moved or bool(decided.samples or writes.finalized or writes.retired or writes.deletions)

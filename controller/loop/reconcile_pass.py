@@ -1,4 +1,4 @@
-"""One turn of the loop: look, decide, remember, act. A turn never waits for the engine, only for the store."""
+"""One reconcile pass: observe, plan, store, act. A pass never waits for the engine, only for the store."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ from controller.loop.desired import Desired
 from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
-from controller.loop.tasks.garbage import Garbage
-from controller.loop.tasks.pass_metrics import Figures
+from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.tasks.pass_metrics import PassMetrics
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
@@ -32,8 +32,8 @@ from controller.ports import Clock, Conflict, Engine, Meter, Store, StoreError, 
 _log = structlog.get_logger("paddock.loop")
 
 
-class Turn:
-    """Everything a turn needs, and what it keeps from one to the next: caches that the store could rebuild."""
+class ReconcilePass:
+    """Runs passes, and keeps caches between them that could be rebuilt from the store."""
 
     def __init__(
         self,
@@ -49,28 +49,27 @@ class Turn:
         may_act: Callable[[], bool] = lambda: True,
         activity: ActivityLog | None = None,
         usage: UsageReader | None = None,
-        leapt: Callable[[], bool] = lambda: False,
+        clock_jumped: Callable[[], bool] = lambda: False,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
         layers: Callable[[], Mapping[str, Layer]] = dict,
         last: LastSnapshot | None = None,
     ) -> None:
-        """`activity` is what the doors tell, too; `usage` reads CPU time: without it, no box counts as idle.
+        """`activity` is shared with the API; `usage` reads CPU time: without it, no sandbox counts as idle.
 
-        `leapt` says whether the clock was set since it was asked last. Without `pressure`
-        the host is never short of anything; without `canary` nobody tries whether the guard holds. `layers` is what
-        boxes were measured to have written to disk.
+        `clock_jumped` is True once after each clock jump. Without `pressure` the host is never short of anything.
+        Without `canary` the network guard is not tested. `layers` are the measured sizes of writable layers.
         """
         self._prober = prober
         self._store, self._engine, self._workers = store, engine, workers
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._usage = activity or ActivityLog(clock), usage
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
-        self._garbage = Garbage(store, discover())
+        self._garbage = GarbageCollector(store, discover())
         self._desired = Desired(store, self._garbage)
         self._layers = layers
-        self._sweep, self._may_act, self._leapt = sweep, may_act, leapt
-        self._figures = Figures(meter)
+        self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
+        self._figures = PassMetrics(meter)
         self._instances: dict[str, Instance] | None = None
         self._memo = Memo()
         self._fitted: object = None  # the host's facts and the profiles that the policy was made for
@@ -84,13 +83,13 @@ class Turn:
         return self._last.now
 
     def run(self) -> Plan:
-        """Do one turn. Raises StoreError when the store can't be used: then nothing was started."""
+        """Run one pass. Raises StoreError if the store can't be used: then nothing was started."""
         if not self._may_act():
-            raise StoreError("the right to act ran out and could not be renewed yet: nothing is done until it is")
+            raise StoreError("leader lease expired; reconciling paused")
         begun = time.perf_counter()
         snapshot, decided = self._decide()
-        self._prober.want(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
-        self._remember(decided, snapshot)
+        self._prober.set_probes(decided.probes, snapshot.sandboxes.keys() | snapshot.instances.keys())
+        self._store_writes(decided, snapshot)
         for group in decided.groups:
             self._workers.start(group)
         sample(decided.samples, self._usage, self._clock, self._activity)
@@ -103,33 +102,33 @@ class Turn:
             drifted=self._drifted,
             shortages=(*decided.shortages, *busy),
         )
-        self._tell(decided, time.perf_counter() - begun)
+        self._count(decided, time.perf_counter() - begun)
         self._figures.tell(decided, snapshot)
         if self._canary:
-            self._canary.heed(decided.deferrals)
-        self._activity.turned()
+            self._canary.request_test(decided.deferrals)
+        self._activity.pass_ended()
         return decided
 
     def _decide(self) -> tuple[Snapshot, Plan]:
-        """Look and plan, again if somebody began meanwhile to use what was to be stopped for idleness."""
+        """Observe and plan; again if a sandbox to be stopped as idle came into use meanwhile."""
         while True:
-            snapshot = self._look()
+            snapshot = self._observe()
             policy, version = self._fitting_policy(snapshot)
             decided = plan(snapshot, policy, version, self._memo)
             if self._activity.hold(decided.holds, snapshot.activity):
                 return snapshot, decided
 
-    def _look(self) -> Snapshot:
-        """One immutable picture. What is in flight is read first: what lands later is only seen as still in flight."""
+    def _observe(self) -> Snapshot:
+        """Return one immutable snapshot. Actions in flight are read first: later results still count as in flight."""
         in_flight, results = self._workers.view()
-        sandboxes = self._wanted()
+        sandboxes = self._desired_sandboxes()
         instances = self._instances = self._recorded(sandboxes)
         now = self._clock.now()
-        if self._leapt():  # asked after the time: what is decided by a clock that was set is decided knowing it
+        if self._clock_jumped():  # asked after reading the clock, so that a jump is known to whatever this time decides
             self._activity.all_used(sandboxes)
         observed = self._engine.observe()
         if not observed.facts.cpus and not observed.blind:
-            observed = replace(observed, revision=0)  # what this host can enforce is not known yet: it says in a moment
+            observed = replace(observed, revision=0)  # the host's facts are not known yet; they arrive within a moment
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
@@ -150,7 +149,7 @@ class Turn:
         )
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> dict[str, Instance]:
-        """The records of containers. Those of others are kept as they are: what has not moved is not decided anew."""
+        """Return the instances by uid; only those that claims may have changed are read again."""
         known = self._instances
         if known is None:
             return {each.uid: each for each in self._store.instances()}
@@ -160,29 +159,29 @@ class Turn:
         others = {uid: each for uid, each in known.items() if uid not in claimed}
         return {**others, **{each.uid: each for each in self._store.instances(claimed)}}
 
-    def _wanted(self) -> Mapping[str, Sandbox]:
-        """The sandboxes, once all is asked for that follows from an owner being gone."""
-        wanted = self._desired.refresh()
-        while self._garbage.collect(self._clock.now()):  # each round takes one link of a chain of owners
-            wanted = self._desired.refresh()
-        return wanted
+    def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
+        """Return the sandboxes, after garbage collection has requested every deletion that is due."""
+        found = self._desired.refresh()
+        while self._garbage.collect(self._clock.now()):  # each round follows one link of a chain of owners
+            found = self._desired.refresh()
+        return found
 
     def _fitting_policy(self, snapshot: Snapshot) -> tuple[Policy, str]:
-        """The policy on this host, and its version."""
+        """Return the policy fitted to this host, and its version."""
         key = (snapshot.observed.facts, snapshot.profiles)
         if self._fitted != key:
             self._fitted, self._policy = key, as_seen(self._policy, snapshot)
             self._version = self._policy.version()
         return self._policy, self._version
 
-    def _remember(self, decided: Plan, snapshot: Snapshot) -> None:
-        """Write before acting: a container's record is there before the container is."""
+    def _store_writes(self, decided: Plan, snapshot: Snapshot) -> None:
+        """Store the writes before acting: an instance is recorded before its container exists."""
         try:
             stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
         except StoreError as error:
             self._activity.release(decided.holds)
             if isinstance(error, Conflict):
-                self._instances = None  # somebody else moved an instance on: read them again, decide again
+                self._instances = None  # another writer changed an instance: read and plan again
             raise
         known = dict(self._instances or {})
         known.update(stored)
@@ -196,7 +195,7 @@ class Turn:
         self._instances = known
         self._workers.settle(snapshot.results)
 
-    def _tell(self, decided: Plan, seconds: float) -> None:
+    def _count(self, decided: Plan, seconds: float) -> None:
         result = "requeue_after" if decided.next_wake is not None else "success"
         self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
@@ -213,7 +212,7 @@ class Turn:
 
 
 def _still_drifted(before: Mapping[str, int], decided: Plan, snapshot: Snapshot) -> Mapping[str, int]:
-    """What differs after this pass: of an object that was not decided in it, what did before."""
+    """Return drifted fields by uid after this pass; objects not planned in it keep their count."""
     if not decided.drift and before.keys() <= snapshot.sandboxes.keys():
         return before
     kept = {uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in decided.drift}

@@ -1,5 +1,7 @@
-"""Periodic work by APScheduler. Its jobs only mark things due: the library goes on after any error in a job, drops
-late runs by default, and must never be what a reconciliation depends on."""
+"""Schedule of background jobs, by APScheduler. Jobs only mark work as due.
+
+The library ignores errors in jobs and drops late runs by default: reconciling must never depend on it.
+"""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,14 +30,14 @@ _ALL = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_I
 
 
 class _Executor(BasePoolExecutor):  # type: ignore[misc] # without types
-    """Runs jobs on a pool that somebody else ends."""
+    """Runs jobs on a thread pool that its owner shuts down."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         super().__init__(pool)
 
 
 class Schedule:
-    """ports.Jobs over APScheduler 3, kept in memory: what is due is found out anew at every start."""
+    """ports.Jobs over APScheduler 3, kept in memory: every start begins a new schedule."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter, self._pool = meter, ThreadPoolExecutor(1, thread_name_prefix="schedule")
@@ -60,19 +62,19 @@ class Schedule:
         self._meter.gauge("paddock_scheduler_job_interval_seconds", seconds, job_id=job_id)
 
     def reset(self) -> None:
-        """Everything is due now: the clock was set, and the times that were worked out by the old one mean nothing."""
+        """Make every job due now: after a clock jump the planned times are void."""
         for job in self._scheduler.get_jobs():
             job.modify(next_run_time=datetime.now(UTC))
 
     def start(self) -> None:
         self._scheduler.start()
         for job in self._scheduler.get_jobs():
-            self._tell_next(job.id)
+            self._publish_next(job.id)
         self._meter.gauge("paddock_scheduler_running", 1)
 
     def stop(self) -> None:
         if self._scheduler.running:
-            # Told to wait, it waits with its locks held, and a job that is just ending asks it when it is due again.
+            # With wait=True it waits holding its locks, which a job that is ending needs, too.
             self._scheduler.shutdown(wait=False)
         self._pool.shutdown(wait=True)
         self._meter.gauge("paddock_scheduler_running", 0)
@@ -88,9 +90,9 @@ class Schedule:
     def _count(self, event: JobEvent) -> None:
         for name in _COUNTERS.get(event.code, ()):
             self._meter.count(name, job_id=event.job_id)
-        self._tell_next(event.job_id)
+        self._publish_next(event.job_id)
 
-    def _tell_next(self, job_id: str) -> None:
+    def _publish_next(self, job_id: str) -> None:
         job = self._scheduler.get_job(job_id)
         if job is not None and job.next_run_time is not None:
             at = job.next_run_time.timestamp()

@@ -1,7 +1,7 @@
-"""Threads for calls that may hang: a call that lasts too long gives its place to the next job, and waits on by itself.
+"""Worker pool for calls that may hang: a call that hangs frees its slot for the next job.
 
-So the places are never all held by containers that the engine does not answer for. The number of threads is bounded by
-the places and the calls that hang, and each object has one call at a time.
+So hanging containers never hold all slots. Threads are bounded by the slots plus the calls that hang, and each object
+has one call at a time.
 """
 
 import threading
@@ -19,13 +19,13 @@ Job = Callable[[], object]
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """A job that runs; from `stalls_at` on (in ticks) it holds no place."""
+    """A running job; from `stalls_at` on (in ticks) it holds no slot."""
 
     stalls_at: float | None = None
 
 
-class Crew:
-    """Runs jobs in the order in which they come, `places` at a time beside those that have stalled. Thread-safe."""
+class WorkerPool:
+    """Runs jobs in their order, `places` at a time besides those that hang. Thread-safe."""
 
     def __init__(self, places: int, name: str, *, ticks: Callable[[], float] = time.monotonic) -> None:
         self._places, self._name, self._ticks = places, name, ticks
@@ -35,28 +35,28 @@ class Crew:
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._stopping = False
-        self._here = threading.local()
+        self._local = threading.local()
 
     def submit(self, job: Job) -> None:
-        """Run it as soon as there is a place. RuntimeError after `stop`, and where no thread is to be had."""
+        """Run the job as soon as a slot is free. Raises RuntimeError after `stop`, or if no thread can be started."""
         with self._changed:
             if self._stopping:
-                raise RuntimeError("no job is taken any more: the daemon is stopping")
+                raise RuntimeError("worker pool: no new jobs; the daemon is stopping")
             if not self._idle:
-                self._hire()
+                self._start_thread()
             self._queue.append(job)
             self._changed.notify()
 
     @contextmanager
-    def stalling_after(self, seconds: float) -> Iterator[None]:
-        """Held by a job during a call: when it lasts longer, the job's place is another's until the call ends."""
-        work: _Work | None = getattr(self._here, "work", None)
-        if work is None:  # not one of the crew: there is no place to give away
+    def releasing_after(self, seconds: float) -> Iterator[None]:
+        """Free the job's slot for others once the enclosed call lasts longer than `seconds`."""
+        work: _Work | None = getattr(self._local, "work", None)
+        if work is None:  # not a thread of this pool: it holds no slot
             yield
             return
         with self._changed:
             work.stalls_at = self._ticks() + seconds
-            self._changed.notify()  # whoever waits for a place has to know when this one may be free
+            self._changed.notify()  # waiting threads recompute when a slot may be free
         try:
             yield
         finally:
@@ -64,7 +64,7 @@ class Crew:
                 work.stalls_at = None
 
     def stop(self) -> None:
-        """Drop what waits, and wait for the jobs that run."""
+        """Drop the queue, and wait for running jobs."""
         with self._changed:
             self._stopping = True
             self._queue.clear()
@@ -73,8 +73,8 @@ class Crew:
         for each in threads:
             each.join()
 
-    def _hire(self) -> None:
-        """One more thread; where none is to be had, those that there are have to do. RuntimeError if there is none."""
+    def _start_thread(self) -> None:
+        """Start one more thread. Raises RuntimeError if that fails and there is no other thread."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             thread.start()
@@ -87,40 +87,40 @@ class Crew:
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
-            job, self._here.work = taken
+            job, self._local.work = taken
             try:
                 job()
-            except BaseException:  # nothing that a job raises may end the thread, or keep its place
+            except BaseException:  # an exception must not end the thread or keep its slot
                 _log.exception("job raised")
             with self._changed:
-                self._works.discard(self._here.work)
+                self._works.discard(self._local.work)
                 self._idle += 1
                 self._changed.notify()
         with self._changed:
             self._threads.discard(threading.current_thread())
 
     def _take(self) -> tuple[Job, _Work] | None:
-        """Wait for a job and a place; None: this thread is not needed any more."""
+        """Wait for a job and a free slot. None: this thread is not needed any more."""
         with self._changed:
             while not self._stopping and not (self._queue and self._held() < self._places):
                 if self._idle > self._places and not self._queue:
                     break
-                self._changed.wait(self._patience_seconds())
+                self._changed.wait(self._wait_seconds())
             self._idle -= 1
             if self._stopping or not self._queue or self._held() >= self._places:
                 return None
             job, work = self._queue.popleft(), _Work()
             self._works.add(work)
             if self._queue and not self._idle:
-                self._hire()
+                self._start_thread()
             return job, work
 
     def _held(self) -> int:
         now = self._ticks()
         return sum(each.stalls_at is None or now < each.stalls_at for each in self._works)
 
-    def _patience_seconds(self) -> float | None:
-        """Seconds until a place may be free because its call has stalled; None: until told."""
+    def _wait_seconds(self) -> float | None:
+        """Seconds until a slot may be free because its call hangs; None: wait for a notification."""
         if not self._queue:
             return None
         now = self._ticks()

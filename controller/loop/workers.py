@@ -1,6 +1,6 @@
-"""Carries plans out: groups of different objects in parallel, the actions of one group in order.
+"""Workers that carry out plans: groups of different objects in parallel, the actions of one group in order.
 
-Has no opinions: it calls the engine, stops a group at its first failure, and posts what became of it.
+They decide nothing: they call the engine, stop a group at its first failure, and post the outcomes.
 """
 
 import threading
@@ -15,21 +15,21 @@ from controller.kinds.planning.action import Action, CreateContainer, PullImage,
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
-from controller.loop.worker_pool import Crew
+from controller.loop.worker_pool import WorkerPool
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
 _FOR_URGENT = 4  # threads beside the others: claims take some milliseconds, starts tenths of seconds
-# A call that lasts longer holds no place any more: the engine may not answer for that container. What makes and starts
-# one may take longer on a loaded engine, which more of the same at once would not help.
+# A longer call frees its slot: the engine may hang on that container. Create and start may take longer on a loaded
+# engine, which more of them at once would not help.
 _STALLS_SECONDS, _START_STALLS_SECONDS = 2.0, 10.0
 
 
 class Workers:
-    """A fixed number of places, and a few for what is urgent. A call that hangs holds none (see crew.py).
+    """A fixed number of slots, and a few for urgent groups. A call that hangs holds none (worker_pool.py).
 
-    An object is in flight from `start` until its result was taken by `settle`.
+    An object is in flight from `start` until its group has ended; its result is kept until `settle`.
     """
 
     def __init__(
@@ -39,23 +39,22 @@ class Workers:
         *,
         threads: int,
         wake: Wake,
-        hurry: Wake | None = None,
+        wake_now: Wake | None = None,
         may_act: Callable[[], bool] = lambda: True,
         trace: Callable[[str, int], str] = lambda _uid, _generation: "",
         before: Callable[[Action], None] = lambda _action: None,
         stalls_seconds: float = _STALLS_SECONDS,
     ) -> None:
-        """`wake` is called after each group, `hurry` in its place after an urgent one, or one that started a container.
+        """`wake` is called after each group, `wake_now` instead after an urgent one or a container's start.
 
-        `trace` gives the id of the request that an object (uid, generation) goes back to; empty: none is known.
-        `before` is told of each action before it is carried out. `stalls_seconds`: how long a call for a container may
-        hold a place.
+        `trace` returns the id of the request that led to an object's generation; "" if none is known.
+        `before` is called before each action. `stalls_seconds`: the longest time that a call holds a slot.
         """
         self._stalls_seconds = stalls_seconds
         self._trace, self._before = trace, before
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
-        self._hurry = hurry or wake
-        self._pool, self._express = Crew(threads, "worker"), Crew(_FOR_URGENT, "express")
+        self._hurry = wake_now or wake
+        self._pool, self._express = WorkerPool(threads, "worker"), WorkerPool(_FOR_URGENT, "express")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
@@ -66,19 +65,19 @@ class Workers:
         self._publish()
 
     def view(self) -> tuple[frozenset[str], Mapping[str, Result]]:
-        """The objects whose actions are being carried out, and the results nobody has settled yet."""
+        """Return the uids in flight, and the results that are not settled yet."""
         with self._lock:
             return frozenset(self._running), MappingProxyType(dict(self._results))
 
     def settle(self, results: Mapping[str, Result]) -> None:
-        """These results are in the store now: forget them."""
+        """Forget these results: they are stored now."""
         with self._lock:
             for uid, result in results.items():
                 if self._results.get(uid) is result:
                     del self._results[uid]
 
     def start(self, group: Group) -> None:
-        """Carry a group out in the background. One group at a time for an object."""
+        """Carry out a group in the background. One group at a time for an object."""
         with self._lock:
             if self._stopping:
                 return
@@ -92,7 +91,7 @@ class Workers:
         self._publish()
 
     def run(self, job: Callable[[], object]) -> None:
-        """Do some housekeeping in the background, off the loop's own thread."""
+        """Run a background job, off the loop's own thread."""
         with self._lock:
             if not self._stopping:
                 self._pool.submit(job)
@@ -100,7 +99,7 @@ class Workers:
     def stop(self) -> None:
         """Finish the engine calls in flight, start no further one, and wait for the threads.
 
-        What a group has not done by then is found and finished by the next daemon: nothing is half-recorded.
+        The next daemon plans the remaining actions again.
         """
         with self._lock:
             self._stopping = True
@@ -108,7 +107,7 @@ class Workers:
         self._pool.stop()
 
     def ages_seconds(self) -> tuple[float, ...]:
-        """How long each object in flight has been so, waiting for a thread included."""
+        """Seconds that each object has been in flight, including the wait for a thread."""
         now = time.perf_counter()
         with self._lock:
             return tuple(now - begun for begun in self._running.values())
@@ -142,7 +141,7 @@ class Workers:
     def _work(self, group: Group) -> Result:
         done: list[tuple[Action, Outcome]] = []
         for action in group.actions:
-            if self._stopping or not self._may_act():  # asked anew each time: the process may have been frozen
+            if self._stopping or not self._may_act():  # asked before each action: the process may have been frozen
                 break
             outcome = self._act(group, action)
             done.append((action, outcome))
@@ -150,15 +149,15 @@ class Workers:
                 break
         return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
-    def _crew(self, group: Group) -> Crew:
+    def _crew(self, group: Group) -> WorkerPool:
         return self._express if group.urgent else self._pool
 
-    def _place(self, group: Group, action: Action) -> AbstractContextManager[None]:
-        """Held during a call: gives its place away when it hangs. A pull keeps its place for as long as it takes."""
+    def _slot(self, group: Group, action: Action) -> AbstractContextManager[None]:
+        """Return the slot policy of a call: it frees its slot when it hangs. A pull keeps its slot."""
         if isinstance(action, PullImage):
             return nullcontext()
         makes = isinstance(action, CreateContainer | StartContainer)
-        return self._crew(group).stalling_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
+        return self._crew(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
         verb = str(action).split(" ", 1)[0]
@@ -166,24 +165,24 @@ class Workers:
         begun = time.perf_counter()
         try:
             self._before(action)
-            with self._place(group, action):
+            with self._slot(group, action):
                 outcome = self._engine.act(action)
-        except Exception as error:  # a bug in a driver must not take its thread, or the object, with it
+        except Exception as error:  # a bug must end neither the thread nor the object's reconciling
             log.exception("action raised")
             outcome = Transient("InternalError", f"{type(error).__name__}: {error}; please report this")
         seconds = time.perf_counter() - begun
         self._meter.count("paddock_reconcile_actions_total", action=verb)
         self._meter.observe("paddock_reconcile_action_duration_seconds", seconds, action=verb)
         if isinstance(outcome, Ok):
-            log.info("done", seconds=round(seconds, 4))
+            log.info("action done", seconds=round(seconds, 4))
         else:
             self._meter.count("paddock_reconcile_action_errors_total", action=verb, reason=outcome.reason)
             if isinstance(outcome, Terminal):
                 self._meter.count("paddock_reconcile_terminal_errors_total", controller="sandbox")
-            log.warning("failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)
+            log.warning("action failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)
         return outcome
 
 
 def _started(result: Result) -> bool:
-    """Whether a container runs now that did not before: somebody waits for that, and few start within milliseconds."""
+    """Return True if a container was started: callers wait for that, and few start within milliseconds."""
     return any(isinstance(action, StartContainer) and isinstance(outcome, Ok) for action, outcome in result.done)

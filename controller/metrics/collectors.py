@@ -1,4 +1,4 @@
-"""All that a scrape shows of the last snapshot, put into a registry."""
+"""Registration of the collectors of the last snapshot."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ def collect(
     detail: bool,
     labels: Sequence[str],
 ) -> None:
-    """`detail`: the families that few people watch, too. `labels` are those of the users' own that are exported."""
+    """Register all collectors. `detail` adds detailed families; `labels` are the exported sandbox labels."""
     registry.register(ContainerCollector(snapshot, usage, layers=layers, detail=detail))
     registry.register(ObjectCollector(snapshot, label_allowlist=labels, detail=detail))
     for each in (PoolCollector, QuotaCollector, HostCollector):

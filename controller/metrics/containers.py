@@ -1,4 +1,4 @@
-"""What each running container uses, read from its cgroup when Prometheus asks (sections A and M of the catalogue)."""
+"""Usage of each running container, read from its cgroup at each scrape (sections A and M of the catalogue)."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from controller.ports import UsageReader
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One container that was read whole, with the labels that all its samples share."""
+    """One container whose usage was read, with the labels that all its samples share."""
 
     labels: Labels
     container: Container
@@ -35,7 +35,7 @@ class Row:
     disk_limit_bytes: int | None
 
 
-# Where each figure comes from. None there: this host does not tell, or no limit is set; then there is no sample.
+# Source of each metric. None: this host does not provide it, or no limit is set; then there is no sample.
 FIGURES: Mapping[str, str] = MappingProxyType(
     {
         "paddock_container_cpu_usage_seconds_total": "usage.cpu_usage_seconds",
@@ -93,7 +93,7 @@ NETWORK_FIGURES: Mapping[str, str] = MappingProxyType(
 class ContainerCollector:
     """Reads the usage of every running container of the last snapshot and builds fresh families.
 
-    A container that can't be read whole is left out whole and counted. `detail` adds the families that are off by
+    A container that can't be read is left out and counted. `detail` adds the families that are off by
     default.
     """
 
@@ -105,7 +105,7 @@ class ContainerCollector:
         layers: Callable[[], Mapping[str, Layer]] = dict,
         detail: bool = False,
     ) -> None:
-        """`layers` gives what a background job measured, by container id."""
+        """`layers` returns measured sizes of writable layers by container id."""
         self._snapshot = snapshot
         self._usage, self._layers = usage, layers
         self._one_reader = Lock()  # two scrapes at once would only slow each other down
@@ -135,8 +135,8 @@ class ContainerCollector:
 
     def _measured(self, rows: list[Row]) -> Iterator[Metric]:
         yield from (_family(name, read, rows) for name, read in self._figures)
-        wired = [row for row in rows if row.usage.network is not None]
-        yield from (_family(name, read, wired) for name, read in self._network_figures)
+        networked = [row for row in rows if row.usage.network is not None]
+        yield from (_family(name, read, networked) for name, read in self._network_figures)
         yield filled(
             "paddock_container_start_time_seconds",
             ((row.labels, row.container.started_at) for row in rows if row.container.started_at),
@@ -170,13 +170,13 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
         restarts = instance.memory.restarts if instance else None
-        is_box = container.uid in snapshot.sandboxes  # what it reserves has its volumes in it, too
+        is_box = container.uid in snapshot.sandboxes  # its reservation includes its volumes
         disk = limit_of(snapshot, container.uid) if is_box else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)
 
 
 def _labels(snapshot: Snapshot, container: Container) -> Labels:
-    """Whose container it is. A pool's member is no sandbox's yet: that label is empty."""
+    """Return the identity labels. `sandbox` is empty for a pool member."""
     sandbox = snapshot.sandboxes.get(container.uid)
     namespace = sandbox.obj.namespace if sandbox else snapshot.instances[container.uid].namespace
     name = sandbox.obj.name if sandbox else ""
@@ -191,7 +191,7 @@ def _template(snapshot: Snapshot, uid: str) -> Template | None:
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
-    """Facts to join on. Every box runs in the engine's default runtime."""
+    """Return the info family, to join on. Every sandbox runs in the engine's default runtime."""
     runtime = snapshot.observed.facts.default_runtime
 
     def labels(row: Row) -> Labels:
@@ -213,7 +213,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
 
 
 def _reading(snapshot: Snapshot | None, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Metric]:
-    """How many containers were read from where, and how many could not be."""
+    """Yield the numbers of containers by source of usage, and of failures."""
     read = dict.fromkeys(SOURCES, 0)
     for usage in usages.values():
         read[usage.source] = read.get(usage.source, 0) + 1
@@ -224,5 +224,5 @@ def _reading(snapshot: Snapshot | None, alive: list[Container], usages: Mapping[
 
 
 def _source(snapshot: Snapshot | None) -> str:
-    """Where this host's containers are read from; a container that was not read can't tell."""
+    """Return the usage source of this host, for containers that were not read."""
     return "cgroup1" if snapshot is not None and snapshot.observed.facts.cgroup_version == "1" else "cgroup2"

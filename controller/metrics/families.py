@@ -1,4 +1,4 @@
-"""Fresh prometheus_client families from the catalogue, for the collectors that build them anew at each scrape."""
+"""prometheus_client families from the catalogue, for collectors that build them at each scrape."""
 
 from collections.abc import Iterable
 
@@ -11,24 +11,24 @@ from controller.metrics.render import Labels
 
 
 def empty(family: Family) -> Metric:
-    """The family without samples. Filling `samples` directly is much faster than add_metric()."""
+    """Return the family without samples. Filling `samples` directly is much faster than add_metric()."""
     return Metric(family.base, family.help, family.type, family.unit)
 
 
 def single(name: str, value: float) -> Metric:
-    """A family of the catalogue with one sample and no labels."""
+    """Return a family of the catalogue with one sample without labels."""
     return filled(name, [({}, value)])
 
 
 def filled(name: str, samples: Iterable[tuple[dict[str, str], float]]) -> Metric:
-    """A family of the catalogue with those samples."""
+    """Return a family of the catalogue with these samples."""
     metric = empty(CATALOGUE[name])
     metric.samples = [Sample(name, labels, value) for labels, value in samples]
     return metric
 
 
 def enum(name: str, label: str, rows: Iterable[tuple[dict[str, str], str]]) -> Metric:
-    """A family that is 1 for the current value of a closed label and 0 for the others. Rows: (labels, current)."""
+    """Return a family that is 1 for a label's current value and 0 for its others. Rows: (labels, current)."""
     values = CATALOGUE[name].values[label]
     samples = (
         (Labels({**labels, label: value}), int(value == current)) for labels, current in rows for value in values

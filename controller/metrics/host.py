@@ -1,4 +1,4 @@
-"""What the engine says of itself and of its host, from the last snapshot (sections D and F of the catalogue)."""
+"""Facts of the engine and its host, from the last snapshot (sections D and F of the catalogue)."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ from controller.metrics.render import Labels
 
 
 class HostCollector:
-    """Facts stay while the engine does not answer: they were true. Counts of its containers do not."""
+    """Collector of host facts. While the engine is unreachable, facts stay; counts of containers do not."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot
@@ -52,7 +52,7 @@ def _engine(facts: HostFacts) -> Iterator[Metric]:
 
 
 def _docker_root(path: str) -> Iterator[Metric]:
-    """Room where the engine keeps its data; nothing when that is out of sight (an engine on another host)."""
+    """Yield the disk space of the engine's data; nothing for an engine on another host."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -63,7 +63,7 @@ def _docker_root(path: str) -> Iterator[Metric]:
 
 
 def _containers(snapshot: Snapshot) -> Metric:
-    """Our containers by state; the snapshot holds no others."""
+    """Return the number of our containers by state."""
     seen = Counter(str(each.state) for group in snapshot.observed.containers.values() for each in group)
     return filled(
         "paddock_docker_containers",

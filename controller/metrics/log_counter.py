@@ -1,4 +1,4 @@
-"""Counts the daemon's log lines that tell of trouble, by level."""
+"""Counter of the daemon's warnings and errors in the log, by level."""
 
 import logging
 
@@ -8,7 +8,7 @@ _LEVELS = {logging.WARNING: "warning", logging.ERROR: "error", logging.CRITICAL:
 
 
 class LogCounter(logging.Handler):
-    """A handler of the root logger that writes nothing."""
+    """Handler of the root logger that only counts."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(logging.WARNING)

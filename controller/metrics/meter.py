@@ -1,4 +1,4 @@
-"""What other rooms count and time, published by prometheus_client. Implements ports.Meter."""
+"""Counts and timings of other packages, published by prometheus_client. Implements ports.Meter."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ Labels = Mapping[str, str]
 
 
 class Misuse(Exception):
-    """A figure that the catalogue does not know like this: a bug in the caller."""
+    """Use of a metric that contradicts the catalogue: a bug in the caller."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class PrometheusMeter:
         self._publish("gauge", name, value, labels)
 
     def watch(self, name: str, read: Callable[[], float], /, **labels: str) -> None:
-        """Publish a gauge that is read at each scrape, in the scrape's thread; `read` must be quick."""
+        """Publish a gauge that is read at each scrape, in the scrape's thread; `read` must be fast."""
         try:
             series = self._series_of("gauge", name)
             child = series.child(labels)
@@ -72,7 +72,7 @@ class PrometheusMeter:
     def _series_of(self, type_: Type, name: str) -> "_Series":
         series = self._series.get(name)
         if series is None:
-            raise Misuse("unknown_name", f"no metric `{name}` is in the catalogue; add it there")
+            raise Misuse("unknown_name", f"`{name}`: not in the catalogue; add it there")
         if series.family.type != type_:
             raise Misuse("wrong_type", f"`{name}` is a {series.family.type}, not a {type_}")
         return series
@@ -99,7 +99,7 @@ def _apply(child: Child, value: float) -> None:
 
 
 class _Series:
-    """The series of one family, made as they are first used; those known beforehand are made at once.
+    """Series of one family, made at their first use; closed label values at once.
 
     A gauge without labels would show 0 before it is set, which may be a lie: it is hidden until then.
     """
@@ -116,7 +116,7 @@ class _Series:
             self.show()
 
     def show(self) -> None:
-        """Publish from now on."""
+        """Start publishing."""
         if self._hidden:
             with self._lock:
                 if self._hidden:
@@ -124,7 +124,7 @@ class _Series:
                     self._hidden = False
 
     def _start(self) -> None:
-        """Export what can be known beforehand, at 0."""
+        """Export the series of closed label values, at 0."""
         family = self.family
         if not family.closed or (family.type == "gauge" and family.at_start is None):
             return
@@ -153,7 +153,7 @@ class _Series:
         return child
 
     def _bounded(self, labels: Labels) -> tuple[str, ...]:
-        """The values in the family's order: closed labels hold to their list, open ones to a length."""
+        """Return the label values in order; closed labels are checked by list, open ones by length."""
         family = self.family
         if len(labels) != len(family.labels) or any(label not in labels for label in family.labels):
             wanted = ", ".join(family.labels) or "no labels"
@@ -174,7 +174,7 @@ def _bound(family: Family, label: str, value: str) -> str:
 
 
 def _metric(family: Family) -> Child:
-    """The unregistered prometheus_client metric of a family."""
+    """Return the unregistered prometheus_client metric of a family."""
     if family.type == "histogram":
         return Histogram(
             family.name, family.help, family.labels, unit=family.unit, buckets=family.buckets, registry=None

@@ -22,7 +22,7 @@ from controller.policy.levels.profiles import network_of
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sandbox, with the labels that its samples share. `spec` is None where this version can't read it."""
+    """One sandbox, with the labels that its samples share. `spec` is None if unreadable for this version."""
 
     labels: Labels
     obj: StoredObject
@@ -35,7 +35,7 @@ class Row:
 
 
 class ObjectCollector:
-    """Shows every sandbox of the last snapshot. Series vanish with their object.
+    """Collector of every sandbox of the last snapshot. Series vanish with their object.
 
     `label_allowlist` names the users' own labels that are exported; the rest never reach Prometheus. `detail` adds the
     families that are off by default.
@@ -78,7 +78,7 @@ def _row(snapshot: Snapshot, uid: str) -> Row:
 
 
 def _desired(rows: list[Row]) -> Iterator[Metric]:
-    """What the store wants."""
+    """Yield the desired state."""
     yield filled("paddock_sandbox_info", ((_info(row), 1) for row in rows))
     yield filled("paddock_sandbox_created_timestamp_seconds", ((row.labels, row.obj.created_at) for row in rows))
     yield filled(
@@ -106,7 +106,7 @@ def _desired(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _info(row: Row) -> Labels:
-    """The spec's facts."""
+    """Return the info family of specs."""
     template = row.template
     facts = {
         "uid": row.obj.uid,
@@ -119,7 +119,7 @@ def _info(row: Row) -> Labels:
 
 
 def _limit(row: Row, asked: str, reserved: str) -> int | None:
-    """A limit asked for; where the spec leaves it to its security level, what was reserved for the sandbox."""
+    """Return a requested limit; without one, the amount reserved by the security level."""
     value: int | None = getattr(row.spec.resources.limits, asked) if row.spec else None
     if value is None and row.instance is not None:
         value = getattr(row.instance.reserves, reserved)
@@ -127,7 +127,7 @@ def _limit(row: Row, asked: str, reserved: str) -> int | None:
 
 
 def _status(rows: list[Row]) -> Iterator[Metric]:
-    """How things stand."""
+    """Yield the status."""
     states = [(row.labels, sandbox_state(row.obj, row.containers)) for row in rows]
     yield enum("paddock_sandbox_status_state", "state", states)
     seen = ((row.labels, row.obj.status.get("observedGeneration")) for row in rows)
@@ -147,7 +147,7 @@ def _status(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _past(rows: list[Row]) -> Iterator[Metric]:
-    """What the store remembers; it survives restarts of the daemon and new containers."""
+    """Yield stored instance state, which survives restarts of the daemon and new containers."""
     kept = [(row.labels, row.instance.memory) for row in rows if row.instance]
     yield filled("paddock_sandbox_status_restarts_total", ((at, memory.restarts) for at, memory in kept))
     ends = [(at, memory.last_end) for at, memory in kept if memory.last_end]
@@ -159,7 +159,7 @@ def _past(rows: list[Row]) -> Iterator[Metric]:
 
 
 def _last_use(row: Row, snapshot: Snapshot) -> float:
-    """When it was last used: 0 where that is not known, now while a stream is open."""
+    """Return the time of the last use: 0 if unknown, now while a stream is open."""
     kept, seen = row.instance.memory.use if row.instance else None, snapshot.activity.get(row.obj.uid)
     if seen is not None and seen.open:
         return snapshot.now
@@ -167,7 +167,7 @@ def _last_use(row: Row, snapshot: Snapshot) -> float:
 
 
 def _user_labels(rows: list[Row], allowed: tuple[str, ...]) -> Metric:
-    """The allowed labels of each sandbox that has any, as `label_<name>`, with `_` for what Prometheus refuses."""
+    """Return the allowed labels of sandboxes as `label_<name>`, with `_` for characters that Prometheus refuses."""
     names = {label: "label_" + re.sub(r"[^A-Za-z0-9_]", "_", label) for label in allowed}
 
     def samples() -> Iterator[tuple[Labels, float]]:

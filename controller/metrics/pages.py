@@ -1,4 +1,4 @@
-"""What the metrics door answers, without a socket: /metrics, a small index, and refusals in words."""
+"""Responses of the metrics listener, without a socket: /metrics, a small index, and refusals."""
 
 import gzip
 import hmac
@@ -31,7 +31,7 @@ class Answer:
 
 
 class Pages:
-    """Answers GET requests. At most two scrapes are worked on at once; with a `token`, only for its bearer.
+    """Answers GET requests. At most two scrapes run at once; with a `token`, only for its bearer.
 
     `local`: only for those who call this machine by an address, or `localhost`. The page of a web site can have the
     site's own name lead to 127.0.0.1 (DNS rebinding), and so read in a browser here what only this machine should.
@@ -39,13 +39,13 @@ class Pages:
 
     def __init__(self, registry: CollectorRegistry, token: str | None = None, *, local: bool = False) -> None:
         if token is not None and not token.strip():
-            raise ValueError("the metrics token is empty: set one, or none at all")
+            raise ValueError("metrics token: is empty; set one, or none at all")
         self._registry, self._local = registry, local
         self._token = None if token is None else f"Bearer {token.strip()}".encode()
         self._in_flight = BoundedSemaphore(MAX_IN_FLIGHT)
 
     def answer(self, target: str, headers: Mapping[str, str]) -> Answer:
-        """The answer to a GET of `target` (path and query). Never raises."""
+        """Return the response to a GET of `target` (path and query). Never raises."""
         path, _, query = target.partition("?")
         if path == "/":
             return Answer(200, _INDEX, "text/html; charset=utf-8")
@@ -63,7 +63,7 @@ class Pages:
         try:
             return self._metrics(parse_qs(query).get("name[]", []), headers)
         except Exception:
-            _log.exception("the metrics could not be rendered")
+            _log.exception("metrics not rendered")
             return Answer(500, b"the metrics could not be rendered; the daemon's log says why\n")
         finally:
             self._in_flight.release()
@@ -82,7 +82,7 @@ class Pages:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether a Host header (browsers always send one) holds no name that others could let lead here."""
+    """Return True if a Host header is safe against DNS rebinding (browsers always send one)."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in ("", "localhost"):
         return True

@@ -1,4 +1,4 @@
-"""Warm pools as the last snapshot has them (section C of the catalogue)."""
+"""Warm pools, from the last snapshot (section C of the catalogue)."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -14,7 +14,7 @@ from controller.metrics.render import Labels
 
 
 class PoolCollector:
-    """Desired, bound and members by state of each pool."""
+    """Collector of desired, claimed and actual members of each pool."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot

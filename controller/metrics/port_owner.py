@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this host, as far as /proc tells. For messages to people only."""
+"""Owner of a listening TCP port of this host, from /proc. For messages only."""
 
 import os
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ _PROC = Path("/proc")
 
 
 def port_owner(port: int, proc: Path = _PROC) -> str:
-    """`pid 123 (name)` of a listener on that port; empty when it can't be found out (other users' need root).
+    """Return `pid 123 (name)` of a listener on that port; "" if unknown (other users' need root).
 
     The name is the bare command: arguments may hold secrets.
     """
     inodes = set(_listening_inodes(port, proc))
-    return next((_words(pid, proc) for pid in _pids(proc) if inodes and _holds(pid, inodes, proc)), "")
+    return next((_described(pid, proc) for pid in _pids(proc) if inodes and _holds(pid, inodes, proc)), "")
 
 
 def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
-    """Socket inodes of all listeners on the port, IPv4 and IPv6."""
+    """Yield the socket inodes of all listeners on the port, IPv4 and IPv6."""
     for table in ("tcp", "tcp6"):
         try:
             lines = (proc / "net" / table).read_text().splitlines()[1:]
@@ -49,7 +49,7 @@ def _target(link: Path) -> str:
         return ""
 
 
-def _words(pid: str, proc: Path) -> str:
+def _described(pid: str, proc: Path) -> str:
     try:
         return f"pid {pid} ({(proc / pid / 'comm').read_text(errors='replace').strip()})"
     except OSError:

@@ -1,4 +1,4 @@
-"""The health of a container in one word, as its sandbox's probes tell it."""
+"""Health of a container, from its sandbox's probes."""
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.instance_record import Memory
@@ -7,7 +7,7 @@ from controller.kinds.runtime.probe import Probed
 
 
 def health_of(snapshot: Snapshot, container: Container) -> str:
-    """`none` where nothing is probed; `unhealthy` when its liveness probe has failed as often as it may."""
+    """Return the health: `none` without probes, `unhealthy` at the liveness probe's failure threshold."""
     instance, sandbox = snapshot.instances.get(container.uid), snapshot.sandboxes.get(container.uid)
     template = sandbox.template if sandbox else None
     asked = template and (template.startup or template.readiness or template.liveness)

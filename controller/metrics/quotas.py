@@ -1,4 +1,4 @@
-"""What quotas allow and what is promised of it, from the last snapshot (section D of the catalogue)."""
+"""Quotas and their reserved amounts, from the last snapshot (section D of the catalogue)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from controller.policy.quota_ledger import HOST, Bound, bounds
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource of a quota: its names in the catalogue, and how many units of it are one of theirs."""
+    """Resource of a quota: its metric names, and the factor between its unit and theirs."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ _RESOURCES = (
 
 
 class QuotaCollector:
-    """The host, and each namespace that has a quota or holds anything. What is not bounded has no limit's series."""
+    """Collector of the host and each namespace with a quota or reservations. Unbounded resources have no limit."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot
@@ -64,6 +64,6 @@ def _labels(namespace: str) -> Labels:
 
 
 def _least(resource: _Resource, own: Sequence[Bound]) -> float | None:
-    """The narrowest of several quotas of one namespace is the one that holds; None: none bounds this."""
+    """Return the narrowest bound of several quotas of one namespace; None if there is none."""
     found = [getattr(each.hard, resource.name) for each in own if each.hard is not None]
     return min((each / resource.divisor for each in found if each is not None), default=None)

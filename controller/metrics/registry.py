@@ -1,4 +1,4 @@
-"""Our own registry, in which one failing collector costs its own figures and nothing else."""
+"""Registry that isolates collectors: one that fails loses only its own metrics."""
 
 import logging
 import platform
@@ -17,7 +17,7 @@ BUILD_INFO = CATALOGUE["paddock_build_info"]
 
 
 class Registry(CollectorRegistry):
-    """A CollectorRegistry that catches what a collector raises, counts it, and goes on with the next one.
+    """CollectorRegistry that catches and counts a collector's exception, and continues with the next one.
 
     A collector's families are published whole or not at all. What is lost shows as `paddock_metrics_errors_total`.
     """
@@ -40,18 +40,18 @@ class Registry(CollectorRegistry):
         super().unregister(self._guards.pop(collector))
 
     def lost(self, reason: str, about: str, error: Exception) -> None:
-        """Count a figure that was lost by a bug; say so in the log, once for each thing it is about."""
+        """Count a metric lost by a bug, and log it, once per subject."""
         self._errors.labels(reason).inc()
         if (key := f"{reason}:{about}") not in self._said:
             self._said.add(key)
-            _log.error("metrics lost (%s) by %s: %s; said once", reason, about, error, exc_info=error)
+            _log.error("metrics lost (%s) by %s: %s; logged once", reason, about, error, exc_info=error)
 
     def _failed(self, collector: Collector, error: Exception) -> None:
         self.lost("collector", type(collector).__name__, error)
 
 
 class _Guarded:
-    """A collector that gives nothing where the inner one raises."""
+    """Collector that yields nothing if the inner one raises."""
 
     def __init__(self, inner: Collector, failed: Callable[[Collector, Exception], None]) -> None:
         self._inner = inner
@@ -70,7 +70,7 @@ class _Guarded:
 
 
 def new_registry(version: str, revision: str = "") -> Registry:
-    """A registry with the figures of this process (process_*, python_gc_*) and its build."""
+    """Return a registry with metrics of this process (process_*, python_gc_*) and its build."""
     registry = Registry()
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)

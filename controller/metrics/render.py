@@ -1,4 +1,4 @@
-"""The text of a scrape, as prometheus_client writes it, several times faster.
+"""Text of a scrape, as prometheus_client writes it, several times faster.
 
 The library renders a sample's name and labels character by character in OpenMetrics (what Prometheus asks for),
 about 20 us each: 500 sandboxes would take over half a second. Our names need no escaping, and the labels of a
@@ -18,13 +18,13 @@ _SMALL = 1_000_000  # from here on it is written with an exponent
 
 
 class Source(Protocol):
-    """What can be rendered: a registry, or a registry restricted to some names."""
+    """Source of families: a registry, or a registry restricted to some names."""
 
     def collect(self) -> Iterable[Metric]: ...
 
 
 class Labels(dict[str, str]):
-    """Labels of a sample with their text, made once and shared by all samples that bear them."""
+    """Labels of a sample with their text, made once and shared by all samples with the same labels."""
 
     __slots__ = ("text",)
 
@@ -34,14 +34,14 @@ class Labels(dict[str, str]):
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """`{name="value",...}` in order of names; nothing for no labels."""
+    """Return `{name="value",...}` in order of names; "" without labels."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{_escape(labels[name])}"' for name in sorted(labels)) + "}"
 
 
 def number_text(value: float) -> str:
-    """As Go writes a float64. Most of ours are small whole numbers, which need no looking at their digits."""
+    """Format a number as Go writes a float64. Small whole numbers, most of ours, take a fast path."""
     if type(value) is int and 0 <= value < _SMALL:
         return f"{value}.0"
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ def _escape(value: str) -> str:
 
 
 def renderer(accept: str) -> tuple[Callable[[Source], bytes], str]:
-    """How to write what the client accepts, and its content type. Unusual wishes are left to the library."""
+    """Choose the renderer and content type by the Accept header. Unusual ones are left to the library."""
     theirs, content_type = choose_encoder(accept)
     if "escaping=dots" in content_type or "escaping=values" in content_type or "version=2" in content_type:
         return theirs, content_type
@@ -62,7 +62,7 @@ def renderer(accept: str) -> tuple[Callable[[Source], bytes], str]:
 
 
 def plain_text(source: Source) -> bytes:
-    """The Prometheus text format: a counter's family bears `_total` too."""
+    """Render the Prometheus text format: a counter's family has `_total`, too."""
     lines: list[str] = []
     for metric in source.collect():
         name, type_ = metric.name, metric.type
@@ -75,7 +75,7 @@ def plain_text(source: Source) -> bytes:
 
 
 def open_metrics(source: Source) -> bytes:
-    """OpenMetrics 1.0."""
+    """Render OpenMetrics 1.0."""
     lines: list[str] = []
     for metric in source.collect():
         name = metric.name

@@ -1,29 +1,29 @@
-"""Who may scrape, and whether it is encrypted: token and certificate, read from the files that settings name."""
+"""Access to the metrics listener: bearer token and TLS certificate, read from the files that settings name."""
 
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 
-class DoorError(Exception):
-    """The metrics door can't be opened as it was asked; says which file, and what to do."""
+class ScrapeAccessError(Exception):
+    """The metrics listener can't be secured as configured; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """What MetricsServer is given. None: no token is asked; no TLS is spoken."""
+class ScrapeAccess:
+    """Token and TLS context of the metrics listener; None: not required, not used."""
 
     token: str | None = None
     tls: ssl.SSLContext | None = None
 
 
-def open_door(token_file: Path | None, cert_file: Path | None, key_file: Path | None) -> Door:
-    """Read the files. Raises DoorError: a door that was to be locked is never left open."""
+def load_scrape_access(token_file: Path | None, cert_file: Path | None, key_file: Path | None) -> ScrapeAccess:
+    """Read the files. Raises ScrapeAccessError: a listener that was to be secured never starts without."""
     if (cert_file is None) != (key_file is None):
-        raise DoorError("metrics_tls_cert_file and metrics_tls_key_file belong together; set both, or none")
+        raise ScrapeAccessError("metrics_tls_cert_file, metrics_tls_key_file: only one is set; set both, or none")
     token = None if token_file is None else _token(token_file)
     tls = None if cert_file is None or key_file is None else _tls(cert_file, key_file)
-    return Door(token, tls)
+    return ScrapeAccess(token, tls)
 
 
 def _token(file: Path) -> str:
@@ -31,9 +31,11 @@ def _token(file: Path) -> str:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "is no text"
-        raise DoorError(f"metrics_token_file {file}: {words}; give paddock's user a readable file") from error
+        raise ScrapeAccessError(f"metrics_token_file {file}: {words}; give paddock's user a readable file") from error
     if not token or not token.isascii() or not token.isprintable() or len(token.split()) != 1:
-        raise DoorError(f"metrics_token_file {file}: write one word of plain characters into it")
+        raise ScrapeAccessError(
+            f"metrics_token_file {file}: is not one token; write one word of plain characters into it"
+        )
     return token
 
 
@@ -44,7 +46,7 @@ def _tls(cert: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(cert, key, password=_no_passphrase)
     except (OSError, ssl.SSLError, ValueError) as error:
         words = getattr(error, "strerror", None) or error
-        raise DoorError(
+        raise ScrapeAccessError(
             f"metrics_tls_cert_file {cert} and metrics_tls_key_file {key}: {words}; name readable PEM files"
             " that belong together, the key without a passphrase"
         ) from error
@@ -52,5 +54,5 @@ def _tls(cert: Path, key: Path) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """Asked for only where the key has one: nobody is there to type it."""
+    """Refuse to read a passphrase: a daemon has no terminal."""
     raise ValueError("the key has a passphrase")

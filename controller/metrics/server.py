@@ -1,4 +1,4 @@
-"""The metrics listener: HTTP from threads of its own, so that no scrape waits for the API, nor the API for a scrape.
+"""Metrics listener: HTTP on threads of its own, so that scrapes and the API never wait for each other.
 
 HTTP/1.0: one request a connection. A scraper sends its request at once and reads the answer as it comes, so a
 connection that does neither makes room for the next one as soon as there are many.
@@ -39,11 +39,11 @@ _REQUEST = re.compile(rb"([A-Z]+) ([\x21-\x7e]+) HTTP/1\.[01]\r\n")
 
 
 class CannotListen(Exception):
-    """The metrics address can't be bound; says why, by whom it is taken, and what to do."""
+    """The metrics address can't be bound; the message has the reason, the port's owner, and the remedy."""
 
 
 class MetricsServer:
-    """Serves `registry` at http://host:port/metrics. Port 0 takes a free one; `port` tells which."""
+    """Serves `registry` at http://host:port/metrics. Port 0 picks a free one, see `port`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class MetricsServer:
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`token` is asked of every scrape; with `tls` it is https."""
+        """`token` is required of every scrape; with `tls` it is https."""
         self._pages = Pages(registry, token, local=token is None and _is_loopback(host))
         self._tls = tls
         self._host = host
@@ -63,13 +63,13 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """The port bound; before `start`, the one asked for."""
+        """Bound port; before `start`, the requested one."""
         return self._server.port if self._server else self._port
 
     def start(self) -> None:
         """Bind and serve in the background. Raises CannotListen."""
         if self._server is not None:
-            raise RuntimeError("the metrics server runs already")
+            raise RuntimeError("metrics listener: already running")
         try:
             self._server = _Server(_listening(self._host, self._port), self._pages.answer, self._tls)
         except OSError as error:
@@ -78,7 +78,7 @@ class MetricsServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening, let scrapes in flight end, free the port. Does nothing when it does not run."""
+        """Stop listening, let scrapes in flight end, free the port. No effect if it does not run."""
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
@@ -98,8 +98,8 @@ def _why(host: str, port: int, error: OSError) -> str:
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         owner = port_owner(port) or "another process (run as root to see which)"
-        return f"metrics address {where} is taken by {owner}; stop it, or choose another port for the metrics"
-    return f"metrics address {where} can't be used: {error.strerror or error}; choose another host or port"
+        return f"metrics address {where}: taken by {owner}; stop it, or choose another port for the metrics"
+    return f"metrics address {where}: can't be used: {error.strerror or error}; choose another host or port"
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -117,7 +117,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Places:
-    """At most so many connections: one more ends the oldest of the address that has the most."""
+    """Bounded set of connections: one too many closes the oldest of the address with the most."""
 
     def __init__(self, most: int) -> None:
         self._most, self._count = most, 0
@@ -140,7 +140,7 @@ class _Places:
         self._count += 1
 
     def discard(self, connection: "_Connection") -> None:
-        """Does nothing where it has no place here."""
+        """Remove a connection; no effect if it is not in the set."""
         held = self._held.get(connection.holder, {})
         if connection in held:
             del held[connection]
@@ -150,7 +150,7 @@ class _Places:
 
 
 class _Server:
-    """One event loop over a listening socket. All but `stop` and `port` belongs to the thread of `run`."""
+    """Event loop over a listening socket. Only `stop` and `port` may be used from other threads."""
 
     def __init__(
         self, listening: socket.socket, answer: Callable[[str, Any], Answer], tls: ssl.SSLContext | None
@@ -168,11 +168,11 @@ class _Server:
             self.loop.run_until_complete(self._serve())
 
     def stop(self) -> None:
-        """From any thread: end idle connections, let answers end (at most ANSWER_SECONDS). `run` returns then."""
+        """Close idle connections, and let responses end (at most ANSWER_SECONDS); then `run` returns. Thread-safe."""
         self.loop.call_soon_threadsafe(self._stopping.set)
 
     def forget(self, connection: "_Connection") -> None:
-        """It has ended."""
+        """Forget a connection that ended."""
         self.waiting.discard(connection)
         self.taking.discard(connection)
         self.asked.discard(connection)
@@ -202,7 +202,7 @@ class _Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.warning("no more metrics connections can be taken for a moment: %s", error)
+                _log.warning("metrics listener: accepting paused: %s", error)
                 self.loop.remove_reader(self._listening)
                 self.loop.call_later(_REST_SECONDS, self._accept_again)
                 return
@@ -215,14 +215,14 @@ class _Server:
 
 
 def _holder(address: str) -> object:
-    """Whose connection it is: an address, or the network that a host of IPv6 may choose its addresses from."""
+    """Return the peer's address, or for IPv6 its /64 network."""
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(found, "ipv4_mapped", None) or found
     return mapped.packed[:8] if mapped.version == 6 else mapped.packed
 
 
 class _Connection(asyncio.Protocol):
-    """One client: it waits for its request, is answered by a thread, and takes its answer."""
+    """One client connection: read the request, respond from a thread, write the response."""
 
     def __init__(self, server: _Server, sock: socket.socket, holder: object) -> None:
         self.holder, self._server, self._sock, self._data = holder, server, sock, bytearray()
@@ -236,9 +236,9 @@ class _Connection(asyncio.Protocol):
         self._connecting.add_done_callback(self._connected)
 
     def _connected(self, connecting: "asyncio.Task[Any]") -> None:
-        """A client that goes away, or speaks no TLS, is no error of ours."""
+        """Ignore clients that disconnect or do not speak TLS."""
         if connecting.cancelled() or connecting.exception() is not None:
-            _log.debug("a metrics connection broke off before its request")
+            _log.debug("metrics connection closed before its request")
             self._sock.close()
             self.connection_lost(None)
 
@@ -251,14 +251,14 @@ class _Connection(asyncio.Protocol):
         self._server.forget(self)
 
     def end(self) -> None:
-        """Cut it off, and free its place."""
+        """Abort the connection, and free its slot."""
         self._connecting.cancel()
         if self._transport is not None:
             self._transport.abort()
         self.connection_lost(None)
 
     def eof_received(self) -> bool:
-        """A client that has asked may close its side, and still gets its answer."""
+        """Keep a half-closed connection open for the response."""
         return self in self._server.asked and self._server.tls is None
 
     def data_received(self, data: bytes) -> None:
@@ -274,7 +274,7 @@ class _Connection(asyncio.Protocol):
             self._ask(head)
 
     def _ask(self, head: bytes) -> None:
-        """The whole request is there: have a thread find the answer."""
+        """Start a thread for the complete request."""
         request = _REQUEST.match(head)
         try:
             headers = parse_headers(BytesIO(head[request.end() :] if request else b""))
@@ -296,13 +296,13 @@ class _Connection(asyncio.Protocol):
                 self.end()
 
     def _work(self, method: bytes, target: bytes, headers: HTTPMessage) -> None:
-        """On a thread of its own."""
+        """Compute the response, in a thread of its own."""
         answer = self._server.answer(target.decode("ascii"), headers)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._server.loop.call_soon_threadsafe(self._take, answer, method == b"HEAD")
 
     def _take(self, answer: Answer, head_only: bool = False) -> None:
-        """Write the answer, and close the connection once the client has taken it."""
+        """Write the response, and close the connection once the client has read it."""
         self._server.waiting.discard(self)
         self._server.asked.discard(self)
         if self._transport is None or self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""The one word for a sandbox's state, from what is stored and what is seen. Pure."""
+"""State of a sandbox for metrics, from its stored and observed state. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -36,14 +36,14 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
 
 
 def waiting_reason(obj: StoredObject) -> str:
-    """What the sandbox waits for, as one of the catalogue's reasons; empty when it waits for none of them."""
+    """Return the reason for which the sandbox waits, if it is one of the catalogue's; else ""."""
     given = {each.get("reason") for each in obj.status.get("conditions", ()) if each.get("status") != "True"}
     given |= {exported for word, exported in WAITING_WORDS.items() if word in given}
     return next((reason for reason in WAITING_REASONS if reason in given), "")
 
 
 def known_conditions(obj: StoredObject) -> Iterable[tuple[str, bool]]:
-    """The conditions of the catalogue that are true or false; what is unknown is left out."""
+    """Return the conditions of the catalogue with status True or False."""
     status = _statuses(obj)
     return [(type_, status[type_] == "True") for type_ in CONDITIONS if status.get(type_) in ("True", "False")]
 
@@ -57,5 +57,5 @@ def _reasons(obj: StoredObject) -> Mapping[str, str]:
 
 
 def _weight(container: Container) -> tuple[bool, float]:
-    """Which of several containers of one object counts: one that is alive, then the newest."""
+    """Sort key of several containers of one object: a live one first, then the newest."""
     return container.state in (State.RUNNING, State.PAUSED), container.created_at

@@ -1,1 +1,1 @@
-"""REMEMBERING: the only room that speaks SQL. `sql_store.SqlStore` is the `ports.Store` over SQLite or PostgreSQL."""
+"""Store: the only package with SQL. `sql_store.SqlStore` is the `ports.Store` over SQLite or PostgreSQL."""

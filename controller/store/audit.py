@@ -1,4 +1,4 @@
-"""`ports.Audit` on the store's tables. Whoever appends holds the counter row, so that the chain has one end."""
+"""`ports.Audit` on the store's tables. Writers hold the counter row, so that the chain has one end."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ from controller.store.schema import audit, audit_chain
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
-_THIN_AT_ONCE = 500  # what SQLite and PostgreSQL take as one list, and a short time for others to wait
+_THIN_AT_ONCE = 500  # within the parameter limits of both databases; other writers wait briefly
 _MOST = 100_000
 _CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pruned_id, audit_chain.c.pruned_hash)
 _IS_A_CALLERS = ~((audit.c.actor == OWN) & audit.c.verb.in_((THIN, THINNED)))
@@ -23,7 +23,7 @@ _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 
 
 def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
-    """Add entries to the end of the chain, in the transaction of the caller, who has taken the counter row."""
+    """Append entries to the chain, in the caller's transaction, which holds the counter row."""
     if not entries:
         return
     chain = connection.execute(_CHAIN).one_or_none()
@@ -44,24 +44,24 @@ def append(connection: Connection, entries: Sequence[AuditEntry]) -> None:
 
 
 class SqlAudit:
-    """`reading` and `writing` are the store's own ways to its database."""
+    """`reading` and `writing` open the store's transactions."""
 
     def __init__(self, reading: Operation, writing: Operation) -> None:
         self._reading, self._writing = reading, writing
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Add entries that belong to no other write."""
+        """Append entries in a transaction of their own."""
         with self._writing("audit_append") as connection:
             append(connection, entries)
 
     def entries(self, *, since: float = 0.0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """The `limit` newest at or after `since` (Unix seconds), newest last."""
+        """Return the `limit` newest entries at or after `since` (Unix seconds), newest last."""
         query = select(audit).where(audit.c.at >= since).order_by(audit.c.id.desc()).limit(min(max(0, limit), _MOST))
         with self._reading("audit_list") as connection:
             return [_entry(row) for row in connection.execute(query).mappings()][::-1]
 
     def verify(self) -> ChainReport:
-        """Compute every hash anew, from the newest pruned entry on."""
+        """Verify every hash after the newest pruned entry."""
         with self._reading("audit_verify") as connection:
             chain = connection.execute(_CHAIN).one_or_none()
             if chain is None:
@@ -70,9 +70,9 @@ class SqlAudit:
             return _verified(connection, chain)
 
     def prune(self, *, before: float, keep: int) -> int:
-        """Drop those before a time, and beyond `keep` the oldest of whoever has the most. The chain stays whole."""
+        """Drop entries before a time, then down to `keep` the oldest of the callers with the most entries."""
         with self._writing("audit_prune") as connection:
-            # Clocks may jump: an old time amid newer ones takes nothing along that is newer.
+            # After a clock jump, an old time amid newer ones must not drop newer entries.
             younger = select(func.min(audit.c.id)).where(audit.c.at >= before)
             oldest_kept = connection.execute(younger).scalar_one()
             gone = _prune_through(connection, None if oldest_kept is None else oldest_kept - 1)
@@ -81,19 +81,19 @@ class SqlAudit:
         if sum(counts.values()) <= keep:
             return gone
         share = fair_share(counts.values(), keep)
-        if not share:  # more callers than there is room for entries
+        if not share:  # more callers than entries to keep
             with self._writing("audit_prune") as connection:
                 chain = connection.execute(_CHAIN).one()
                 return gone + _prune_through(connection, chain.last_id - max(0, keep))
         for actor, count in counts.items():
             for surplus in range(count - share, 0, -_THIN_AT_ONCE):
-                with self._writing("audit_prune") as connection:  # each for itself: writers do not wait for all
+                with self._writing("audit_prune") as connection:  # one transaction each: others can write between
                     gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE))
         return gone
 
 
 def _prune_through(connection: Connection, through: int | None) -> int:
-    """Drop the beginning of the log up to that entry (None: all of it); how many entries."""
+    """Drop the entries up to that id (None: all). Return their number."""
     chain = connection.execute(_CHAIN).one_or_none()
     if chain is None:
         return 0
@@ -107,7 +107,7 @@ def _prune_through(connection: Connection, through: int | None) -> int:
 
 
 def _thin(connection: Connection, actor: str, count: int) -> int:
-    """Drop the oldest entries of a caller, and put into the log how many; where they were, the chain is bridged."""
+    """Drop the oldest entries of a caller, log their number, and bridge the gaps in the chain."""
     of_actor = select(audit.c.id, audit.c.at, audit.c.hash).where(audit.c.actor == actor, _IS_A_CALLERS)
     found = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
     chain = connection.execute(_CHAIN).one_or_none()
@@ -126,7 +126,7 @@ def _thin(connection: Connection, actor: str, count: int) -> int:
     bridges = [(run[-1], {"actor": actor, "entries": len(run)}) for run in runs]
     if bridges:
         made = [
-            AuditEntry(last.at, OWN, "", THINNED, detail=told, id=last.id, hash=last.hash) for last, told in bridges
+            AuditEntry(last.at, OWN, "", THINNED, detail=detail, id=last.id, hash=last.hash) for last, detail in bridges
         ]
         connection.execute(_INSERT, [_row(each) for each in made])
         newest = connection.execute(select(audit.c.at).where(audit.c.id == chain.last_id)).scalar_one_or_none()
@@ -137,29 +137,29 @@ def _thin(connection: Connection, actor: str, count: int) -> int:
 
 def _verified(connection: Connection, chain: Any) -> ChainReport:
     last_id, last_hash, count = chain.pruned_id, chain.pruned_hash, 0
-    problem, thinned, told = "", 0, 0
+    problem, thinned, pruned = "", 0, 0
     for each in _all(connection):
         if each.actor == OWN and each.verb == THINNED and each.id - each.detail.get("entries", 0) == last_id:
             last_id, last_hash, thinned = each.id, each.hash, thinned + each.detail["entries"]
             continue
         if each.id != last_id + 1:
-            problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is not in its place"
+            problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is out of order"
         elif linked(each, last_hash) != each.hash:
-            problem = f"entry {each.id} is not as it was written, or one before it was taken out"
+            problem = f"entry {each.id} was changed, or an entry before it was removed"
         if problem:
             return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
         if each.actor == OWN and each.verb == THIN:
-            told += each.detail["entries"]
+            pruned += each.detail["entries"]
         last_id, last_hash, count = each.id, each.hash, count + 1
     if (last_id, last_hash) != (chain.last_id, chain.last_hash):
         problem = f"the log ends at entry {last_id}, and {chain.last_id} were written"
-    elif thinned > told:  # what bridges a gap is in no hash itself; how many were dropped is
-        problem = f"{thinned - told} entries were taken out that no pruning tells of"
+    elif thinned > pruned:  # bridges are not hashed themselves; the numbers of dropped entries are
+        problem = f"{thinned - pruned} entries were removed without a pruning entry"
     return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
 
 
 def _all(connection: Connection) -> Iterator[AuditEntry]:
-    """Every entry, oldest first."""
+    """Iterate over every entry, oldest first."""
     last: int | None = None
     while True:
         query = select(audit).order_by(audit.c.id).limit(_AT_ONCE)

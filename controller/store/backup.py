@@ -1,6 +1,6 @@
-"""Copies of a SQLite store: made while it is in use, checked, and put in its place while it is not.
+"""Backups of a SQLite store: copied online, checked, and restored offline.
 
-How far a store has come (loop/store_lineage.py) is a file of its own and in no backup: so a restore is noticed.
+The store's lineage (loop/store_lineage.py) is a file of its own outside the backup: so a restore is noticed.
 """
 
 import os
@@ -22,12 +22,12 @@ _ASIDE = ("", "-wal", "-shm")
 
 
 def copy_of(database: Path) -> BinaryIO:
-    """A copy of one moment, by SQLite's online backup: writers go on meanwhile. Its file has no name any more."""
+    """Copy the database by SQLite's online backup, without blocking writers. The returned file is unlinked."""
     handle, name = tempfile.mkstemp(prefix=_PREFIX, dir=database.parent)
     try:
         with closing(_reading(database)) as source, closing(sqlite3.connect(name)) as target:
             source.backup(target)
-            # In WAL mode the copy would have to be written to be read; and who acts now is no part of what is kept.
+            # A copy in WAL mode could not be read without writing to it. Leases are no part of a backup.
             target.execute("PRAGMA journal_mode=DELETE")
             target.execute("DELETE FROM leases")
             target.commit()
@@ -40,28 +40,30 @@ def copy_of(database: Path) -> BinaryIO:
 
 
 def check(file: Path) -> int:
-    """The revision that a backup is at. Raises StoreError for a file that must not take a store's place."""
+    """Return the revision of a backup. Raises StoreError for a file that must not be restored."""
     try:
         with closing(_reading(file)) as found:
             tables = {row[0] for row in found.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables.issuperset(_OURS):
-                raise StoreError(f"{file} is no backup of a Paddock store; name a file that `paddock backup` made")
+                raise StoreError(f"{file}: is not a backup of a Paddock store; name a file made by `paddock backup`")
             problem = found.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
-                raise StoreError(f"{file} is damaged ({problem}); take another backup")
+                raise StoreError(f"{file}: is damaged ({problem}); use another backup")
             schema = found.execute("SELECT version_num FROM alembic_version").fetchone()[0]
             if schema not in known_revisions():
-                raise StoreTooNew(f"{file} was made by a newer paddock (schema {schema}); restore it with that one")
+                raise StoreTooNew(
+                    f"{file}: was made by a newer paddock (schema {schema}); restore it with that version"
+                )
             revision: int = found.execute("SELECT revision FROM meta").fetchone()[0]
             return revision
     except (sqlite3.Error, OSError, TypeError) as error:
-        raise StoreError(f"{file} can't be read ({error}); name a file that `paddock backup` made") from error
+        raise StoreError(f"{file}: can't be read ({error}); name a file of `paddock backup`") from error
 
 
 def restore(file: Path, database: Path, *, stamp: str) -> Path:
-    """Put a backup in the place of a store that nobody uses (hold its lease). Gives where the old one is now.
+    """Replace a store that is not in use by a backup (hold its lease). Return the path of the old store.
 
-    The copy is whole and on disk before anything is moved; the old store is kept beside it, marked with `stamp`.
+    The copy is synced to disk before anything is moved; the old store is kept beside it, with `stamp` in its name.
     """
     check(file)
     fresh, aside = Path(f"{database}.restoring"), Path(f"{database}.before-{stamp}")
@@ -70,12 +72,12 @@ def restore(file: Path, database: Path, *, stamp: str) -> Path:
         with _synced(fresh) as target, file.open("rb") as source:
             shutil.copyfileobj(source, target)
         check(fresh)
-        for end in _ASIDE:  # what is left in the log of the old one belongs to the old one
+        for end in _ASIDE:  # the old WAL belongs to the old database
             if Path(f"{database}{end}").exists():
                 os.rename(f"{database}{end}", f"{aside}{end}")
         os.rename(fresh, database)
     except OSError as error:
-        raise StoreError(f"{database}: the backup can't be put there: {error.strerror} ({error.filename})") from error
+        raise StoreError(f"{database}: can't be replaced by the backup: {error.strerror} ({error.filename})") from error
     finally:
         fresh.unlink(missing_ok=True)
     return aside

@@ -1,4 +1,4 @@
-"""Which database a URL means, and the three ways to use it: reading, writing, migrating."""
+"""Databases by URL, with three kinds of transactions: reading, writing, migrating."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ from controller.ports import StoreError
 if TYPE_CHECKING:
     from controller.store.lease import StoreLease
 
-# A frozen migration elsewhere must end in an error with words, not in a daemon that never starts.
+# A migration that hangs elsewhere must end in an error, not in a daemon that never starts.
 MIGRATION_WAIT_SECONDS = 60.0
 
 
 class Database(ABC):
-    """One database. `name` is what error messages call it. Making one does no work; the pool fills on use."""
+    """One database; `name` is for error messages. The constructor connects nothing; the pool fills on use."""
 
     def __init__(self, name: str, engine: Engine, *, reader: Engine, writer: Engine) -> None:
         self.name = name
@@ -31,38 +31,38 @@ class Database(ABC):
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent view; never waits for a writer."""
+        """Open a read transaction: one consistent view, never waiting for a writer."""
         with self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A write transaction: commits at the end of the block, rolls back on any exception."""
+        """Open a write transaction: commits at the end of the block, rolls back on any exception."""
         with self._writer.begin() as connection:
             yield connection
 
     @abstractmethod
     def migrating(self) -> AbstractContextManager[Connection]:
-        """A write transaction that no other process migrates beside. Raises OSError, StoreError, SQLAlchemyError."""
+        """Open a write transaction under the migration lock. Raises OSError, StoreError, SQLAlchemyError."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise StoreError for what makes a write fail and can be seen without writing."""
+        """Raise StoreError for problems of a write that can be detected without writing."""
 
     @abstractmethod
     def lease(self, migrate: Callable[[], None], seconds: float) -> "StoreLease":
-        """The right to act for this database; it keeps this Database for itself. `migrate` makes missing tables."""
+        """Return the leader lease; it takes over this Database. `migrate` makes missing tables."""
 
     @abstractmethod
     def backup(self) -> BinaryIO:
-        """A copy as of now, in an open file that has no name any more. Raises StoreError, OSError, sqlite3.Error."""
+        """Copy the database into an unlinked open file. Raises StoreError, OSError, sqlite3.Error."""
 
     @abstractmethod
     def restore(self, file: Path, stamp: str) -> str:
-        """Put a backup in this database's place, while nobody uses it; what was done, in words. Raises StoreError."""
+        """Replace this unused database by a backup. Return a message. Raises StoreError."""
 
     def connections(self) -> Connections:
-        """How many connections are open now. No I/O."""
+        """Return the counts of open connections. No I/O."""
         pool = self._engine.pool
         if not isinstance(pool, QueuePool):
             return Connections(0, 0, 0, 0)
@@ -73,7 +73,7 @@ class Database(ABC):
     def close(self) -> None:
         left = self._engine.pool
         self._engine.dispose()
-        # What is in use at this moment comes back to a pool into which nobody looks any more.
+        # Connections in use now return to a pool that is not used any more.
         event.listen(left, "checkin", _close_at_once)
         left.dispose()
 
@@ -83,7 +83,7 @@ def _close_at_once(_connection: object, record: Any) -> None:
 
 
 def connect(url: str, *, schema: str | None = None, wait_seconds: float = 5.0) -> Database:
-    """The database of a SQLAlchemy URL (`sqlite:////path/to/file` or `postgresql://user@host/name`).
+    """Return the database of a SQLAlchemy URL (`sqlite:////path/to/file` or `postgresql://user@host/name`).
 
     A writer waits `wait_seconds` for another one to finish. Raises StoreError for a URL that cannot be used.
     """

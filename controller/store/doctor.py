@@ -1,4 +1,4 @@
-"""Looks at the database for `paddock doctor`: makes nothing, migrates nothing, and may run beside a daemon."""
+"""Inspection of the database for `paddock doctor`: creates and migrates nothing, safe beside a daemon."""
 
 import os
 from pathlib import Path
@@ -14,8 +14,8 @@ from controller.store.errors import explain
 from controller.store.schema import meta
 
 
-def look_at_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
-    """How the store of that URL stands. Never raises."""
+def inspect_store(url: str, *, wait_seconds: float = 5.0) -> StoreFacts:
+    """Return the state of the store at that URL. Never raises."""
     try:
         database = connect(url, wait_seconds=wait_seconds)
     except StoreError as error:
@@ -42,7 +42,7 @@ def _look(database: Database) -> StoreFacts:
 
 
 def _refusal(database: Database) -> str:
-    """Try a write that is not kept."""
+    """Try a write, and roll it back."""
     try:
         database.check()
         with database.writing() as connection:
@@ -62,4 +62,4 @@ def _sqlite_file(url: str) -> Path | None:
 
 def _no_place(file: Path) -> str:
     folder = next(each for each in file.parents if each.exists())
-    return "" if os.access(folder, os.W_OK | os.X_OK) else f"store {file} can't be made: {folder} can't be written"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"store {file}: can't be created: {folder} is not writable"

@@ -1,4 +1,4 @@
-"""Foreign exceptions become StoreErrors here, once: what happened, and what to do about it.
+"""Translation of foreign exceptions to StoreErrors: what happened, and what to do about it.
 
 Never shows a password: a database is named by its path, or by its URL with the password hidden.
 """
@@ -20,22 +20,22 @@ class Fault:
     error: StoreError
 
 
-_WORDS = {
-    "readonly": "cannot be written; give paddock's user read and write access to it and to its folder",
-    "missing": "cannot be opened; check that its folder exists and that paddock's user may use it",
-    "full": "has no room left; free some disk space (nothing was written)",
+_MESSAGES = {
+    "readonly": "not writable; give paddock's user read and write access to it and to its folder",
+    "missing": "can't be opened; check that its folder exists and that paddock's user may use it",
+    "full": "disk full; free some disk space (nothing was written)",
     "locked": "is held by another process; stop the other writer (a second daemon, a backup, a shell), or try again",
-    "corrupt": "is damaged, or is no paddock database; put it aside and restore a backup",
+    "corrupt": "damaged, or not a paddock database; move it away and restore a backup",
     "io": "failed to read or write its disk; look for disk errors in the system log",
-    "connection": "cannot be reached; check that the server runs and that the address, user and password are right",
-    "timeout": "did not answer in time; it is overloaded or blocked by another session: try again",
-    "serialization": "could not bring this commit in order with another one; try again",
-    "integrity": "holds another row of the same name or uid already; read again",
+    "connection": "unreachable; check that the server runs and that the address, user and password are right",
+    "timeout": "did not answer in time; it is overloaded or blocked by another session; try again",
+    "serialization": "commit conflicts with a concurrent one; try again",
+    "integrity": "another row has the same name or uid; read again",
     "schema": "does not have the tables that this version needs; restore a backup, or start with an empty database",
     "data": "refused a value; names and text must be plain Unicode, numbers must fit 64 bits",
     "other": "failed",
 }
-REASONS = (*_WORDS, "conflict", "gone", "too_new", "closed")
+REASONS = (*_MESSAGES, "conflict", "gone", "too_new", "closed")
 
 # By primary result code (sqlite.org/rescode.html).
 _SQLITE = {
@@ -81,14 +81,14 @@ _POSTGRES = {
 
 
 def explain(error: Exception, name: str) -> Fault:
-    """The fault that a foreign exception means, for the database called `name`."""
+    """Translate a foreign exception of the database `name`."""
     reason = _reason(error)
     kind = Conflict if reason == "integrity" else StoreError
-    return Fault(reason, kind(f"store {name} {_WORDS[reason]} ({_detail(error)})"))
+    return Fault(reason, kind(f"store {name}: {_MESSAGES[reason]} ({_detail(error)})"))
 
 
 def reason_of(error: StoreError) -> str:
-    """The reason of an error that the store raised itself."""
+    """Return the metric reason of an error that the store raised itself."""
     named = ((StoreTooNew, "too_new"), (Conflict, "conflict"), (ChangesGone, "gone"))
     return next((reason for kind, reason in named if isinstance(error, kind)), "other")
 
@@ -127,7 +127,7 @@ def _errno_name(error: OSError) -> str:
 
 
 def _detail(error: Exception) -> str:
-    """The cause in one line: no SQL, no parameters, which might hold what a user wrote."""
+    """Return the cause in one line, without SQL and parameters, which may hold user data."""
     cause = error.orig if isinstance(error, sql.DBAPIError) else error
     if isinstance(cause, OSError):
         return (cause.strerror or str(cause)).lower()

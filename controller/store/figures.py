@@ -1,4 +1,4 @@
-"""What a store tells of itself: its size, its schema, how many objects of each kind it holds."""
+"""Figures of a store: size, schema, and number of objects by kind."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ _SQLITE_SIZE = text("SELECT page_count * page_size FROM pragma_page_count(), pra
 
 
 def figures(connection: Connection) -> StoreFigures:
-    """Everything, read in one transaction."""
+    """Read all figures in one transaction."""
     backend = connection.dialect.name
     info = connection.dialect.server_version_info or ()
     revision = migrate.current(connection) or ""
@@ -33,7 +33,7 @@ def figures(connection: Connection) -> StoreFigures:
 
 
 def _wal_bytes(connection: Connection) -> int | None:
-    """The size of SQLite's write-ahead log; None where it can't be seen, 0 where it has none now."""
+    """Return the size of SQLite's write-ahead log; None if unreadable, 0 without one."""
     try:
         return Path(f"{connection.engine.url.database}-wal").stat().st_size
     except FileNotFoundError:

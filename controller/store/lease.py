@@ -1,12 +1,11 @@
-"""Who acts for a store: one process at a time. The others wait, and one of them takes over when it ends.
+"""Leader lease of a store: one process acts at a time; a standby takes over when it ends.
 
 SQLite: a lock on a file beside the database, which the kernel frees with the process. A frozen holder keeps it, so it
-can't run out, and nobody ever writes beside its holder.
+can't expire, and only its holder ever writes.
 
-PostgreSQL: a row that has to be renewed, by the server's clock. Whoever takes it over raises its epoch, under the
-same row lock that orders all writers; every write transaction of ours looks, under that lock, whether the epoch still
-is ours. So a holder that was frozen and wakes up late has written nothing since, and acts no more: what it may do
-ends, by its own clock, before the row may be taken.
+PostgreSQL: a row that has to be renewed, by the server's clock. A new holder raises its epoch, under the same row lock
+that orders all writers. Every write transaction checks under that lock that the epoch is still ours. So a holder that
+was frozen cannot write after a takeover. By its own clock its lease expires before the row may be taken.
 """
 
 import fcntl
@@ -37,7 +36,7 @@ _NOW = func.extract("epoch", func.clock_timestamp())
 
 
 class StoreLease(ABC):
-    """ports.Lease, and the fence that the store puts before its commits."""
+    """ports.Lease, and the fencing check before each commit of the store."""
 
     @abstractmethod
     def acquire(self) -> str: ...
@@ -53,11 +52,11 @@ class StoreLease(ABC):
 
     @abstractmethod
     def fence(self, connection: Connection) -> None:
-        """Raise StoreError, in a transaction that has taken the counter row, when somebody else acts by now."""
+        """Raise StoreError if another daemon holds the lease. The transaction must hold the counter row."""
 
 
 class FileLease(StoreLease):
-    """A lock file beside the database, never removed: that would let two hold it."""
+    """Lock file beside the database. It is never removed: otherwise two processes could hold it."""
 
     def __init__(self, database: Path) -> None:
         self._path = Path(f"{database.resolve()}.daemon.lock")
@@ -96,16 +95,16 @@ class FileLease(StoreLease):
             os.close(handle)
 
     def fence(self, connection: Connection) -> None:
-        """Nobody can have taken it."""
+        """Do nothing: a held file lock can't be taken by others."""
 
 
 def boot_seconds() -> float:
-    """A clock that no one sets, and that goes on while the machine sleeps."""
+    """Return CLOCK_BOOTTIME: it is never set, and continues during sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class RowLease(StoreLease):
-    """The row `daemon` of the table leases. `migrate` makes the tables of a database that is still empty."""
+    """Row `daemon` of the table leases. `migrate` makes the tables of an empty database."""
 
     def __init__(
         self,
@@ -162,7 +161,7 @@ class RowLease(StoreLease):
         return bool(self._epoch) and self._clock() < self._until - self._seconds * _LAST_PART
 
     def release(self) -> None:
-        """Let the next one have it at once. When the server can't be told, it runs out by itself."""
+        """Release the lease for the next daemon. If the server is unreachable, it expires."""
         try:
             if self._epoch:
                 with self._writing() as connection:
@@ -176,8 +175,8 @@ class RowLease(StoreLease):
     def fence(self, connection: Connection) -> None:
         found = connection.execute(select(leases.c.holder, leases.c.epoch).where(*_MINE)).one_or_none()
         if found is None or not self._epoch or tuple(found) != (self._holder, self._epoch):
-            holder = found.holder if found is not None else "nobody"
-            raise StoreError(f"this daemon acts no more for {self._database.name}, but {holder}: nothing was written")
+            holder = found.holder if found is not None else "no daemon"
+            raise StoreError(f"{self._database.name}: the leader lease is held by {holder} now; nothing was written")
 
     def _own(self) -> Update:
         return update(leases).where(*_MINE, leases.c.holder == self._holder, leases.c.epoch == self._epoch)
@@ -196,7 +195,7 @@ class RowLease(StoreLease):
 
 
 def _other(connection: Connection, holder: str) -> str:
-    """Who else holds it now; empty: nobody does."""
+    """Return the other holder; "" if there is none."""
     row = connection.execute(_CURRENT.add_columns(_NOW.label("now"))).one_or_none()
     taken = row is not None and row.holder != holder and row.expires_at > float(row.now)
     return str(row.holder) if row is not None and taken else ""

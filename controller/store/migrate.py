@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema, all or nothing, inside the caller's transaction."""
+"""Migration of a database to the newest schema, atomically in the caller's transaction."""
 
 import importlib.util
 import threading
@@ -18,10 +18,10 @@ _VERSION = table("alembic_version", column("version_num"))
 
 
 def scripts_folder() -> Path:
-    """Where the migrations are: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the migrations: in the installed package, or beside it in a checkout."""
     package = importlib.util.find_spec("controller")
     if package is None or not package.submodule_search_locations:
-        raise StoreError("store: paddock is not installed whole; install it again")
+        raise StoreError("store: the paddock package is incomplete; install paddock again")
     for root in map(Path, package.submodule_search_locations):
         for folder in (root / "migrations", root.parent / "migrations"):
             if (folder / "env.py").is_file():
@@ -30,7 +30,7 @@ def scripts_folder() -> Path:
 
 
 def current(connection: Connection) -> str | None:
-    """The revision of the database's schema; None for an empty database."""
+    """Return the revision of the database's schema; None for an empty database."""
     if not inspect(connection).has_table(_VERSION.name):
         return None
     found: str | None = connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()
@@ -38,18 +38,18 @@ def current(connection: Connection) -> str | None:
 
 
 def head() -> str:
-    """The newest revision that this code knows."""
+    """Return the newest revision that this code knows."""
     return max(known_revisions())
 
 
 def known_revisions(scripts: Path | None = None) -> frozenset[str]:
-    """The schemas that this code can read, by migrating them where it has to: the files are named by them, in order."""
+    """Return all revisions that this code can read or migrate, in order: the names of the migration files."""
     versions = (scripts or scripts_folder()) / "versions"
     return frozenset(each.name.partition("_")[0] for each in versions.glob("[0-9]*_*.py"))
 
 
 def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, revision: str = "head") -> None:
-    """Bring the schema up. Raises StoreTooNew for a revision that this code does not know; `name` is for words."""
+    """Upgrade the schema. Raises StoreTooNew for an unknown revision; `name` is for messages."""
     known = known_revisions(scripts)
     found = current(connection)
     if found is not None and found not in known:
@@ -62,7 +62,7 @@ def upgrade(connection: Connection, name: str, *, scripts: Path | None = None, r
 
 
 def downgrade(connection: Connection, revision: str, *, scripts: Path | None = None) -> None:
-    """Take the schema back to `revision` (`base`: nothing left)."""
+    """Downgrade the schema to `revision` (`base`: no tables)."""
     _run("downgrade", connection, scripts, revision)
 
 
@@ -79,7 +79,7 @@ def _run(what: Literal["upgrade", "downgrade"], connection: Connection, scripts:
 
 
 def identify(connection: Connection) -> str:
-    """The store's instance id, made now if this is a new store."""
+    """Return the store's instance id; a new store gets one."""
     found: str | None = connection.execute(select(meta.c.instance_id)).scalar_one_or_none()
     if found is not None:
         return found

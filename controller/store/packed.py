@@ -1,4 +1,4 @@
-"""Long results, held as some pieces of bytes in place of thousands of objects; each is an object when it is looked at.
+"""Long results, held as a few byte strings instead of thousands of objects; decoded on access.
 
 Python's allocator gives an arena back to the host once nothing in it is in use, which after thousands of small objects
 is never: a list of events beside some others would stay in the daemon's size for good.
@@ -17,14 +17,14 @@ _PIECE = 250  # rows
 
 
 def events_of(result: CursorResult[Any]) -> Sequence[Event]:
-    """The events of rows that come newest first, newest last."""
+    """Return the events of rows, newest last; rows come newest first."""
     names = tuple(result.keys())
     found = _Events(names, [marshal.dumps([tuple(row) for row in some]) for some in result.partitions(_PIECE)])
     return found if len(found) > _PIECE else list(found)
 
 
 class _Events(Sequence[Event]):
-    """`pieces` are of _PIECE rows each, but for the last, newest first."""
+    """`pieces` have _PIECE rows each, except the last, newest first."""
 
     def __init__(self, names: Sequence[str], pieces: Sequence[bytes]) -> None:
         self._names, self._pieces = names, pieces

@@ -1,4 +1,4 @@
-"""A store's rows, from one database into another one of the same schema. So PostgreSQL has backups as SQLite does.
+"""Copy of a store's rows between databases of the same schema. So PostgreSQL has the same backups as SQLite.
 
 A backup is a SQLite file either way, and can be restored into either: that is also how a store moves from the one to
 the other. Who acts now (the leases) is no part of it.
@@ -22,12 +22,12 @@ _ROWS_AT_ONCE = 500
 
 
 def tables() -> list[Table]:
-    """What is kept, parents before their children."""
+    """Return the tables of a backup, parents before their children."""
     return [each for each in metadata.sorted_tables if each is not leases]
 
 
 def copy_of(source: Database) -> BinaryIO:
-    """All rows of one moment, as a backup: an open file that has no name any more. Writers go on meanwhile."""
+    """Copy all rows of one snapshot into an unlinked backup file, without blocking writers."""
     with tempfile.TemporaryDirectory(prefix="paddock-backup-") as folder:
         path = Path(folder) / "paddock.db"
         with closing(connect(f"sqlite:///{path}")) as made, source.reading() as rows, made.migrating() as target:
@@ -38,7 +38,7 @@ def copy_of(source: Database) -> BinaryIO:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Database]:
-    """A backup as a database of the newest schema; the file itself is not touched. Raises StoreError for no backup."""
+    """Open a migrated copy of a backup; the file itself is unchanged. Raises StoreError if it is not a backup."""
     backup.check(file)
     with tempfile.TemporaryDirectory(prefix="paddock-restore-") as folder:
         path = Path(folder) / "paddock.db"
@@ -50,7 +50,7 @@ def opened(file: Path) -> Iterator[Database]:
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Put all rows of `source` in the place of those of `target`."""
+    """Replace all rows of `target` by those of `source`."""
     for table in reversed(tables()):
         target.execute(delete(table))
     for table in tables():

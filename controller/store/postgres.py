@@ -1,4 +1,4 @@
-"""PostgreSQL, by psycopg 3. Every wait has an end: connecting, a statement, a lock, an idle transaction."""
+"""PostgreSQL, by psycopg 3. Every wait has a time-out: connecting, a statement, a lock, an idle transaction."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ _LIBPQ = {
 
 
 class PostgresDatabase(Database):
-    """`schema` keeps all tables in a schema of that name, made when missing; None: the user's default one."""
+    """`schema` is the schema of all tables, made if missing; None: the user's default one."""
 
     def __init__(self, url: URL, *, schema: str | None, wait_seconds: float) -> None:
         engine = _engine(url, schema, wait_seconds)
@@ -63,7 +63,7 @@ class PostgresDatabase(Database):
         return portable.copy_of(self)
 
     def restore(self, file: Path, stamp: str) -> str:
-        """In one transaction; what was there before is written beside the backup first."""
+        """Restore in one transaction; the old rows are first written beside the backup."""
         aside = file.with_name(f"{file.name}.before-{stamp}")
         try:
             with portable.opened(file) as found:
@@ -77,10 +77,10 @@ class PostgresDatabase(Database):
                     portable.copy_rows(rows, target)
         except (SQLAlchemyError, OSError) as error:
             raise explain(error, self.name).error from error
-        return f"{self.name} is {file} now; what was there before is now {aside}"
+        return f"{self.name}: restored from {file}; the old store is kept as {aside}"
 
     def check(self) -> None:
-        """Nothing can be seen from here."""
+        """Do nothing: no problem can be detected without writing."""
 
 
 def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:

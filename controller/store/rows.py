@@ -1,4 +1,4 @@
-"""Rows of the tables to and from the nouns of kinds/.
+"""Rows of the tables to and from the data classes of kinds/.
 
 JSON text is canonical (sorted keys, no spaces, ASCII): equal values are equal text, and 1, 1.0 and true are not
 equal, as they would be in Python. Fields this version does not know pass through untouched.
@@ -33,7 +33,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 
 def to_text(value: object) -> str:
-    """Canonical JSON text. Raises StoreError for what JSON cannot hold."""
+    """Return canonical JSON text. Raises StoreError for values that JSON can't hold."""
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ def to_text(value: object) -> str:
 
 
 def from_text(text: str) -> Any:
-    """The value of stored JSON text. Raises StoreError where the database holds something else."""
+    """Parse stored JSON text. Raises StoreError if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -49,14 +49,14 @@ def from_text(text: str) -> Any:
 
 
 def clean(text: str) -> str:
-    """Text that every database takes: no NUL and no half surrogate pairs (an engine's message may have either)."""
+    """Return text without NULs and lone surrogates, which databases refuse and engine messages may have."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, if every column can hold it. The drivers would each say it in another way, some only at the commit."""
+    """Return the row if every column can hold it; drivers differ in their errors, some raise only at the commit."""
     for name, value in row.items():
         if isinstance(value, str) and clean(value) != value:
             raise StoreError(f"cannot be stored: {name} {value!r} is no plain Unicode text")
@@ -66,7 +66,7 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def object_row(obj: StoredObject) -> dict[str, Any]:
-    """The row of an object. Raises StoreError for what no column or no JSON can hold."""
+    """Return the row of an object. Raises StoreError for values that no column or JSON can hold."""
     row = _fitting({name: getattr(obj, name) for name in _OBJECT_PLAIN})
     for name in _OBJECT_JSON:
         row[name] = to_text(getattr(obj, name))
@@ -84,12 +84,12 @@ def object_from_row(row: Row) -> StoredObject:
 
 
 def same_object(one: Row, other: Row) -> bool:
-    """Whether two object rows say the same; the resource version is not part of what is said."""
+    """Return True if two object rows are equal except for the resource version."""
     return all(one[name] == other[name] for name in OBJECT_COLUMNS if name != "resource_version")
 
 
 def change_text(row: Row) -> str:
-    """The whole object as one JSON text, put together from parts that are JSON text already."""
+    """Return the object as one JSON text, joined from its columns' JSON."""
     parts = [f'"{name}":{_encode(row[name])}' for name in _OBJECT_PLAIN]
     parts += [f'"{name}":{"null" if row[name] is None else row[name]}' for name in _OBJECT_JSON]
     return "{" + ",".join(parts) + "}"
@@ -107,7 +107,7 @@ def _object(values: Mapping[str, Any]) -> StoredObject:
 
 
 def instance_row(instance: Instance) -> dict[str, Any]:
-    """The row of an instance. Raises StoreError for what no column can hold."""
+    """Return the row of an instance. Raises StoreError for values that no column can hold."""
     reserves = {name: getattr(instance.reserves, name) for name in _LIMITS}
     row = {
         "name": instance.name,

@@ -1,4 +1,4 @@
-"""The tables. Migrations make them (migrations/versions); a test holds the two against each other.
+"""Tables of the store. Migrations make them (migrations/versions); a test compares the two.
 
 JSON is kept as canonical text (see rows.py): what was read is written back byte for byte, on both databases, and
 "did it change" is a comparison of strings. Times are Unix seconds.
@@ -111,7 +111,7 @@ events = Table(
     Index(None, "last_at"),
 )
 
-# The watch log: one row an object and commit, each with a revision of its own (`position` told apart those of one
+# Watch log: one row per object and commit, each with its own revision (`position` distinguished rows of one
 # commit, when they shared one). `object` is the whole object as it was written.
 changes = Table(
     "changes",
@@ -124,7 +124,7 @@ changes = Table(
     Column("object", Text, nullable=False),
 )
 
-# Who may act as leader, until when; `epoch` fences off a holder that was thought dead.
+# Leader leases with expiry; `epoch` fences off a holder that was presumed dead.
 leases = Table(
     "leases",
     metadata,
@@ -149,7 +149,7 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
-# Who asked for what, and what came of it. `detail` is JSON. `hash` covers the row and the hash before it: no row can
+# Audit log: requests and their outcomes. `detail` is JSON. `hash` covers the row and the hash before it: no row can
 # be changed or taken out amid others without its being seen (kinds/access/audit.py). Ids have no gaps.
 audit = Table(
     "audit",

@@ -35,7 +35,7 @@ _ENDS = select(meta.c.revision, meta.c.pruned_revision)
 
 
 def _whole_revisions() -> Select[Any]:
-    """The changes after `since`, of as many revisions as make up `most` rows, the last one whole."""
+    """Return the changes after `since`, about `most` rows, never part of a revision."""
     later = changes.c.revision > bindparam("since")
     some = select(changes.c.revision).where(later).order_by(changes.c.revision).limit(bindparam("most")).subquery()
     last = select(func.max(some.c.revision)).scalar_subquery()
@@ -73,7 +73,7 @@ class SqlStore:
         self._lease: StoreLease | None = None
 
     def lease(self, *, seconds: float = LEASE_SECONDS) -> StoreLease:
-        """The right to act for this store; from now on nothing is written but by its holder.
+        """Return the leader lease; from now on only its holder can write.
 
         It can be acquired before `open`: a database in use is not migrated under its daemon.
         """
@@ -82,7 +82,7 @@ class SqlStore:
         return self._lease
 
     def open(self) -> None:
-        """Connect and migrate under a lock. StoreTooNew for a database newer than the code."""
+        """Connect, and migrate under a lock. Raises StoreTooNew for a database newer than the code."""
         self.close()
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
@@ -95,13 +95,13 @@ class SqlStore:
         self._opened = database
 
     def close(self) -> None:
-        """Free every connection. Calls that come later raise StoreError, until `open`."""
+        """Close every connection. Later calls raise StoreError, until `open`."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
 
     def ping(self) -> str:
-        """Empty when a write would work now, else why not, in words."""
+        """Return "" if a write would work now, else the reason why not."""
         try:
             with self._writing("ping", _OPENING) as connection:
                 self._database().check()
@@ -114,7 +114,7 @@ class SqlStore:
 
     @property
     def instance_id(self) -> str:
-        """Made with the store and kept for its life; our containers are labelled with it."""
+        """Id of the store, made with it; a label of our containers."""
         self._database()
         return self._instance_id
 
@@ -132,7 +132,7 @@ class SqlStore:
         return None if row is None else rows.object_from_row(dict(row))
 
     def list(self, kind: str, namespace: str | None = None) -> tuple[Sequence[StoredObject], int]:
-        """Objects in order of namespace and name, and the revision they were read at."""
+        """Return objects ordered by namespace and name, and the revision of the read."""
         with self._reading("list") as connection:
             revision: int = connection.execute(_REVISION).scalar_one()
             found = [dict(row) for row in listed(connection, kind, namespace)]
@@ -141,13 +141,13 @@ class SqlStore:
         return [rows.object_from_row(row) for row in found], revision
 
     def revision(self) -> int:
-        """Number of the newest change."""
+        """Return the revision of the newest change."""
         with self._reading("revision") as connection:
             found: int = connection.execute(_REVISION).scalar_one()
             return found
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
-        """Changes after revision `since`, oldest first, at most `limit` of them.
+        """Return the changes after revision `since`, oldest first, at most `limit`.
 
         A few more where the last ones share a revision, as those of one commit did in older versions.
         ChangesGone when some were pruned, or when `since` is not reached yet: the database is an older one.
@@ -165,10 +165,10 @@ class SqlStore:
             return [rows.instance_from_row(dict(row)) for row in connection.execute(ALL_INSTANCES).mappings()]
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
-        """A turn's writes in one transaction; gives the instances as stored (new versions), by uid.
+        """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.
 
         Writes for objects that are gone meanwhile are dropped. Raises Conflict if an instance moved on, or if the
-        instances would hold more than a ceiling of the writes: nothing is written, and the turn is planned again.
+        instances would hold more than a ceiling of the writes: nothing is written, and the pass is planned again.
         Statuses that did not change move no resourceVersion.
         """
         if not writes:
@@ -202,7 +202,7 @@ class SqlStore:
         uid: str | None = None,
         limit: int = 500,
     ) -> Sequence[Event]:
-        """The `limit` newest of those asked for, newest last. The case of a kind does not matter."""
+        """Return the `limit` newest matching events, newest last. Kinds match in any case."""
         query = select(events).order_by(events.c.last_at.desc(), events.c.id.desc())
         wanted = {events.c.namespace: namespace, events.c.name: name, events.c.uid: uid}
         query = query.where(*(column == rows.clean(value) for column, value in wanted.items() if value is not None))
@@ -213,7 +213,7 @@ class SqlStore:
             return packed.events_of(connection.execute(query))
 
     def prune(self, *, keep_changes: int, events_before: float, keep_events: int = _MOST_ROWS) -> int:
-        """Drop old changes and events; how many rows went.
+        """Drop old changes and events. Return the number of rows.
 
         At least the newest `keep_changes` changes stay (a revision is never split), and every event seen since
         `events_before` (Unix seconds), but of those no more than about the newest `keep_events`.
@@ -232,13 +232,13 @@ class SqlStore:
             return dropped
 
     def backup(self) -> BinaryIO:
-        """A copy of the whole store as of now, in an open file without a name; nobody waits for it. StoreError."""
+        """Copy the whole store into an unlinked open file, without blocking writers. Raises StoreError."""
         database = self._database()
         with self._operation("backup", database, (OSError, sqlite3.Error, SQLAlchemyError)):
             return database.backup()
 
     def restore(self, file: Path, *, stamp: str) -> str:
-        """Put a backup in this store's place; the lease must be held, and the store not be open. What was done."""
+        """Replace this closed store by a backup; the lease must be held. Return a message."""
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
             return database.restore(file, stamp)
@@ -246,28 +246,28 @@ class SqlStore:
             database.close()
 
     def figures(self) -> StoreFigures:
-        """Size, schema, and objects by kind."""
+        """Return size, schema, and number of objects by kind."""
         with self._reading("figures") as connection:
             return figures(connection)
 
     def connections(self) -> Connections:
-        """The pool of connections now; no I/O, and all 0 while the store is not open."""
+        """Return the state of the connection pool, without I/O; all 0 while the store is not open."""
         opened = self._opened
         return opened.connections() if opened is not None else Connections(0, 0, 0, 0)
 
     @property
     def tokens(self) -> SqlTokens:
-        """The bearer tokens."""
+        """Bearer tokens."""
         return SqlTokens(self._reading, self._changing)
 
     @property
     def audit(self) -> SqlAudit:
-        """Who asked for what."""
+        """Audit log."""
         return SqlAudit(self._reading, self._changing)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:
-        """A write of something that is no object and moves no revision, by the acting daemon alone."""
+        """Open a fenced write transaction for rows other than objects; the revision does not move."""
         with self._writing(operation) as connection:
             connection.execute(_TAKE_META).one()
             self._fence(connection)
@@ -279,14 +279,14 @@ class SqlStore:
         return transaction
 
     def _fence(self, connection: Connection) -> None:
-        """Let only the acting daemon write. Call it when the counter row is taken: nobody takes over after that."""
+        """Fence the write: only the leader may commit. Call it after taking the counter row."""
         if self._lease is not None:
             self._lease.fence(connection)
 
     def _database(self) -> Database:
         opened = self._opened
         if opened is None:
-            raise StoreError("the store is not open; it was closed, or opening it failed")
+            raise StoreError("store: not open; it was closed, or opening it failed")
         return opened
 
     @contextmanager
@@ -303,7 +303,7 @@ class SqlStore:
 
     @contextmanager
     def _operation(self, operation: str, database: Database, foreign: _Foreign = (SQLAlchemyError,)) -> Iterator[None]:
-        """Count and time a call, and put foreign exceptions into words."""
+        """Count and time a call, and translate foreign exceptions."""
         started = self._timer()
         try:
             yield
@@ -332,7 +332,7 @@ def _uids(writes: Writes) -> Iterator[str]:
 
 
 def _newest_after(connection: Connection, since: int) -> int:
-    """The store's revision. Raises ChangesGone unless all that came after `since` is kept."""
+    """Return the store's revision. Raises ChangesGone if changes after `since` were pruned."""
     revision: int
     pruned: int
     revision, pruned = connection.execute(_ENDS).one()
@@ -344,7 +344,7 @@ def _newest_after(connection: Connection, since: int) -> int:
 
 
 def _prunable(connection: Connection, keep: int, *, newest: int) -> int:
-    """The newest revision all of whose changes may go; 0: none."""
+    """Return the newest revision whose changes may all be pruned; 0: none."""
     if keep <= 0:
         return newest
     by_age = select(changes.c.revision).order_by(changes.c.revision.desc()).offset(keep - 1).limit(1)

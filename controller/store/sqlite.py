@@ -48,7 +48,7 @@ class SqliteDatabase(Database):
         self._check_there()
         # SQLite's own lock is polled, with naps of up to 100 ms: among our threads, queue up here instead.
         if not self._gate.acquire(timeout=self._wait_seconds):
-            raise StoreError(f"store {self.name} is busy: an earlier write has not ended; try again")
+            raise StoreError(f"store {self.name}: busy with an earlier write; try again")
         try:
             with super().writing() as connection:
                 yield connection
@@ -73,7 +73,7 @@ class SqliteDatabase(Database):
         return FileLease(self._path)
 
     def _check_there(self) -> None:
-        """SQLite would go on in a file that was removed, and begin an empty one for its next connection."""
+        """Detect a removed file: SQLite would keep using it, and create an empty one for the next connection."""
         if self._file is None:
             return
         try:
@@ -82,22 +82,22 @@ class SqliteDatabase(Database):
             words = "its file was moved or removed; put it back, and check that its folder exists"
             raise StoreError(f"store {self.name} is gone: {words}") from None
         if (found.st_dev, found.st_ino) != self._file:
-            raise StoreError(f"store {self.name} was replaced by another file while it was in use; restart the daemon")
+            raise StoreError(f"store {self.name}: was replaced by another file while in use; restart the daemon")
 
     def backup(self) -> BinaryIO:
         return copy_of(self._path)
 
     def restore(self, file: Path, stamp: str) -> str:
         aside = restore(file, self._path, stamp=stamp)
-        kept = f"; what was there before is now {aside}" if aside.exists() else ""
-        return f"{self._path} is {file} now{kept}"
+        kept = f"; the old store is kept as {aside}" if aside.exists() else ""
+        return f"{self._path}: restored from {file}{kept}"
 
     def check(self) -> None:
         free = os.statvfs(self._path)
         if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
-            raise StoreError(f"store {self.name} has no room left; free some disk space")
+            raise StoreError(f"store {self.name}: disk full; free some disk space")
         if not os.access(self._path, os.W_OK):
-            raise StoreError(f"store {self.name} cannot be written; give paddock's user access to it")
+            raise StoreError(f"store {self.name}: not writable; give paddock's user access to it")
 
 
 def _file_of(url: URL) -> Path:
@@ -135,10 +135,10 @@ def _driver(connection: Connection) -> Any:
 
 
 def _prepare(path: Path) -> tuple[int, int]:
-    """Make the file and its folder for our user alone; gives which file it is. Existing ones keep their mode."""
+    """Create the file and its folder for our user alone. Return the file's identity. Existing ones keep their mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_dir():
-        raise StoreError(f"store {path} is a folder; name a file in it, such as {path / 'paddock.db'}")
+        raise StoreError(f"store {path}: is a folder; name a file in it, such as {path / 'paddock.db'}")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         found = os.fstat(handle)
@@ -149,13 +149,13 @@ def _prepare(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file beside the database. It is never removed: that would let two hold it."""
+    """Hold the lock file beside the database. It is never removed: otherwise two processes could hold it."""
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + MIGRATION_WAIT_SECONDS
         while not _try_lock(handle):
             if time.monotonic() > deadline:
-                raise StoreError(f"store {path} is being migrated by another process, which does not end; stop it")
+                raise StoreError(f"store {path}: a migration by another process does not end; stop it")
             time.sleep(_LOCK_POLL_SECONDS)
         yield
     finally:

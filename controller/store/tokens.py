@@ -20,16 +20,16 @@ _ALL = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
 
 
 class SqlTokens:
-    """`reading` and `writing` are the store's own ways to its database."""
+    """`reading` and `writing` open the store's transactions."""
 
     def __init__(self, reading: Operation, writing: Operation) -> None:
         self._reading, self._writing = reading, writing
 
     def add(self, token: Token, entry: AuditEntry) -> None:
-        """Keep a new one, with its entry in the audit log. Conflict when one that is not revoked has its name."""
+        """Add a token and its audit entry. Raises Conflict if an unrevoked token has its name."""
         with self._writing("token_add") as connection:
             if connection.execute(_standing(token.name)).first() is not None:
-                raise Conflict(f"there is a token `{token.name}` already; revoke it first, or take another name")
+                raise Conflict(f"token `{token.name}`: exists already; revoke it first, or choose another name")
             connection.execute(insert(tokens).values(**_row(token)))
             append(connection, [entry])
 
@@ -39,12 +39,12 @@ class SqlTokens:
         return None if row is None else _token(dict(row))
 
     def all(self) -> Sequence[Token]:
-        """Every token, revoked ones too, in the order in which they were made."""
+        """Return every token, revoked ones too, oldest first."""
         with self._reading("token_list") as connection:
             return [_token(dict(row)) for row in connection.execute(_ALL).mappings()]
 
     def revoke(self, name: str, at: float, entry: AuditEntry) -> Token | None:
-        """Revoke the one of that name, and add its entry to the audit log; gives it revoked.
+        """Revoke the token of that name, and add an audit entry. Return the revoked token.
 
         None when no token of that name is left to revoke.
         """
@@ -75,9 +75,11 @@ def _row(token: Token) -> dict[str, Any]:
 
 
 def _token(row: dict[str, Any]) -> Token:
-    """Raises StoreError for a grant that can't be read: it opens nothing."""
+    """Return the token of a row. Raises StoreError for an unreadable grant, which permits nothing."""
     try:
         grant = Grant.model_validate(rows.from_text(row["grant"]))
     except ValidationError as error:
-        raise StoreError(f"token `{row['name']}` can't be read by this version: revoke it, and make another") from error
+        raise StoreError(
+            f"token `{row['name']}`: unreadable for this version; revoke it, and create another"
+        ) from error
     return Token(**{**row, "grant": grant})

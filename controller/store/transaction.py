@@ -1,8 +1,7 @@
-"""One write transaction: what is read is remembered, what is written is kept back and sent in batches at the end.
+"""One write transaction: reads are cached, writes stay pending and are sent in batches at the end.
 
-That is sound because no other writer runs meanwhile. Each object written gets a revision of its own, allotted at the
-first write to it: whoever follows the changes can go on after any single one. A transaction that changes nothing
-moves nothing.
+This is sound because no other writer runs meanwhile. Each object written gets its own revision at its first write, so
+that a watch can resume after any single change. A transaction without changes leaves the revision alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,11 +104,11 @@ class SqlTransaction:
         return [rows.object_from_row(row) for row in found]
 
     def count(self, kinds: Sequence[str], namespace: str) -> int:
-        """How many objects of these kinds the database holds in the namespace, without what is kept back here."""
+        """Return the number of stored objects of these kinds in a namespace, without pending writes."""
         return int(self._connection.execute(_COUNT_IN, {"kinds": list(kinds), "namespace": namespace}).scalar_one())
 
     def owned(self) -> Sequence[StoredObject]:
-        """Every object with owner references, of whatever kind."""
+        """Return every object with owner references, of any kind."""
         query = select(objects).where(objects.c.owner_references != _NO_OWNERS)
         self._remember(self._connection.execute(query).mappings())
         found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
@@ -117,21 +116,21 @@ class SqlTransaction:
         return [rows.object_from_row(row) for row in found]
 
     def put(self, obj: StoredObject) -> StoredObject:
-        """Insert or replace by uid; gives the object with its new resource_version.
+        """Insert or replace by uid. Return the object with its new resource_version.
 
         An object equal to the stored one is not written. Raises Conflict if the name is another object's.
         """
         row = rows.object_row(obj)
         stored = self._row(_key(row))
         if stored is not None and stored["uid"] != obj.uid:
-            raise Conflict(f"{obj.ref} exists already, with another uid: read again")
+            raise Conflict(f"{obj.ref}: exists already, with another uid; read it again")
         self._check_name(obj.uid, _key(row))
         if stored is not None and rows.same_object(stored, row):
             return replace(obj, resource_version=stored["resource_version"])
         return replace(obj, resource_version=self._write(row))
 
     def remove(self, obj: StoredObject) -> None:
-        """Delete the row and its instances; nothing happens when it is gone, or the name is another object's."""
+        """Delete the object and its instances; no effect if it is gone, or the name is another object's."""
         row = self._row((obj.kind, obj.namespace, obj.name))
         if row is not None and row["uid"] == obj.uid:
             self._delete(row)
@@ -141,7 +140,7 @@ class SqlTransaction:
         return [rows.instance_from_row(dict(row)) for row in found]
 
     def held(self) -> Mapping[str, Amount]:
-        """What instances reserve, by namespace, and all of them on the host (""); with what is written here."""
+        """Return the reservations of all instances by namespace, and of the host (""), with pending writes."""
         held = {row[0]: Amount(*map(int, row[1:])) for row in self._connection.execute(_HELD_BY_NAMESPACE)}
         moved = self._moved_instances()
         before = stored_instances(self._connection, moved)
@@ -153,13 +152,13 @@ class SqlTransaction:
         return {**held, "": sum(held.values(), Amount())}
 
     def held_by_pool(self, uid: str) -> Amount:
-        """What the members of that pool and the sandboxes that came of it reserve; with what is written here."""
+        """Return the reservations of a pool's members and claimed sandboxes, with pending writes."""
         rows_ = {**{each.uid: each for each in self.instances()}, **self._moved_instances()}
         mine = (each for each in rows_.values() if each.memory.pool == uid)
         return sum((amount_of(each.reserves) for each in mine), Amount())
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
-        """Those of these uids that are there, by uid; with what is written here."""
+        """Return the instances with these uids, by uid, with pending writes."""
         asked = list(uids)
         moved = self._moved_instances()
         return {**stored_instances(self._connection, asked), **{uid: moved[uid] for uid in asked if uid in moved}}
@@ -168,7 +167,7 @@ class SqlTransaction:
         return {each.uid: each for each in self._instances}
 
     def put_instance(self, instance: Instance) -> None:
-        """Write an instance at the end of the transaction, once: compare-and-set on `version`; Conflict."""
+        """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
         self._instances.append(instance)
 
     def add_event(self, event: Event) -> None:
@@ -179,23 +178,23 @@ class SqlTransaction:
         self._audit.append(entry)
 
     def load(self, uids: Iterable[str]) -> None:
-        """Read these objects now, in few queries. Those that are gone are simply not there."""
+        """Read these objects now, in few queries. Missing ones are skipped."""
         for some in _batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
             self._remember(self._connection.execute(_OF_UIDS, {"uids": some}).mappings())
 
     def is_stored(self, uid: str) -> bool:
-        """Whether an object that `load` was asked for is there, as this transaction leaves it."""
+        """Return True if a loaded object exists, with pending writes."""
         return self._by_uid(uid) is not None
 
     def put_status(self, write: StatusWrite) -> None:
-        """Replace the status of an object that `load` was asked for; dropped when that object is gone."""
+        """Replace the status of a loaded object; dropped if the object is gone."""
         row = self._by_uid(write.ref.uid)
         text = rows.to_text(write.status)
         if row is not None and row["status"] != text:
             self._write({**row, "status": text})
 
     def finalize(self, ref: ObjectRef, finalizer: str) -> None:
-        """Take a finalizer off; an object that is to be deleted goes with the last one. `load` it first."""
+        """Remove a finalizer; the last one of a terminating object deletes it. `load` it first."""
         row = self._by_uid(ref.uid)
         if row is None:
             return
@@ -208,7 +207,7 @@ class SqlTransaction:
             self._delete(row)
 
     def request_deletion(self, asked: Deletion) -> None:
-        """Ask for the deletion of an object, unless its spec has moved on, or it is asked for. `load` it first."""
+        """Request an object's deletion, unless its generation moved on or it is terminating. `load` it first."""
         row = self._by_uid(asked.ref.uid)
         if row is None or row["generation"] != asked.generation or row["deleted_at"] is not None:
             return
@@ -218,7 +217,7 @@ class SqlTransaction:
             self._delete(row)
 
     def flush(self) -> None:
-        """Send all that was kept back. Call once, at the end."""
+        """Send all pending writes. Call once, at the end."""
         gone = [row for type_, row in self._changed.values() if type_ == "DELETED"]
         there = [row for type_, row in self._changed.values() if type_ != "DELETED"]
         # Deletions first: their names may be taken again.
@@ -232,7 +231,7 @@ class SqlTransaction:
         append(self._connection, self._audit)
 
     def write_instances(self, wanted: Sequence[Instance]) -> Sequence[Instance]:
-        """Compare-and-set on `version` (0: must be new). Call after `flush`. Gives them as stored; Conflict."""
+        """Write by compare-and-set on `version` (0: new), after `flush`. Return the stored ones. Raises Conflict."""
         stored = self._check_versions(wanted)
         written = [replace(each, version=each.version + 1) for each in wanted]
         as_rows = [rows.instance_row(each) for each in written]
@@ -241,7 +240,7 @@ class SqlTransaction:
         return written
 
     def check_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Call after `write_instances`. Conflict if the instances now hold more than was reckoned with."""
+        """Check reservations against ceilings, after `write_instances`. Raises Conflict if they are exceeded."""
         if not ceilings:
             return
         held = self.held()
@@ -250,22 +249,22 @@ class SqlTransaction:
             found = held.get(pool, Amount()) if pool == each.namespace else self.held_by_pool(pool)
             if not found.within(each.amount):
                 where = f"namespace {each.namespace}" if each.namespace else "the host"
-                raise Conflict(f"more is reserved on {where} than was known: read the instances again")
+                raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
     def delete_instances(self, gone: Sequence[Instance]) -> None:
-        """Take these rows out: compare-and-set on `version`. Call after `flush`. Conflict if one moved on."""
+        """Delete instances by compare-and-set on `version`, after `flush`. Raises Conflict if one moved on."""
         stored = self._check_versions([each for each in gone if each.version])
         self._many(_DELETE_INSTANCE, [{"of_uid": uid} for uid in stored])
 
     def _check_versions(self, wanted: Sequence[Instance]) -> Mapping[str, int]:
-        """The versions of those that are stored, by uid. Raises Conflict unless all are as they are believed to be."""
+        """Return the stored versions by uid. Raises Conflict unless all are as expected."""
         stored: dict[str, int] = {}
         for some in _batches(each.uid for each in wanted):
             found = self._connection.execute(_VERSIONS_OF, {"uids": some})
             stored.update((uid, version) for uid, version in found)
         for each in wanted:
             if stored.get(each.uid, 0) != each.version:
-                raise Conflict(f"instance {each.name} moved on meanwhile: read again")
+                raise Conflict(f"instance {each.name}: changed meanwhile; read it again")
         return stored
 
     def _row(self, key: _Key) -> Row | None:
@@ -283,7 +282,7 @@ class SqlTransaction:
         return (kind, None) in self._listed or (kind, namespace) in self._listed
 
     def _remember(self, found: Iterable[Mapping[Any, Any]]) -> None:
-        """Take rows from the database into the view, but never over what this transaction has written."""
+        """Add database rows to the view, never over pending writes."""
         for row in found:
             uid, key = row["uid"], _key(row)
             self._check_name(uid, key)
@@ -293,14 +292,14 @@ class SqlTransaction:
 
     def _check_name(self, uid: str, key: _Key) -> None:
         if self._keys.get(uid, key) != key:
-            raise Conflict(f"{'/'.join(key)}: its uid belongs to an object of another name; a name never changes")
+            raise Conflict(f"{'/'.join(key)}: its uid belongs to an object of another name; names never change")
 
     def _revision_of(self, uid: str) -> int:
-        """The revision of what this transaction does to an object, however often it is written."""
+        """Return the revision of an object's change in this transaction; one for all its writes."""
         return self._revisions.setdefault(uid, self._newest + len(self._revisions) + 1)
 
     def _write(self, row: Mapping[str, Any]) -> int:
-        """Keep a row back; gives its revision."""
+        """Add a pending write. Return its revision."""
         uid, key = row["uid"], _key(row)
         revision = self._revision_of(uid)
         row = {**row, "resource_version": revision}
@@ -339,7 +338,7 @@ class SqlTransaction:
 
 
 def stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, Instance]:
-    """Those of these uids that are stored, by uid."""
+    """Return the stored instances with these uids, by uid."""
     found: dict[str, Instance] = {}
     for some in _batches(uids):
         read = connection.execute(_INSTANCES_OF, {"uids": some}).mappings()
@@ -349,12 +348,12 @@ def stored_instances(connection: Connection, uids: Iterable[str]) -> dict[str, I
 
 
 def named(kind: str, namespace: str, name: str) -> dict[str, str]:
-    """What NAMED is asked with."""
+    """Return the parameters of NAMED."""
     return {"kind": rows.clean(kind), "namespace": rows.clean(namespace), "name": rows.clean(name)}
 
 
 def listed(connection: Connection, kind: str, namespace: str | None) -> Iterable[Mapping[Any, Any]]:
-    """The rows of the objects of a kind, of one namespace or all."""
+    """Return the rows of a kind's objects, of one namespace or all."""
     if namespace is None:
         return connection.execute(_OF_KIND, {"kind": rows.clean(kind)}).mappings()
     asked = {"kind": rows.clean(kind), "namespace": rows.clean(namespace)}
@@ -370,8 +369,11 @@ def _update_of(row: Row) -> Mapping[str, Any]:
 
 
 def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Databases bound the number of parameters of one query, and keep what they made of each text (SQLite 20 KiB, for
-    every connection): the last value is repeated up to a power of two, so that there are few texts."""
+    """Split values into batches within the databases' parameter limit.
+
+    Compiled statements are cached by text (SQLite: 20 KiB each, per connection). So the last value is repeated up to a
+    power of two, which keeps the number of texts small.
+    """
     rest = iter(values)
     while some := list(islice(rest, _IN_ONE_QUERY)):
         yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
@@ -379,7 +381,7 @@ def _batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
 
 @cache
 def _counting_insert(dialect: str) -> Any:
-    """Insert an event, or count up the equal one that is there."""
+    """Return the statement that inserts an event or increments the count of an equal one."""
     statement = _INSERT_OF[dialect](events)
     new = statement.excluded
     return statement.on_conflict_do_update(

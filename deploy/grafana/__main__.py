@@ -1,4 +1,4 @@
-"""`python -m deploy.grafana`: write the dashboards' JSON anew."""
+"""`python -m deploy.grafana`: regenerate the dashboards' JSON."""
 
 from pathlib import Path
 

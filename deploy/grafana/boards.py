@@ -1,4 +1,4 @@
-"""The three dashboards, as code. `python -m deploy.grafana` writes their JSON anew; a test compares it."""
+"""The three dashboards, as code. `python -m deploy.grafana` regenerates their JSON; a test compares it."""
 
 from collections.abc import Mapping
 
@@ -8,5 +8,5 @@ from deploy.grafana.sandbox import sandbox
 
 
 def boards() -> Mapping[str, str]:
-    """The JSON of each, by file name."""
+    """Return the JSON of each dashboard by file name."""
     return {"overview.json": overview(), "sandbox.json": sandbox(), "controller.json": controller()}

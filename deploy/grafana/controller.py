@@ -1,28 +1,28 @@
-"""Controller: does Paddock itself keep up."""
+"""Dashboard of the controller itself."""
 
 from deploy.grafana.panels import CORES, Panel, Row, make, some
 
 
 def controller() -> str:
-    """Paddock itself."""
-    about = "Whether Paddock keeps up: its loop, the engine under it, its store and its API."
+    """Build the dashboard of the controller."""
+    about = "Health of the controller: reconcile loop, engine, store and API."
     rows = (_loop(), _engine(), _store_and_api(), _itself())
     return make("paddock-controller", "Paddock / Controller", about, rows, ())
 
 
 def _loop() -> Row:
     return Row(
-        "Loop",
+        "Reconcile loop",
         (
             Panel(
                 "Convergence",
-                "From a spec that was accepted to what it asks for, nineteen of twenty.",
+                "Time from an accepted spec to the state it asks for, p95.",
                 (("instance:paddock_convergence_duration_seconds:p95_30m", "{{operation}}"),),
                 unit="s",
             ),
             Panel(
-                "Turns",
-                "Length of a turn of the loop, 99 of 100, and the mean.",
+                "Reconcile duration",
+                "Duration of a reconcile pass, p99 and mean.",
                 (
                     (
                         "histogram_quantile(0.99, sum by (le) "
@@ -39,24 +39,24 @@ def _loop() -> Row:
             ),
             Panel(
                 "Workers",
-                "Objects that are worked on, and those that wait for a worker.",
+                "Objects being reconciled, and objects queued for a worker.",
                 (
                     ("paddock_reconcile_active_workers", "busy"),
-                    ("paddock_workqueue_depth", "waiting"),
+                    ("paddock_workqueue_depth", "queued"),
                     ("paddock_reconcile_max_concurrent", "limit"),
                 ),
                 decimals=0,
             ),
             Panel(
-                "Changes",
-                "Engine calls that change something, a second.",
+                "Actions",
+                "Actions of the reconcile loop per second, by type.",
                 ((some("action", "paddock_reconcile_actions_total"), "{{action}}"),),
                 unit="ops",
                 stacked=True,
             ),
             Panel(
-                "Changes that failed",
-                "All, and by reason, a second.",
+                "Failed actions",
+                "Failed actions per second, total and by reason.",
                 (
                     ("sum(rate(paddock_reconcile_action_errors_total[$__rate_interval]))", "all"),
                     (some("reason", "paddock_reconcile_action_errors_total"), "{{reason}}"),
@@ -64,8 +64,8 @@ def _loop() -> Row:
                 unit="ops",
             ),
             Panel(
-                "Drift found",
-                "What was changed behind Paddock's back, or ended by itself, in five minutes.",
+                "Drift detected",
+                "Out-of-band changes and unexpected exits in five minutes, by field.",
                 (
                     ("sum(increase(paddock_reconcile_drift_detected_total[5m]))", "all"),
                     ("sum by (field) (increase(paddock_reconcile_drift_detected_total[5m])) > 0", "{{field}}"),
@@ -81,8 +81,8 @@ def _engine() -> Row:
         "Engine",
         (
             Panel(
-                "Calls to the engine",
-                "A second, by operation.",
+                "Engine requests",
+                "Requests to the Docker Engine per second, by operation.",
                 ((some("operation", "paddock_docker_requests_total"), "{{operation}}"),),
                 unit="reqps",
                 width=12,
@@ -90,8 +90,8 @@ def _engine() -> Row:
                 beside=True,
             ),
             Panel(
-                "Events heard",
-                "Of our containers, a second.",
+                "Engine events",
+                "Events of our containers per second, by action.",
                 ((some("action", "paddock_docker_events_total"), "{{action}}"),),
                 unit="ops",
                 width=12,
@@ -99,15 +99,15 @@ def _engine() -> Row:
                 beside=True,
             ),
             Panel(
-                "The engine's answers",
-                "Length of a call, 99 of 100.",
+                "Engine latency",
+                "Duration of a request to the engine, p99.",
                 (("instance:paddock_docker_request_duration_seconds:p99_5m", "p99"),),
                 unit="s",
                 width=12,
             ),
             Panel(
-                "Calls that failed",
-                "Share of the calls to the engine.",
+                "Engine errors",
+                "Share of requests to the engine that failed.",
                 (("instance:paddock_docker_request_errors:ratio_rate5m", "failed"),),
                 unit="percentunit",
                 width=12,
@@ -124,32 +124,32 @@ def _store_and_api() -> Row:
         "Store and API",
         (
             Panel(
-                "Store",
-                "Operations a second.",
+                "Store operations",
+                "Store operations per second, by operation.",
                 ((some("operation", "paddock_store_operations_total"), "{{operation}}"),),
                 unit="ops",
             ),
             Panel(
-                "The store's answers",
-                "Length of an operation, 99 of 100.",
+                "Store latency",
+                "Duration of a store operation, p99.",
                 (("instance:paddock_store_operation_duration_seconds:p99_5m", "p99"),),
                 unit="s",
             ),
             Panel(
                 "Stored objects",
-                "By kind.",
+                "Stored objects by kind.",
                 (("paddock_store_objects", "{{kind}}"),),
                 kind="bars",
             ),
             Panel(
-                "API",
-                "Requests a second, by answer.",
+                "API requests",
+                "Requests per second, by status code.",
                 (("sum by (code) (rate(paddock_api_requests_total[$__rate_interval]))", "{{code}}"),),
                 unit="reqps",
             ),
             Panel(
-                "The API's answers",
-                "Length of a request, 99 of 100; streams are left out.",
+                "API latency",
+                "Duration of a request, p99, without streams.",
                 (
                     (
                         "histogram_quantile(0.99, sum by (le) (rate(paddock_api_request_duration_seconds_bucket[5m])))",
@@ -160,10 +160,10 @@ def _store_and_api() -> Row:
             ),
             Panel(
                 "Audit log",
-                "Entries in five minutes, by what they are about, and those that could not be written.",
+                "Audit entries in five minutes by category, and failed writes.",
                 (
                     ("sum by (category) (increase(paddock_audit_events_total[5m]))", "{{category}}"),
-                    ("sum(increase(paddock_audit_write_failures_total[5m]))", "not written"),
+                    ("sum(increase(paddock_audit_write_failures_total[5m]))", "failed"),
                 ),
                 decimals=0,
             ),
@@ -173,11 +173,11 @@ def _store_and_api() -> Row:
 
 def _itself() -> Row:
     return Row(
-        "Paddock itself",
+        "Daemon process",
         (
             Panel(
-                "CPU",
-                "Of the daemon.",
+                "CPU of the daemon",
+                "Cores in use.",
                 (('rate(process_cpu_seconds_total{job="paddock"}[$__rate_interval])', "{{instance}}"),),
                 unit=CORES,
                 decimals=3,
@@ -185,31 +185,31 @@ def _itself() -> Row:
             ),
             Panel(
                 "Memory of the daemon",
-                "Resident.",
+                "Resident memory.",
                 (('process_resident_memory_bytes{job="paddock"}', "{{instance}}"),),
                 unit="bytes",
                 width=6,
             ),
             Panel(
-                "Reading the containers",
-                "Time that the last scrape took for it.",
+                "Usage collection",
+                "Time that the last scrape took to read container usage.",
                 (("paddock_stats_scrape_duration_seconds", "{{instance}}"),),
                 unit="s",
                 width=6,
             ),
             Panel(
-                "Containers read",
-                "By where they were read from, and those that could not be read.",
+                "Containers measured",
+                "Containers by source of their usage, and containers that could not be read.",
                 (
                     ("paddock_stats_containers > 0", "{{source}}"),
-                    ("sum(paddock_stats_scrape_errors)", "not read"),
+                    ("sum(paddock_stats_scrape_errors)", "failed"),
                 ),
                 width=6,
                 decimals=0,
             ),
             Panel(
-                "Trouble in the log",
-                "Lines in five minutes, by level.",
+                "Log messages",
+                "Warnings and errors in five minutes, by level.",
                 (("sum by (level) (increase(paddock_log_messages_total[5m]))", "{{level}}"),),
                 width=12,
                 warn=1,
@@ -217,7 +217,7 @@ def _itself() -> Row:
             ),
             Panel(
                 "Background jobs",
-                "Time since each was last done.",
+                "Time since the last success of each job.",
                 (("time() - paddock_scheduler_job_last_success_timestamp_seconds", "{{job_id}}"),),
                 unit="s",
                 width=12,

@@ -1,33 +1,33 @@
-"""Overview: how is everything."""
+"""Overview dashboard: all sandboxes, quotas and the host."""
 
 from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, make
 
 OF = 'namespace=~"$namespace"'
-# A pool's member is nobody's sandbox yet: it is shown by its pool.
+# A pool member is no sandbox yet: it is shown with its pool.
 BOXES = f'{OF}, sandbox!=""'
 BY_BOX = "{{namespace}}/{{sandbox}}"
 
 
 def overview() -> str:
-    """Everything on one page."""
-    about = "Every sandbox of this Paddock: how they are, what they use, and what there is room for."
+    """Build the overview dashboard."""
+    about = "All sandboxes of this Paddock: state, usage and quotas."
     return make("paddock-overview", "Paddock / Overview", about, (_now(), _use(), _near(), _host()), (NAMESPACE,))
 
 
 def _now() -> Row:
     return Row(
-        "Now",
+        "Status",
         (
             Panel(
                 "Sandboxes",
-                "By state.",
+                "Number of sandboxes by state.",
                 ((f"sum by (state) (paddock_sandbox_status_state{{{OF}}})", "{{state}}"),),
                 kind="bars",
                 width=6,
             ),
             Panel(
                 "Ready",
-                "Of those that should be: what is suspended, paused, finished or being deleted is not counted.",
+                "Ready share of the sandboxes that should run, not of suspended, paused, finished or terminating ones.",
                 (
                     (
                         f"avg(namespace_sandbox:paddock_sandbox_status_ready:expected{{{OF}}})",
@@ -43,19 +43,19 @@ def _now() -> Row:
             ),
             Panel(
                 "Engine",
-                "Whether the Docker Engine answers.",
+                "Up if the Docker Engine answers.",
                 (("paddock_docker_up", "{{instance}}"),),
                 kind="stat",
                 width=3,
                 words=(("1", "Up", "green"), ("0", "Down", "red")),
             ),
             Panel(
-                "Waiting for room",
-                "Sandboxes that wait for quota, by what is short.",
+                "Pending (quota)",
+                "Sandboxes pending for quota, by resource and scope.",
                 (
                     (
                         "sum by (scope, resource) (paddock_quota_waiting_sandboxes) > 0"
-                        ' or label_replace(sum(paddock_quota_waiting_sandboxes) == 0, "resource", "nobody", "", "")',
+                        ' or label_replace(sum(paddock_quota_waiting_sandboxes) == 0, "resource", "none", "", "")',
                         "{{resource}} {{scope}}",
                     ),
                 ),
@@ -66,7 +66,7 @@ def _now() -> Row:
             ),
             Panel(
                 "Warm members ready",
-                "Ready members of each pool.",
+                "Ready warm members of each pool.",
                 (('sum by (namespace, pool) (paddock_pool_containers{state="ready"})', "{{namespace}}/{{pool}}"),),
                 kind="stat",
                 width=6,
@@ -78,11 +78,11 @@ def _now() -> Row:
 
 def _use() -> Row:
     return Row(
-        "Use",
+        "Usage",
         (
             Panel(
                 "CPU by sandbox",
-                "Cores in use, the twenty that use most.",
+                "Cores in use, top 20.",
                 ((f"topk(20, namespace_sandbox:paddock_container_cpu_usage_seconds:rate2m{{{BOXES}}})", BY_BOX),),
                 unit=CORES,
                 decimals=3,
@@ -93,7 +93,7 @@ def _use() -> Row:
             ),
             Panel(
                 "Memory by sandbox",
-                "Working sets, the twenty largest.",
+                "Working set, top 20.",
                 (
                     (
                         f"topk(20, sum by (namespace, sandbox)"
@@ -113,11 +113,11 @@ def _use() -> Row:
 
 def _near() -> Row:
     return Row(
-        "Near a limit",
+        "Near limits",
         (
             Panel(
-                "Nearest to their memory limit",
-                "Working set by limit. The kernel kills at 1.",
+                "Nearest to memory limit",
+                "Working set as a share of the limit. The kernel kills processes at 100 %.",
                 ((f"topk(10, namespace_sandbox:paddock_container_memory_working_set_bytes:ratio{{{BOXES}}})", BY_BOX),),
                 unit="percentunit",
                 kind="bars",
@@ -129,7 +129,7 @@ def _near() -> Row:
             ),
             Panel(
                 "Most throttled",
-                "Share of the CPU periods in which a sandbox was held back.",
+                "Share of CPU periods in which the sandbox was throttled.",
                 (
                     (
                         "topk(10, namespace_sandbox:paddock_container_cpu_cfs_throttled_periods:ratio_rate5m"
@@ -146,8 +146,8 @@ def _near() -> Row:
                 bad=0.5,
             ),
             Panel(
-                "Nearest to their task limit",
-                "Processes and threads by limit. Forks fail at 1.",
+                "Nearest to PID limit",
+                "Processes and threads as a share of the limit. Forks fail at 100 %.",
                 ((f"topk(10, namespace_sandbox:paddock_container_pids:ratio{{{BOXES}}})", BY_BOX),),
                 unit="percentunit",
                 kind="bars",
@@ -158,8 +158,8 @@ def _near() -> Row:
                 bad=0.9,
             ),
             Panel(
-                "Most on disk",
-                "What the ten have written to their own layers that have written most.",
+                "Largest on disk",
+                "Size of the writable layer, top 10.",
                 (
                     (
                         f"topk(10, sum by (namespace, sandbox) (paddock_container_fs_usage_bytes{{{BOXES}}}))",
@@ -180,8 +180,8 @@ def _host() -> Row:
         "Host and quotas",
         (
             Panel(
-                "Memory promised",
-                "Limits of all that may run, by what may be promised to them, of the host and of each namespace.",
+                "Memory reserved",
+                "Sum of memory limits as a share of the quota, of the host and of each namespace.",
                 (
                     (
                         "paddock_quota_memory_used_bytes / paddock_quota_memory_limit_bytes",

@@ -1,4 +1,4 @@
-"""What every dashboard of ours is made of: panels over Prometheus, laid out in rows, in one way."""
+"""Building blocks of the dashboards: rows of panels over Prometheus."""
 
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -17,7 +17,7 @@ _COUNTED = ("short", "ops", "reqps")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What is chosen at the top: everything, until somebody chooses; the first value, unless `all_first`."""
+    """Variable at the top of a dashboard; initially all values if `all_first`, else the first."""
 
     name: str
     query: str
@@ -63,13 +63,13 @@ class Row:
 
 
 def some(label: str, name: str) -> str:
-    """What a counter counts a second, by that label; only of what was counted at all in the time that is shown."""
+    """Return the PromQL of a counter's rate by that label, without values that are zero throughout the range."""
     ever = f"sum by ({label}) (increase({name}[$__range])) > 0"
     return f"sum by ({label}) (rate({name}[$__rate_interval])) and on ({label}) {ever}"
 
 
 def make(uid: str, title: str, about: str, rows: tuple[Row, ...], variables: tuple[Variable, ...]) -> str:
-    """The JSON of a dashboard."""
+    """Return the JSON of a dashboard."""
     board = (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -189,7 +189,7 @@ def _target(panel: Panel, query: str, legend: str) -> prometheus.Dataquery:
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    """From the lowest value up: where a value is bad when it falls, red comes first."""
+    """Return thresholds in ascending order; red comes first if a low value is bad."""
     if panel.falling:
         bounds = [("red", None), ("orange", panel.bad), ("green", panel.warn)]
     else:

@@ -1,4 +1,4 @@
-"""Sandbox: what does this one use, and why is it as it is."""
+"""Dashboard of one sandbox: state, usage and limits."""
 
 from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, Variable, make
 
@@ -8,19 +8,19 @@ WHO = (("namespace", "Namespace"), ("sandbox", "Sandbox"))
 
 
 def sandbox() -> str:
-    """One sandbox, or a few beside each other."""
-    about = "What a sandbox uses, against its limits, and how it is."
+    """Build the dashboard of one or a few sandboxes."""
+    about = "State of a sandbox, and its usage against its limits."
     rows = (_life(), _compute(), _memory(), _flow())
     return make("paddock-sandbox", "Paddock / Sandbox", about, rows, (NAMESPACE, SANDBOX))
 
 
 def _life() -> Row:
     return Row(
-        "Life",
+        "Lifecycle",
         (
             Panel(
                 "State",
-                "The state it is in.",
+                "Current state.",
                 ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}}: {{state}}"),),
                 kind="stat",
                 width=6,
@@ -28,8 +28,8 @@ def _life() -> Row:
                 names="only",
             ),
             Panel(
-                "Up for",
-                "Since its container last started.",
+                "Uptime",
+                "Time since its container last started.",
                 ((f"time() - paddock_container_start_time_seconds{{{BOX}}}", "{{sandbox}}"),),
                 unit="s",
                 kind="stat",
@@ -38,7 +38,7 @@ def _life() -> Row:
             ),
             Panel(
                 "Restarts",
-                "Restarts and repairs of its life.",
+                "Restarts and repairs since it was created.",
                 ((f"paddock_sandbox_status_restarts_total{{{BOX}}}", "{{sandbox}}"),),
                 kind="stat",
                 width=5,
@@ -48,17 +48,17 @@ def _life() -> Row:
             ),
             Panel(
                 "Conditions",
-                "Each that is known to be true or false.",
+                "Conditions with status True or False.",
                 ((f"paddock_sandbox_status_condition{{{BOX}}}", ""),),
                 kind="table",
                 width=8,
                 height=9,
-                columns=(("sandbox", "Sandbox"), ("condition", "Condition"), ("Value", "Is")),
+                columns=(("sandbox", "Sandbox"), ("condition", "Condition"), ("Value", "Status")),
                 words=(("1", "True", "text"), ("0", "False", "text")),
             ),
             Panel(
-                "Facts",
-                "Image, pool and security level of what runs.",
+                "Details",
+                "Image, security level, network and pool of the running container.",
                 ((f"paddock_container_info{{{BOX}}}", ""),),
                 kind="table",
                 width=24,
@@ -80,7 +80,7 @@ def _life() -> Row:
 def _compute() -> Row:
     periods = "paddock_container_cpu_cfs_periods_total"
     return Row(
-        "CPU and tasks",
+        "CPU and PIDs",
         (
             Panel(
                 "CPU",
@@ -103,7 +103,7 @@ def _compute() -> Row:
             ),
             Panel(
                 "Throttling",
-                "Share of the CPU periods in which it was held back.",
+                "Share of CPU periods in which it was throttled.",
                 (
                     (
                         f"rate(paddock_container_cpu_cfs_throttled_periods_total{{{BOX}}}[$__rate_interval])"
@@ -117,7 +117,7 @@ def _compute() -> Row:
                 bad=0.5,
             ),
             Panel(
-                "Tasks",
+                "PIDs",
                 "Processes and threads, and the limit.",
                 (
                     (f"paddock_container_pids{{{BOX}}}", "{{sandbox}}"),
@@ -135,7 +135,7 @@ def _memory() -> Row:
         (
             Panel(
                 "Memory",
-                "Working set (what counts against the limit and can't be given up), peak, and the limit.",
+                "Working set (memory that can't be reclaimed), peak, and the limit.",
                 (
                     (f"paddock_container_memory_working_set_bytes{{{BOX}}}", "{{sandbox}} working set"),
                     (f"paddock_container_memory_peak_bytes{{{BOX}}}", "{{sandbox}} peak"),
@@ -144,8 +144,8 @@ def _memory() -> Row:
                 unit="bytes",
             ),
             Panel(
-                "What it is made of",
-                "Anonymous memory, and the page cache with tmpfs.",
+                "Memory by type",
+                "Anonymous memory, and page cache including tmpfs.",
                 (
                     (f"paddock_container_memory_rss_bytes{{{BOX}}}", "{{sandbox}} anonymous"),
                     (f"paddock_container_memory_cache_bytes{{{BOX}}}", "{{sandbox}} cache and tmpfs"),
@@ -154,11 +154,11 @@ def _memory() -> Row:
                 stacked=True,
             ),
             Panel(
-                "At the limit",
-                "Times the limit was reached, and processes killed for it, in five minutes.",
+                "Memory limit hits",
+                "Times the limit was reached, and OOM kills, in five minutes.",
                 (
                     (f"increase(paddock_container_memory_limit_hits_total{{{BOX}}}[5m])", "{{sandbox}} limit reached"),
-                    (f"increase(paddock_container_oom_kills_total{{{BOX}}}[5m])", "{{sandbox}} killed"),
+                    (f"increase(paddock_container_oom_kills_total{{{BOX}}}[5m])", "{{sandbox}} OOM kills"),
                 ),
                 decimals=0,
             ),
@@ -172,7 +172,7 @@ def _flow() -> Row:
         (
             Panel(
                 "Network",
-                "Bytes a second; nothing for a sandbox without a network.",
+                "Bytes per second; none for a sandbox without a network.",
                 (
                     (
                         f"rate(paddock_container_network_receive_bytes_total{{{BOX}}}[$__rate_interval])",
@@ -186,8 +186,8 @@ def _flow() -> Row:
                 unit="binBps",
             ),
             Panel(
-                "Disk",
-                "Bytes a second to and from block devices; cgroup v1 does not count buffered writes.",
+                "Disk I/O",
+                "Bytes per second from and to block devices; cgroup v1 does not count buffered writes.",
                 (
                     (f"rate(paddock_container_fs_reads_bytes_total{{{BOX}}}[$__rate_interval])", "{{sandbox}} read"),
                     (
@@ -198,8 +198,8 @@ def _flow() -> Row:
                 unit="binBps",
             ),
             Panel(
-                "Written layer",
-                "What its own layer takes of the disk, and what is reserved for it.",
+                "Writable layer",
+                "Size of the writable layer, and the disk reserved for it.",
                 (
                     (f"paddock_container_fs_usage_bytes{{{BOX}}}", "{{sandbox}}"),
                     (f"paddock_sandbox_spec_fs_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),

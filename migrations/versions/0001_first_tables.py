@@ -1,6 +1,6 @@
 """The first tables: objects, instances, events, the watch log, leases, audit, and the one row of meta.
 
-What each is for is said in controller/store/schema.py.
+controller/store/schema.py documents them.
 """
 
 from typing import Any

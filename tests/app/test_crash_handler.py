@@ -18,7 +18,7 @@ def ended() -> Iterator[list[bool]]:
     threading.excepthook = before
 
 
-@pytest.mark.parametrize(("name", "fatal"), [("heartbeat", True), ("engine-events", True), ("detached", False)])
+@pytest.mark.parametrize(("name", "fatal"), [("reconcile-loop", True), ("engine-events", True), ("detached", False)])
 def test_one_that_should_go_on_for_ever_takes_the_daemon_with_it(
     ended: list[bool], capsys: pytest.CaptureFixture[str], name: str, *, fatal: bool
 ) -> None:

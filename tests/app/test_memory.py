@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controller.app.memory import loading
+from controller.app.memory import without_collection
 
 BURSTS = """
 import sys, threading
-from controller.app.memory import TRIM_SECONDS, keep_small
+from controller.app.memory import TRIM_SECONDS, tune_malloc
 
 def resident_mib():
     return int(next(each for each in open("/proc/self/status") if each.startswith("VmRSS")).split()[1]) >> 10
@@ -19,7 +19,7 @@ def burst():
     pieces = [bytes(3000 + number % 900) for number in range(4000)]
     kept.append(pieces[::500])
 
-each_second = keep_small() if "small" in sys.argv else lambda: None
+each_second = tune_malloc() if "small" in sys.argv else lambda: None
 kept, before = [], resident_mib()
 for _ in range(3):
     threads = [threading.Thread(target=burst) for _ in range(8)]
@@ -45,7 +45,7 @@ def test_bursts_of_many_threads_do_not_stay_in_the_daemons_size() -> None:
 def test_what_is_loaded_is_looked_through_neither_then_nor_later() -> None:
     before = gc.get_freeze_count()
     try:
-        with contextlib.suppress(LookupError), loading():
+        with contextlib.suppress(LookupError), without_collection():
             assert not gc.isenabled()
             raise LookupError
         assert gc.isenabled(), "whatever becomes of the loading"

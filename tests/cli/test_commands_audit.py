@@ -38,4 +38,4 @@ def test_verify_and_what_it_printed_before(paddock: Run, served: World) -> None:
         connection.execute(text("UPDATE audit SET actor = 'nobody' WHERE id = 1"))
     broken = paddock("audit", "verify")
     assert broken.exit_code == 1
-    assert "entry 1 is not as it was written" in broken.output
+    assert "entry 1 was changed" in broken.output

@@ -15,7 +15,7 @@ from controller.service.explain.diff import Diff
 from controller.store.sql_store import SqlStore
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000000"')
 

@@ -242,7 +242,7 @@ class World:
         return str(uuid.uuid5(uuid.UUID(int=0), f"{self.instance_id}/{next(self._numbers)}"))
 
     def create(self, uid: str, *, labels: Mapping[str, str] | None = None, **changes: Any) -> CreateContainer:
-        """The action that makes a small sleeping box of that object."""
+        """The action that makes a small sleeping sandbox of that object."""
         name = container_name("box", uid)
         wanted: dict[str, Any] = {
             "image": TINY,
@@ -266,12 +266,12 @@ class World:
         return CreateContainer(uid, config, {**own, **(labels or {})}, why="a test")
 
     def made(self, uid: str, **changes: Any) -> Container:
-        """A created box, as the view has it."""
+        """A created sandbox, as the view has it."""
         ok(self.engine.act(self.create(uid, **changes)))
         return self.only(uid)
 
     def running(self, uid: str, **changes: Any) -> Container:
-        """A created and started box, as the view has it."""
+        """A created and started sandbox, as the view has it."""
         made = self.made(uid, **changes)
         ok(self.engine.act(StartContainer(uid, made.name, "a test", made.id)))
         return self.only(uid)

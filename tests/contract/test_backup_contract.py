@@ -73,7 +73,7 @@ def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
     insert(store, box("two"))
     store.close()
     said = store.restore(copy, stamp="now")
-    assert "what was there before is now" in said
+    assert "the old store is kept as" in said
     store.open()
     assert everything(store) == before
     with store.transaction() as transaction:
@@ -128,7 +128,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None
     store, bad = world.store(), tmp_path / "bad"
     insert(store, box("one"))
     bad.write_text("no database at all")
-    assert "name a file that `paddock backup` made" in str(refusal(lambda: store.restore(bad, stamp="now")))
+    assert "`paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
     assert names(store) == ["one"]
     assert [each.name for each in tmp_path.glob("bad*")] == ["bad"]
 

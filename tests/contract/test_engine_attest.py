@@ -37,7 +37,7 @@ def run(world: World, uid: str, wanted: ContainerConfig) -> Inside:
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "development", "build", "production"])
-def test_a_box_is_inside_as_its_level_was_rendered(world: World, level: str) -> None:
+def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str) -> None:
     wanted = rendered(level)
     inside = run(world, world.new_uid(), wanted)
     assert inside.unread == ""
@@ -72,7 +72,7 @@ def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> Non
 
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
-def test_the_report_of_a_box_is_as_the_table_of_levels_says(world: World, level: str) -> None:
+def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(world: World, level: str) -> None:
     wanted, table = rendered(level), BUILT_IN[level]
     inside = run(world, world.new_uid(), wanted)
     found = {each.name: each.found for each in report(wanted, inside, "runc")}

@@ -36,7 +36,7 @@ NAME = st.text(min_size=1, max_size=60).filter(
 
 
 class Box:
-    """A running box and what is done with its files."""
+    """A running sandbox and what is done with its files."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -68,7 +68,7 @@ class Box:
             return b"".join(found)
 
     def make(self, *command: str) -> None:
-        """Something in the box as its own user makes it; on the fake, at its folder."""
+        """Something in the sandbox as its own user makes it; on the fake, at its folder."""
         if self.real:
             _, said, code = read_all(self.world.streams.exec(self.container.id, command))
             assert code == b"0", said
@@ -98,7 +98,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
         yield Box(made.settled())
 
 
-def test_what_is_written_is_read_again_and_belongs_to_the_boxes_user(box: Box) -> None:
+def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(box: Box) -> None:
     told = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
     assert (told["name"], told["type"], told["size"], told["mode"]) == ("file", "file", 6, "0751")
     assert box.receive("read", "workspace/file") == b"onetwo"
@@ -176,7 +176,7 @@ def test_what_can_not_be_done_says_so(box: Box) -> None:
         assert "read-only" in box.fails("ReadOnly", "write", "/etc/file")
 
 
-def test_paths_end_at_the_boxes_root_whatever_leads_where(box: Box) -> None:
+def test_paths_end_at_the_sandboxes_root_whatever_leads_where(box: Box) -> None:
     secret = "/etc/hostname"
     box.make("ln", "-s", "../../../../../../../../etc", "/workspace/up")
     box.make("ln", "-s", "/etc/shadow", "/workspace/abs")
@@ -252,7 +252,7 @@ def test_an_archive_writes_nothing_outside_of_its_folder(box: Box, name: str) ->
     box.fails("NotFound", "stat", "/x")
 
 
-def test_an_archive_is_not_written_through_a_link_in_the_box(box: Box) -> None:
+def test_an_archive_is_not_written_through_a_link_in_the_sandbox(box: Box) -> None:
     box.ask("mkdir", "/tmp/links", parents=True)
     box.make("ln", "-s", "/workspace", "/tmp/links/d")
     with pytest.raises(FileError, match="symlink") as caught:
@@ -308,7 +308,7 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: Box) -> None:
 
 
 @pytest.mark.docker
-def test_a_write_counts_as_the_boxes_memory_and_ends_only_itself(docker_box: Box) -> None:
+def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_box: Box) -> None:
     box = docker_box
     box.send("write", "/workspace/fits", [b"x" * MIB] * 20)
     with pytest.raises(FileError, match="memory limit") as caught:
@@ -331,7 +331,7 @@ def docker_box() -> Iterator[Box]:
 
 
 @pytest.mark.docker
-def test_a_box_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
+def test_a_sandbox_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
     box = docker_box
     work: Any = box.begin("write", "/workspace/file")
     work.send(b"x")
@@ -347,7 +347,7 @@ def test_a_box_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
 
 
 @pytest.mark.docker
-def test_a_paused_box_can_be_looked_at_and_not_written_to(docker_box: Box) -> None:
+def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_box: Box) -> None:
     box = docker_box
     box.send("write", "/tmp/file", [b"x"])
     ok(box.world.engine.act(PauseContainer(box.container.uid, box.container.name, box.container.id, "a test")))
@@ -357,7 +357,7 @@ def test_a_paused_box_can_be_looked_at_and_not_written_to(docker_box: Box) -> No
 
 
 @pytest.mark.docker
-def test_the_worker_is_the_boxes_user_with_no_rights_left(docker_box: Box) -> None:
+def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -> None:
     docker_box.send("write", "/tmp/file", [b"x" * (4 * MIB)])
     work: Any = docker_box.begin("read", "/tmp/file")
     work.result()  # it has opened the file, and waits for somebody to read all that

@@ -107,7 +107,7 @@ def test_what_is_bound_before_the_start_is_there_and_as_it_was_to_be(
     assert seen.writable is not read_only
 
 
-def test_a_folder_is_bound_into_a_box_that_runs_and_outlives_its_restart(world: World, root: Path) -> None:
+def test_a_folder_is_bound_into_a_sandbox_that_runs_and_outlives_its_restart(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "a")
     box = started(world, uid)
     assert missing((mount,), box.inside, box.bound) == (mount,)
@@ -174,7 +174,7 @@ def test_what_was_bound_goes_with_the_container(world: World, root: Path) -> Non
     assert isinstance(world.engine.act(world.create(uid, slots=SLOTS)), Terminal)
 
 
-def test_a_box_of_another_object_is_not_bound_into(world: World, root: Path) -> None:
+def test_a_sandbox_of_another_object_is_not_bound_into(world: World, root: Path) -> None:
     box = started(world, world.new_uid())
     stranger = bind(world, world.new_uid(), folder(root, "a"), into=box.id)
     assert isinstance(world.engine.act(stranger), Transient)
@@ -258,7 +258,7 @@ def test_volumes_are_listed_and_removed_once_no_container_has_them(world: World)
     assert not volumes.list()
 
 
-def test_a_volume_grows_with_its_box_is_never_made_smaller_and_goes_when_told(world: World, tmp_path: Path) -> None:
+def test_a_volume_grows_with_its_sandbox_is_never_made_smaller_and_goes_when_told(world: World, tmp_path: Path) -> None:
     uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
     box = started(world, uid, mount)
     smaller = world.engine.act(bind(world, uid, replace(mount, size_bytes=4 << 20), into=box.id))

@@ -57,12 +57,12 @@ def test_nobody_at_a_port_is_a_failure(world: World, box: Container) -> None:
         assert world.probes.probe(watch(box, **asked)) == ProbeResult("failure", "port 8500: connection refused")
 
 
-def test_a_command_in_a_frozen_box_is_unknown(world: World, box: Container) -> None:
+def test_a_command_in_a_frozen_sandbox_is_unknown(world: World, box: Container) -> None:
     ok(world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test")))
     assert command(world, box, "true").outcome == "unknown"
 
 
-def test_a_box_that_is_gone_is_unknown(world: World, box: Container) -> None:
+def test_a_sandbox_that_is_gone_is_unknown(world: World, box: Container) -> None:
     ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
     for asked in ({"tcpSocket": {"port": 1}}, {"exec": {"command": ["true"]}}):
         assert world.probes.probe(watch(box, **asked)).outcome == "unknown"

@@ -434,7 +434,7 @@ def follow(store: SqlStore, until: int) -> list[Change]:
 
 
 class TestTurns:
-    """record(): what one turn of the loop writes."""
+    """record(): what one pass of the loop writes."""
 
     def test_nothing_to_write_asks_nothing(self, world: World) -> None:
         assert SqlStore(world.url).record(Writes()) == {}
@@ -508,7 +508,7 @@ class TestTurns:
             )
             error = refusal(lambda writes=writes: store.record(writes))
             assert isinstance(error, Conflict)
-            assert "read again" in str(error)
+            assert "read it again" in str(error)
         assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
         assert [each.uid for each in store.instances([b.uid, "nobody"])] == [b.uid]
         assert list(store.instances([])) == []

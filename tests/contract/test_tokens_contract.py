@@ -47,7 +47,7 @@ def test_one_token_of_a_name_at_a_time(world: World) -> None:
     first, _ = new_token("ci", GRANT, now=5.0, by="x", expires_at=None)
     second, _ = new_token("ci", GRANT, now=6.0, by="x", expires_at=None)
     store.tokens.add(first, ENTRY)
-    with pytest.raises(Conflict, match="there is a token `ci` already"):
+    with pytest.raises(Conflict, match="token `ci`: exists already"):
         store.tokens.add(second, ENTRY)
     store.tokens.revoke("ci", 7.0, ENTRY)
     store.tokens.add(second, ENTRY)

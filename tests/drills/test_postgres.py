@@ -56,7 +56,7 @@ def test_another_daemon_takes_over(tmp_path: Path, report: Report, number: signa
         second = place.start_daemon(
             ready=False, folder=tmp_path / "second", PADDOCK_SOCKET=str(tmp_path / "second/paddock.sock")
         )
-        wait_for("the second waits", lambda: "waiting: another daemon" in "".join(second.log))
+        wait_for("the second waits", lambda: "standby: waiting for the leader lease" in "".join(second.log))
         first.process.send_signal(number)
         begun = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)

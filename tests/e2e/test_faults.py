@@ -99,7 +99,7 @@ def test_an_unreachable_database_is_told_and_nothing_is_left(tmp_path: Path) -> 
     url = "postgresql+psycopg://nobody@127.0.0.1:9/paddock"
     daemon = start_daemon(tmp_path, ready=False, PADDOCK_DATABASE_URL=url)
     assert daemon.process.wait(60) == 1
-    wait_for("it says why", lambda: "store can't be used" in "".join(daemon.log))
+    wait_for("it says why", lambda: "store: can't be used" in "".join(daemon.log))
     assert not daemon.socket.exists()
 
 

@@ -54,7 +54,7 @@ def test_the_second_waits_without_its_doors_and_takes_over(tmp_path: Path, url: 
         says(first, '"serving"')
         first.apply(BOX)
         second = start(tmp_path / "second", url)
-        says(second, "waiting: another daemon")
+        says(second, "standby: waiting for the leader lease")
         says(second, f"pid {first.process.pid}")
         assert not second.socket.exists()
         first.kill()
@@ -72,10 +72,10 @@ def test_one_that_waits_can_be_stopped_and_one_that_must_not_wait_says_who_is_th
     try:
         says(first, '"serving"')
         others = [start(tmp_path / "second", url), start(tmp_path / "third", url, PADDOCK_STANDBY="false")]
-        says(others[0], "waiting: another daemon")
+        says(others[0], "standby: waiting for the leader lease")
         assert others[0].stop() == 0
         assert others[1].process.wait(60) == 1
-        says(others[1], f"acts for this store already: pid {first.process.pid}")
+        says(others[1], f"held by another Paddock daemon: pid {first.process.pid}")
         assert first.stop() == 0
     finally:
         for each in (first, *others):
@@ -90,7 +90,7 @@ def test_a_daemon_that_was_frozen_ends_when_it_wakes_up(tmp_path: Path, url: str
     try:
         says(first, '"serving"')
         second = start(tmp_path / "second", url)
-        says(second, "waiting: another daemon")
+        says(second, "standby: waiting for the leader lease")
         first.process.send_signal(signal.SIGSTOP)
         says(second, '"serving"')
         second.apply(BOX)

@@ -34,9 +34,9 @@ def test_from_the_request_to_the_engine(tmp_path: Path) -> None:
         wait_for("the box is gone", lambda: not daemon.get("box"))
         told = [(each["event"], each.get("action", "").split()[0:1], each.get("trace_id")) for each in _lines(daemon)]
     assert ("created", [], TRACE) in told
-    assert {trace for event, _, trace in told if event == "done"} == {TRACE, deleted}
+    assert {trace for event, _, trace in told if event == "action done"} == {TRACE, deleted}
     for verb, trace in (("create", TRACE), ("start", TRACE), ("remove", deleted)):
-        assert ("done", [verb], trace) in told
+        assert ("action done", [verb], trace) in told
 
 
 def _lines(daemon: RunningDaemon) -> list[dict[str, Any]]:

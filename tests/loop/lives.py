@@ -17,7 +17,7 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.services import Services
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, FusedStore, House
+from tests.loop.harness import TINY, FusedStore, House
 
 Step = Callable[["CrashingHouse"], None]
 SMALL: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
@@ -107,7 +107,7 @@ class CrashingHouse(House):
 
 
 def _answering(house: CrashingHouse, *, alive: int) -> None:
-    """The box's port answers its readiness, and its command says whether it is alive."""
+    """The sandbox's port answers its readiness, and its command says whether it is alive."""
     house.engine.execs["alive"] = alive
     if house.get("web") is not None:
         house.engine.answers[house.container_name("web"), 8500] = 200

@@ -18,7 +18,7 @@ from controller.metrics.render import plain_text
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.deploy.test_prometheus import ALERTS, FOLDER, promtool, with_promtool
-from tests.loop.house import House
+from tests.loop.harness import House
 from tests.metrics.made_up import MadeUpUsage
 
 MINUTES = 60

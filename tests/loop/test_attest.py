@@ -10,7 +10,7 @@ from controller.policy.levels.levels import Policy
 from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.sandbox.attest import Attested
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def state(house: House) -> State:
     return house.engine.box(house.container_name("web")).state
 
 
-def test_a_box_is_secured_before_it_is_ready(house: House) -> None:
+def test_a_sandbox_is_secured_before_it_is_ready(house: House) -> None:
     house.apply("web")
     while house.condition("web", "Ready") != "True Running":
         house.one_turn()

@@ -11,7 +11,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 
 @pytest.fixture

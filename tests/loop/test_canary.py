@@ -11,7 +11,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.loop.tasks.canary import RETRY_SECONDS, CanaryWatch
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 PERIOD = 300.0
 HOST = ObjectRef("Host", "", "host", "host-uid")

@@ -17,7 +17,7 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.examples import examples
-from tests.loop.house import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, House
 from tests.loop.test_pools import apply_pool, boxes, counts, filled, house, launch, quota
 
 __all__ = ["house"]
@@ -36,7 +36,7 @@ def reserved(house: House, name: str) -> int:
     return found.reserves.memory_bytes
 
 
-def test_a_box_that_is_as_asked_is_ready_at_once_and_renamed_after(house: House) -> None:
+def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t")
     first = house.turn.run()
@@ -70,7 +70,7 @@ def test_renames_wait_for_the_limits_of_other_claims(house: House) -> None:
 
 
 def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: House) -> None:
-    """With hundreds of boxes, deciding all of them anew is what a claim would wait for."""
+    """With hundreds of sandboxes, deciding all of them anew is what a claim would wait for."""
     filled(house, 3)
     house.turn.run()
     before = house.turn.last
@@ -269,7 +269,7 @@ def _do(house: House, what: str, *how: Any) -> None:
             house.fuse.blow_at = None
 
 
-def test_a_used_box_that_a_restored_store_takes_for_warm_is_destroyed(house: House) -> None:
+def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house: House) -> None:
     filled(house, 1)
     [member] = [each for each in house.store.instances() if each.role == "warm"]
     # As a backup from before a claim leaves it: the claim gave the container the sandbox's name, and is forgotten.
@@ -287,7 +287,7 @@ def test_a_used_box_that_a_restored_store_takes_for_warm_is_destroyed(house: Hou
     assert counts(house)[0] == 1
 
 
-def test_a_box_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: House) -> None:
+def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: House) -> None:
     filled(house, 1)
     house.policy = Policy(images=ImageRules(allowed=("other:*",)))
     house.daemon()

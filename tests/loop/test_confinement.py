@@ -11,7 +11,7 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.house import House
+from tests.loop.harness import House
 
 APPARMOR = replace(FACTS, security_options=(*FACTS.security_options, "name=apparmor"), runtimes=("runc", "runsc"))
 
@@ -29,7 +29,7 @@ def becomes(house: House, facts: HostFacts) -> None:
     house.settle()
 
 
-def test_a_box_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: House) -> None:
+def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: House) -> None:
     becomes(house, APPARMOR)
     house.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
     house.settle()
@@ -52,6 +52,6 @@ def test_the_engines_own_confinement_is_attested(house: House) -> None:
     assert house.condition("a", "Secured").startswith("False")
 
 
-def test_what_an_operator_does_not_allow_is_refused_at_the_door(house: House) -> None:
+def test_what_an_operator_does_not_allow_is_refused_at_the_listener(house: House) -> None:
     with pytest.raises(errors.Invalid, match="operator does not allow `kata`"):
         house.apply("a", template={"runtime": "kata"})

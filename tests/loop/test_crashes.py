@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.store_worlds import World, make_world
-from tests.loop.house import Crash
+from tests.loop.harness import Crash
 from tests.loop.lives import LIVES, CrashingHouse, Step
 
 # `make test` tries every step; plain pytest, which is for seconds at a desk, a few.

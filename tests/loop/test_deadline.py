@@ -8,7 +8,7 @@ import pytest
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import StartContainer
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSeconds": 5, "keepRunning": True}
 
@@ -21,7 +21,7 @@ def house(world: World) -> Iterator[House]:
 
 
 def go_on(house: House, seconds: float) -> None:
-    """So much time goes by, with a turn whenever one is due."""
+    """So much time goes by, with a pass whenever one is due."""
     end = house.clock.now() + seconds
     house.settle(seconds=seconds)
     house.clock.advance(max(0.0, end - house.clock.now()))
@@ -32,7 +32,7 @@ def starts(house: House) -> int:
     return sum(isinstance(each, StartContainer) for each in house.engine.calls)
 
 
-def test_a_box_is_stopped_for_good_when_its_deadline_passes(house: House) -> None:
+def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(house: House) -> None:
     house.apply("web", lifecycle=DEADLINE)
     house.settle(seconds=0)
     go_on(house, 99)
@@ -115,7 +115,7 @@ def test_suspended_time_does_not_count(house: House) -> None:
     assert house.condition("web", "Finished") == "True DeadlineExceeded"
 
 
-def test_the_deadline_of_a_box_that_sleeps_passes_too(house: House) -> None:
+def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(house: House) -> None:
     house.engine.at_rest = True
     idle = {**DEADLINE, "keepRunning": False, "idleTimeoutSeconds": 20}
     house.apply("web", lifecycle=idle)

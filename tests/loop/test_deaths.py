@@ -8,7 +8,7 @@ import pytest
 from controller.kinds.planning.action import ReadTail, StartContainer
 from controller.kinds.planning.outcome import Waiting
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_replaced_container_was_superseded(house: House) -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 137, 255])
 @pytest.mark.parametrize("policy", ["Always", "OnFailure"])
-def test_a_box_lost_with_its_engine_starts_at_once_and_has_not_crashed(
+def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
     house: House, policy: str, exit_code: int
 ) -> None:
     name = running(house, restartPolicy=policy)
@@ -156,7 +156,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(house: House, 
     assert house.store.instances()[0].memory.crashes == crashes
 
 
-def test_a_box_lost_with_its_engine_is_finished_when_it_never_restarts(house: House) -> None:
+def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(house: House) -> None:
     running(house, restartPolicy="Never")
     house.engine.restart()
     house.engine.come_up()
@@ -176,7 +176,7 @@ def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(house: Hous
     assert (memory.crashes, memory.restarts) == (2, 1)
 
 
-def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_box(house: House) -> None:
+def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(house: House) -> None:
     """The host went down under it: the engine has the end of the run before."""
     name = running(house)
     house.engine.exit(name, 0)
@@ -201,7 +201,7 @@ def test_a_lost_engine_forgives_no_crash(house: House) -> None:
     assert house.condition("web", "Ready") == "False CrashLoopBackOff"
 
 
-def test_boxes_outlive_an_engine_with_live_restore(house: House) -> None:
+def test_sandboxes_outlive_an_engine_with_live_restore(house: House) -> None:
     name = running(house)
     before = house.engine.box(name).pid
     calls = len(house.engine.calls)
@@ -214,7 +214,7 @@ def test_boxes_outlive_an_engine_with_live_restore(house: House) -> None:
     assert len(house.engine.calls) == calls
 
 
-def test_many_lost_boxes_are_started_again_and_none_is_made_anew(house: House) -> None:
+def test_many_lost_sandboxes_are_started_again_and_none_is_made_anew(house: House) -> None:
     for at in range(12):
         house.apply(f"box-{at}")
     house.settle()

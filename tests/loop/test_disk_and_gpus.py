@@ -8,7 +8,7 @@ import pytest
 from controller.kinds.planning.action import CreateContainer
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.house import House
+from tests.loop.harness import House
 from tests.loop.test_pools import filled, house, launch
 
 __all__ = ["house"]

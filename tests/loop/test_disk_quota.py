@@ -15,7 +15,7 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past the size was refused"))
 UNTRIED = replace(FACTS, disk=None)
@@ -127,7 +127,7 @@ def test_nothing_is_decided_before_the_host_has_said_what_it_can(house: House) -
     assert storage(house) == 1 << 30
 
 
-def test_a_pools_box_of_another_size_is_not_handed_out(house: House) -> None:
+def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: House) -> None:
     becomes(house, ENFORCES)
     limits = {"limits": {"disk": "1Gi"}}
     house.apply_template("t", image="paddock/test-tiny:1", securityLevel="development", resources=limits)
@@ -143,7 +143,7 @@ def test_a_pools_box_of_another_size_is_not_handed_out(house: House) -> None:
 
 
 def writes(house: House, count: int, name: str = "a") -> None:
-    """The box is measured to have written so many bytes."""
+    """The sandbox is measured to have written so many bytes."""
     made = house.engine.box(house.container_name(name))
     house.layers[made.id] = Layer(count, house.clock.now())
     house.settle()

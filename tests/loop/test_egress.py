@@ -14,7 +14,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, LIMITS, UPLINK, proxy_address
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 POLICY = Policy()
 
@@ -192,7 +192,7 @@ def test_what_runs_goes_on_without_the_guard_but_starts_no_more(house: House) ->
     assert house.condition("web", "Ready") == "False NetworkUnguarded"
 
 
-def test_the_doors_refuse_a_network_that_is_not_guarded(house: House) -> None:
+def test_the_listeners_refuse_a_network_that_is_not_guarded(house: House) -> None:
     house.policy = replace(POLICY, unguarded="nft is not installed")
     with pytest.raises(errors.Invalid, match="can't be enforced here now: nft is not installed"):
         apply(house)
@@ -251,7 +251,7 @@ def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(house: Ho
     assert house.engine.box(house.container_name("web")).networks == (sealed_name(made),)
 
 
-def test_a_box_put_on_another_network_by_hand_is_taken_off(house: House) -> None:
+def test_a_sandbox_put_on_another_network_by_hand_is_taken_off(house: House) -> None:
     made = running(house)
     house.engine.connect(house.container_name("web"), "bridge", sealed_name(made))
     house.settle()

@@ -12,7 +12,7 @@ from controller.loop.tasks.egress_audit import EgressAudit
 from controller.policy.network.egress import IMAGE
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_can_not_be_written_is_written_later(house: House) -> None:
     assert len(entries(house)) == 1
 
 
-def test_a_box_that_asks_for_very_many_names_does_not_fill_the_log(house: House) -> None:
+def test_a_sandbox_that_asks_for_very_many_names_does_not_fill_the_log(house: House) -> None:
     say(house, *(("TCP_DENIED/403", f"{'x' * 300}{number}.example:80", "-") for number in range(100)))
     auditor(house).look()
     (entry,) = entries(house)

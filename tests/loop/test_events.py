@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_pools import apply_pool
 
 

@@ -14,7 +14,7 @@ from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.container import Limits
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 TEMPLATE = {"image": TINY, "command": ["sleep", "1000000"]}
 

@@ -12,7 +12,7 @@ from controller.kinds.registry import discover
 from controller.ports import ChangesGone
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, House
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_foreground_owner_goes_last(house: House) -> None:
     assert house.ours() == {}
 
 
-def test_an_owner_that_only_waits_for_others_asks_for_no_turn_after_turn(house: House) -> None:
+def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: House) -> None:
     apply(house, "a")
     apply(house, "b", "a")
     house.settle()

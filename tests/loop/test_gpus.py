@@ -9,7 +9,7 @@ import pytest
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.fakes.engine import FACTS
-from tests.loop.house import House
+from tests.loop.harness import House
 
 QUICK = {"shutdownGracePeriodSeconds": 0}
 SMALL = {"memory": "64Mi", "cpu": "100m", "pids": 16}

@@ -15,7 +15,7 @@ from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 GONE = "the table is gone"
 Make = Callable[[GuardLost], House]
@@ -151,7 +151,7 @@ def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: py
         def see(self, _observed: object) -> Guarded:
             return found[0]
 
-        def heed(self, _deferrals: object) -> None: ...
+        def request_test(self, _deferrals: object) -> None: ...
 
     monkeypatch.setattr(house.turn, "_canary", Watch())
     house.settle()

@@ -15,7 +15,7 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import StoreError, StreamError
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
 
@@ -39,7 +39,7 @@ def opened(house: House, name: str = "web", **options: Any) -> Callable[[], Iter
 
 
 class Exec:
-    """An exec as a door's thread runs it: it may wait for a turn, and is told what came of it."""
+    """An exec as a listener's thread runs it: it may wait for a pass, and is told what came of it."""
 
     def __init__(self, house: House, **options: Any) -> None:
         self.house, self.woken = house, threading.Event()
@@ -81,7 +81,7 @@ def state(house: House, name: str = "web") -> State:
 
 
 def slept(house: House, **lifecycle: Any) -> None:
-    """A box that was suspended for idleness."""
+    """A sandbox that was suspended for idleness."""
     house.apply("web", lifecycle={**IDLE, **lifecycle})
     house.settle(seconds=0)
     house.settle(seconds=70)
@@ -89,7 +89,7 @@ def slept(house: House, **lifecycle: Any) -> None:
 
 
 def go_on(house: House, seconds: float) -> None:
-    """So much time goes by, with a turn whenever one is due."""
+    """So much time goes by, with a pass whenever one is due."""
     end = house.clock.now() + seconds
     house.settle(seconds=seconds)
     house.clock.advance(max(0.0, end - house.clock.now()))
@@ -100,7 +100,7 @@ def memory(house: House) -> Any:
     return house.store.instances()[0].memory
 
 
-def test_a_box_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: House) -> None:
+def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: House) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     begun = house.clock.now()
@@ -176,7 +176,7 @@ def test_logs_wake_nothing(house: House) -> None:
         assert state(house) is State.EXITED
 
 
-def test_a_box_that_computes_is_not_idle(house: House) -> None:
+def test_a_sandbox_that_computes_is_not_idle(house: House) -> None:
     house.engine.at_rest = False
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=400)
@@ -286,7 +286,7 @@ def test_a_store_that_can_not_remember_stops_nothing_and_holds_nobody_up(
     assert [each.data for each in opened(house)()] == [b"hello\n", b"0"]
 
 
-def test_an_exec_on_a_box_that_was_suspended_by_its_spec_is_told_so(house: House) -> None:
+def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: House) -> None:
     house.apply("web", runState="Suspended", lifecycle=IDLE)
     house.settle(seconds=0)
     house.apply("web", lifecycle=IDLE)
@@ -350,7 +350,7 @@ def test_a_clock_set_back_reaps_nothing_early(house: House) -> None:
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_a_settled_idle_box_costs_the_planner_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settled_idle_sandbox_costs_the_planner_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     from controller.plan import host
 
     house.apply("web", lifecycle=IDLE)

@@ -10,7 +10,7 @@ from controller.loop.tasks.images import ImageKeeper
 from controller.plan.capacity.images import PruneRules
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 GRACE = 3600.0
 HOST = ObjectRef("Host", "", "host", "the-host")

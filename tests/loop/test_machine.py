@@ -14,7 +14,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.store.sql_store import SqlStore
 from tests.examples import examples
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SPECS = st.fixed_dictionaries(

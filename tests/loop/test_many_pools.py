@@ -4,7 +4,7 @@ from typing import Any
 
 from controller.kinds.planning.action import PullImage
 from controller.kinds.planning.plan import Plan
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_pools import apply_pool, boxes, filled, house, launch, pool, quota
 
 __all__ = ["house"]

@@ -9,7 +9,7 @@ from controller.kinds.planning.action import CreateContainer, RenameContainer
 from controller.kinds.runtime.mount import BindMounts, HostRoot
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_claims import actions, events
 from tests.loop.test_pools import apply_pool, boxes, launch
 
@@ -56,7 +56,7 @@ def test_a_claim_that_names_no_folder_gets_one_in_memory(house: House) -> None:
     assert launch(house, "a").startswith("Warm")
 
 
-def test_a_pool_whose_boxes_have_no_place_serves_no_workspace_and_says_so(house: House) -> None:
+def test_a_pool_whose_sandboxes_have_no_place_serves_no_workspace_and_says_so(house: House) -> None:
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
     apply_pool(house, warmReplicas=1)
     house.settle()
@@ -67,7 +67,7 @@ def test_a_pool_whose_boxes_have_no_place_serves_no_workspace_and_says_so(house:
     assert bound(house, "a") == ["/workspace from host folder /srv/projects/a read-only"]
 
 
-def test_a_box_with_a_workspace_is_never_handed_out_again(house: House) -> None:
+def test_a_sandbox_with_a_workspace_is_never_handed_out_again(house: House) -> None:
     """A store that was put back takes it for a member: nothing but what is bound tells that it is none."""
     filled(house)
     member = next(each for each in house.store.instances() if each.role == "warm")

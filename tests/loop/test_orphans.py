@@ -8,7 +8,7 @@ from sqlalchemy import text
 from controller.kinds.planning.action import RemoveContainer
 from controller.kinds.planning.outcome import Transient
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 
 @pytest.fixture

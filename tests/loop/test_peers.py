@@ -11,7 +11,7 @@ from controller.kinds.planning.action import ConnectNetwork
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 SHARED = peers_name("default")
 

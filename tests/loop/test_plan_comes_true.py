@@ -11,7 +11,7 @@ from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def differ(house: House) -> Diff:
 
 
 def planned(house: House, text: str, *, delete: bool = False) -> list[Difference]:
-    """What would be done, after a turn, as the loop of a daemon makes them all the time."""
+    """What would be done, after a pass, as the loop of a daemon makes them all the time."""
     house.one_turn()
     return differ(house).diff([Source("test", text)], plan=True, delete=delete)
 
@@ -299,7 +299,7 @@ def test_a_changed_template_replaces_a_pools_members_one_by_one(house: House) ->
     assert sorted(verbs(found)).count("create") == sorted(verbs(found)).count("remove") == 2
 
 
-def test_a_new_sandbox_takes_the_warm_box_that_was_told(house: House) -> None:
+def test_a_new_sandbox_takes_the_warm_sandbox_that_was_told(house: House) -> None:
     pool_and_template(house, warmReplicas=1)
     text = document("web", templateRef={"name": "base"}, resources={"limits": {"memory": "256Mi"}})
     (found,) = planned(house, text)
@@ -311,7 +311,7 @@ def test_a_new_sandbox_takes_the_warm_box_that_was_told(house: House) -> None:
     assert made == [str(each) for plan in found.forecasts for each in plan.actions]
 
 
-def test_of_two_new_sandboxes_and_one_warm_box_one_is_cold(house: House) -> None:
+def test_of_two_new_sandboxes_and_one_warm_sandbox_one_is_cold(house: House) -> None:
     pool_and_template(house, warmReplicas=1)
     text = "\n---\n".join(document(name, templateRef={"name": "base"}) for name in ("a", "b"))
     assert [verbs([each]) for each in planned(house, text)] == [["rename"], ["create", "start"]]

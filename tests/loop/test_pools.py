@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, Crash, FusedStore, House
+from tests.loop.harness import TINY, Crash, FusedStore, House
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_pool_is_filled_and_says_so(house: House) -> None:
     assert (ready["status"], ready["reason"]) == ("True", "Filled")
 
 
-def test_a_new_sandbox_takes_a_warm_box_as_it_runs(house: House) -> None:
+def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: House) -> None:
     filled(house)
     before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
@@ -86,7 +86,7 @@ def test_a_new_sandbox_takes_a_warm_box_as_it_runs(house: House) -> None:
     assert len(boxes(house)) == 3
 
 
-def test_a_claimed_box_is_not_ready_before_its_limits_hold(house: House) -> None:
+def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: House) -> None:
     filled(house)
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
     house.turn.run()
@@ -95,7 +95,7 @@ def test_a_claimed_box_is_not_ready_before_its_limits_hold(house: House) -> None
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_no_two_sandboxes_get_one_box(house: House) -> None:
+def test_no_two_sandboxes_get_one_sandbox(house: House) -> None:
     filled(house)
     for name in ("a", "b", "c"):
         house.refer(name, "t")
@@ -107,7 +107,7 @@ def test_no_two_sandboxes_get_one_box(house: House) -> None:
     assert counts(house) == (2, 2, 2)
 
 
-def test_a_used_box_is_destroyed_and_never_handed_out_again(house: House) -> None:
+def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: House) -> None:
     filled(house, 1)
     house.refer("a", "t")
     house.settle()
@@ -159,7 +159,7 @@ def test_a_changed_template_replaces_members_without_running_dry(house: House) -
         decided = house.one_turn()
         running = [each for seen in house.engine.observe().containers.values() for each in seen if each.pid]
         least = min(least, len(running))
-        if not (decided.groups or decided.writes or house.turn_has_results()):
+        if not (decided.groups or decided.writes or house.has_results()):
             if decided.next_wake is None or decided.next_wake > house.clock.now() + 60:
                 break
             house.clock.advance(decided.next_wake - house.clock.now())
@@ -189,7 +189,7 @@ def test_aged_members_are_replaced(house: House) -> None:
     assert counts(house) == (1, 1, 0)
 
 
-def test_a_deleted_pool_takes_its_members_and_leaves_claimed_boxes(house: House) -> None:
+def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: House) -> None:
     filled(house, 2)
     house.refer("a", "t")
     house.settle()
@@ -200,7 +200,7 @@ def test_a_deleted_pool_takes_its_members_and_leaves_claimed_boxes(house: House)
     assert house.condition("a", "Ready") == "True Running"
 
 
-def test_the_maximum_counts_claimed_boxes(house: House) -> None:
+def test_the_maximum_counts_claimed_sandboxes(house: House) -> None:
     filled(house, 2, maxReplicas=3)
     house.refer("a", "t")
     house.refer("b", "t")

@@ -4,7 +4,7 @@ from controller.kinds.observed.pressure import HostUse, Supply
 from controller.kinds.registry import discover
 from controller.loop.tasks.pressure import PressureWatch
 from controller.policy.host.pressure import CALM_SECONDS
-from tests.loop.house import House
+from tests.loop.harness import House
 from tests.loop.test_pools import boxes, filled, house, launch, pool
 
 __all__ = ["house"]
@@ -86,7 +86,7 @@ def test_warm_members_go_first_and_come_back(house: House) -> None:
     assert len(boxes(house)) == 3
 
 
-def test_idle_boxes_sleep_when_it_gets_worse_and_no_others(house: House) -> None:
+def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(house: House) -> None:
     gauge = Gauge(house)
     house.engine.at_rest = True
     house.apply("idle", lifecycle=IDLE)
@@ -114,7 +114,7 @@ def test_idle_boxes_sleep_when_it_gets_worse_and_no_others(house: House) -> None
     assert end["reason"] == "Evicted"
 
 
-def test_an_evicted_box_is_woken_once_there_is_room(house: House) -> None:
+def test_an_evicted_sandbox_is_woken_once_there_is_room(house: House) -> None:
     gauge = Gauge(house)
     house.engine.at_rest = True
     house.apply("idle", lifecycle=IDLE)

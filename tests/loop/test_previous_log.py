@@ -12,7 +12,7 @@ from controller.kinds.registry import Kind, discover
 from controller.service import errors
 from controller.service.sandbox.previous_log import PreviousLog, last_lines, window
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 READINESS = {"readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15}}
 LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
@@ -44,7 +44,7 @@ def test_ready_once_its_port_answers_and_then_asked_no_more(house: House) -> Non
     assert (len(house.engine.probes_run), house.store.revision()) == (calls, revision)
 
 
-def test_a_restart_of_the_daemon_leaves_a_ready_box_ready(house: House) -> None:
+def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: House) -> None:
     house.engine.execs["alive"] = 0
     house.apply("web", template={**READINESS, **LIVENESS})
     house.settle(seconds=0)
@@ -59,7 +59,7 @@ def test_a_restart_of_the_daemon_leaves_a_ready_box_ready(house: House) -> None:
     assert {each.name for each in house.engine.probes_run[-3:]} == {"liveness"}
 
 
-def test_a_restarted_box_has_to_become_ready_again(house: House) -> None:
+def test_a_restarted_sandbox_has_to_become_ready_again(house: House) -> None:
     house.apply("web", template=READINESS)
     house.settle(seconds=0)
     house.engine.answers[house.container_name("web"), 8500] = 200
@@ -124,7 +124,7 @@ def test_a_changed_probe_recreates_nothing_and_begins_anew(house: House) -> None
     assert house.engine.probes_run[-1].probe.failure_threshold == 1
 
 
-def test_probes_of_a_template_reach_its_running_boxes(house: House) -> None:
+def test_probes_of_a_template_reach_its_running_sandboxes(house: House) -> None:
     house.apply_template("python", image="other:1", command=["sleep", "1000"])
     house.refer("web", "python")
     house.settle()
@@ -146,7 +146,7 @@ def test_without_probes_nothing_is_asked_any_more(house: House) -> None:
     assert dict(house.prober.view()) == {}
 
 
-def test_a_suspended_box_is_not_asked(house: House) -> None:
+def test_a_suspended_sandbox_is_not_asked(house: House) -> None:
     house.apply("web", template=LIVENESS, runState="Suspended")
     house.settle()
     house.apply("web", template=LIVENESS, runState="Running")
@@ -190,7 +190,7 @@ def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none()
     gate, woken = Gate(), threading.Semaphore(0)
     prober = Prober(gate, clock=HandClock(), wake=woken.release, at_a_time=2)
     names = ("a", "b", "c")
-    prober.want([probing(name) for name in names], set(names))
+    prober.set_probes([probing(name) for name in names], set(names))
     assert all(gate.asked.acquire(timeout=30) for _ in range(2))
     gate.open.set()
     assert gate.asked.acquire(timeout=30)
@@ -198,7 +198,7 @@ def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none()
     assert {name: each.tallies["liveness"].successes for name, each in prober.view().items()} == dict.fromkeys(names, 1)
     assert gate.peak <= 2
     gate.open.clear()
-    prober.want([probing("d")], {"d"})
+    prober.set_probes([probing("d")], {"d"})
     assert gate.asked.acquire(timeout=30)
     assert set(prober.view()) == {"d"}
     prober.stop()
@@ -209,7 +209,7 @@ def test_probes_that_hang_hold_up_no_others() -> None:
     gate = Gate()
     prober = Prober(gate, clock=HandClock(), wake=lambda: None, at_a_time=2, stalls_seconds=0.01)
     names = ("a", "b", "c", "d", "e")
-    prober.want([probing(name) for name in names], set(names))
+    prober.set_probes([probing(name) for name in names], set(names))
     assert all(gate.asked.acquire(timeout=30) for _ in names)
     assert not gate.open.is_set()
     prober.stop()
@@ -220,14 +220,14 @@ def test_one_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> Non
     gate, clock = Gate(), HandClock()
     gate.open.set()
     prober = Prober(gate, clock=clock, wake=lambda: None)
-    prober.want([probing("later", due=clock.now() + 3000)], {"later"})
-    prober.want([probing("now")], {"later", "now"})
+    prober.set_probes([probing("later", due=clock.now() + 3000)], {"later"})
+    prober.set_probes([probing("now")], {"later", "now"})
     assert gate.asked.acquire(timeout=30)
     prober.stop()
 
 
 def test_without_probes_there_is_no_thread() -> None:
     prober = Prober(Gate(), clock=HandClock(), wake=lambda: None)
-    prober.want([], set())
+    prober.set_probes([], set())
     assert not [each for each in threading.enumerate() if each.name == "prober"]
     prober.stop()

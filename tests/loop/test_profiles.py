@@ -14,7 +14,7 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "specs/securityprofile").glob("*.yaml"))
 GRANTS = ProfileGrants(capabilities=("NET_RAW",))
@@ -163,7 +163,7 @@ def test_built_in_profiles_are_nobodys(house: House, name: str) -> None:
     assert [each.name for each in house.services.objects.list(kind).objects] == sorted(BUILT_IN_NAMES)
 
 
-def test_a_claim_takes_no_box_of_the_profile_as_it_was(house: House) -> None:
+def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: House) -> None:
     profile(house)
     house.apply_template("t", image=TINY, securityLevel="own")
     pool = document("SandboxPool", "p", {"templateRef": {"name": "t"}, "warmReplicas": 1})

@@ -25,7 +25,7 @@ from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World, both_stores
 from tests.examples import examples
-from tests.loop.house import TINY, Crash, House
+from tests.loop.harness import TINY, Crash, House
 
 NONE = {"disk": "0", "gpus": "0"}
 

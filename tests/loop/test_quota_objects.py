@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_pools import apply_pool, house
 
 __all__ = ["house"]

@@ -7,7 +7,7 @@ import pytest
 
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_pools import apply_pool, counts, house, pool
 
 __all__ = ["house"]

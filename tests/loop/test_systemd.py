@@ -59,7 +59,7 @@ def test_nobody_who_listens_is_no_trouble(address: str, monkeypatch: pytest.Monk
     notify(ALIVE)
 
 
-def test_a_daemon_that_waits_for_its_turn_has_started_and_lives(heard: socket.socket) -> None:
+def test_a_standby_daemon_has_started_and_lives(heard: socket.socket) -> None:
     assert wait_to_lead(Taken(), threading.Event()) == ""
-    assert heard.recv(100).startswith(b"READY=1\nSTATUS=waiting")
+    assert heard.recv(100).startswith(b"READY=1\nSTATUS=standby")
     assert heard.recv(100) == b"WATCHDOG=1"

@@ -6,7 +6,7 @@ import pytest
 
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 from tests.loop.test_pools import apply_pool
 
 

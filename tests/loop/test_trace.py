@@ -10,7 +10,7 @@ import structlog
 from controller.service.objects.apply import Source
 from controller.service.trace import tracing
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def lines() -> Iterator[list[Any]]:
 
 def done(lines: list[Any]) -> list[tuple[str, str]]:
     """(verb, trace id) of each action that was carried out since this was asked last."""
-    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "done"]
+    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "action done"]
     lines.clear()
     return found
 

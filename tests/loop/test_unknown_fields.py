@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 
 from controller.store.schema import instances
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observedGeneration": 1}
 

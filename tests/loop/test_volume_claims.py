@@ -12,7 +12,7 @@ from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 MIB = 1 << 20
 VOLUME = discover().by_word("vol")
@@ -293,7 +293,7 @@ def test_one_that_only_a_container_still_has_is_not_deleted(house: House) -> Non
     assert listed(house) == {"other": "Bound", "shared": "Released"}
 
 
-def test_a_template_that_turns_to_claims_interrupts_nothing_that_runs(house: House) -> None:
+def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(house: House) -> None:
     """The way out that the refusal of a pool names: the same place, with a volume of its own from the next start on."""
     apply(house, template(volumes=[SHARED]))
     claimed(house, "a")

@@ -11,7 +11,7 @@ from controller.plan.sandbox.disk import limit_of
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import House
+from tests.loop.harness import House
 
 KEY = ("default", "data")
 

@@ -12,7 +12,7 @@ from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.explain.why import Reasons, Why
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.house import TINY, House
+from tests.loop.harness import TINY, House
 
 
 @pytest.fixture

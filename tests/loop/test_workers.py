@@ -10,7 +10,7 @@ from controller.loop.workers import Workers
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
         NullMeter(),
         threads=1,
         wake=lambda: woken.update(["wake"]),
-        hurry=lambda: woken.update(["hurry"]),
+        wake_now=lambda: woken.update(["hurry"]),
     )
-    turn = house.turn_of(workers)
+    turn = house.pass_with(workers)
 
     def settled() -> Plan:
         wait_for("the groups came back", lambda: not workers.view()[0])

@@ -28,7 +28,7 @@ PROBE: Probe = OneSuccessProbe(tcp_socket=TcpSocketAction(port=80), failure_thre
 
 
 def health(checked: Checked | None, failures: int = 0, **changes: Any) -> dict[str, float]:
-    """By status, what is told of the box whose probes have come to that."""
+    """By status, what is told of the sandbox whose probes have come to that."""
     seen = snapshot(WATCHED)
     memory = Memory(checked=checked)
     tally = Tally(ProbeResult("failure"), failures=failures)
@@ -46,7 +46,7 @@ def only(status: str) -> dict[str, float]:
     return {each: float(each == status) for each in ("starting", "healthy", "unhealthy", "none")}
 
 
-def test_a_box_without_probes_has_none() -> None:
+def test_a_sandbox_without_probes_has_none() -> None:
     assert told(snapshot(PLAIN)) == only("none")
 
 

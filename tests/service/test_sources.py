@@ -26,7 +26,7 @@ from controller.service.objects import serialize
 from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
 from controller.store.sql_store import SqlStore
-from tests.loop.house import House
+from tests.loop.harness import House
 from tests.loop.test_pools import filled
 
 

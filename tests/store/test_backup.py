@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.app import store as app
-from controller.loop.store_lineage import Lineage
+from controller.app import store as app_store
+from controller.app.errors import CannotStart
+from controller.loop.store_lineage import StoreLineage
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
@@ -32,7 +33,7 @@ def saved(store: SqlStore, path: Path) -> Path:
 
 
 def restored(world: World, file: Path) -> str:
-    return app.restore(Settings(database_url=world.url, state_dir=file_of(world).parent), file)
+    return app_store.restore(Settings(database_url=world.url, state_dir=file_of(world).parent), file)
 
 
 def names(store: SqlStore) -> list[str]:
@@ -47,7 +48,7 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     before = store.instance_id
     store.close()
     said = restored(world, copy)
-    assert "what was there before is now" in said
+    assert "the old store is kept as" in said
     store.open()
     assert (names(store), store.instance_id) == (["one"], before)
     aside = next(file_of(world).parent.glob("*.before-*Z"))
@@ -72,13 +73,13 @@ def test_a_restore_is_noticed_by_what_is_in_no_backup(world: World, tmp_path: Pa
     store, file = world.store(), tmp_path / "lineage.json"
     copy = saved(store, tmp_path / "copy")
     insert(store, box())
-    lineage = Lineage(file, store.instance_id)
+    lineage = StoreLineage(file, store.instance_id)
     assert lineage.follow(store.revision()) == ""
     lineage.close()
     store.close()
     restored(world, copy)
     store.open()
-    assert "it was restored from a backup" in Lineage(file, store.instance_id).follow(store.revision())
+    assert "it was restored from a backup" in StoreLineage(file, store.instance_id).follow(store.revision())
 
 
 def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
     store.open()
     insert(store, box())
     copy = saved(store, tmp_path / "copy")
-    with pytest.raises(app.CannotStart, match="a Paddock daemon uses this store"):
+    with pytest.raises(CannotStart, match="in use by a Paddock daemon"):
         restored(world, copy)
     assert names(store) == ["box"]
     store.close()
@@ -102,7 +103,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path, spoiled
     copy = saved(store, tmp_path / "copy")
     store.close()
     _spoil(copy, spoiled)
-    with pytest.raises(app.CannotStart, match="nothing was restored"):
+    with pytest.raises(CannotStart, match="nothing was restored"):
         restored(world, copy)
     store.open()
     assert len(names(store)) == 50

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.store.doctor import look_at_store
+from controller.store.doctor import inspect_store
 from controller.store.sql_store import SqlStore
 
 
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
     with sqlite3.connect(file) as before:
         rows = before.execute("SELECT * FROM meta").fetchall()
-    found = look_at_store(f"sqlite:///{file}")
+    found = inspect_store(f"sqlite:///{file}")
     assert (found.trouble, found.refuses, found.known) == ("", "", True)
     assert found.schema == found.newest != ""
     with sqlite3.connect(file) as after:
@@ -29,7 +29,7 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
 
 
 def test_none_yet_is_not_made(tmp_path: Path) -> None:
-    found = look_at_store(f"sqlite:///{tmp_path}/folder/paddock.db")
+    found = inspect_store(f"sqlite:///{tmp_path}/folder/paddock.db")
     assert (found.trouble, found.refuses, found.schema) == ("", "", "")
     assert not list(tmp_path.iterdir())
 
@@ -37,19 +37,19 @@ def test_none_yet_is_not_made(tmp_path: Path) -> None:
 def test_one_of_a_newer_paddock(file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    found = look_at_store(f"sqlite:///{file}")
+    found = inspect_store(f"sqlite:///{file}")
     assert (found.schema, found.known) == ("9999", False)
 
 
 def test_one_that_is_held_or_damaged(file: Path) -> None:
     with sqlite3.connect(file, isolation_level=None) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        assert "held by another process" in look_at_store(f"sqlite:///{file}", wait_seconds=0.1).refuses
+        assert "held by another process" in inspect_store(f"sqlite:///{file}", wait_seconds=0.1).refuses
     holder.close()
     file.write_bytes(b"no database at all" * 1000)
-    assert "damaged" in look_at_store(f"sqlite:///{file}").trouble
+    assert "damaged" in inspect_store(f"sqlite:///{file}").trouble
 
 
 def test_a_url_that_is_none() -> None:
-    assert look_at_store("nonsense").trouble
-    assert "not supported" in look_at_store("mysql://host/x").trouble
+    assert inspect_store("nonsense").trouble
+    assert "not supported" in inspect_store("mysql://host/x").trouble

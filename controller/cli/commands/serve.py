@@ -19,6 +19,6 @@ def serve_(ctx: click.Context, config: str | None) -> None:
         raise Misused(str(error)) from error
     importlib.import_module("controller.app.open_files").raise_limit()
     # By name, so that no other command ever loads the rooms behind it.
-    with importlib.import_module("controller.app.memory").loading():
+    with importlib.import_module("controller.app.memory").without_collection():
         app = importlib.import_module("controller.app.daemon")
     ctx.exit(app.serve(loaded))

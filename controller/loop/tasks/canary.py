@@ -1,7 +1,7 @@
-"""When the canary tries, and what is known of it: at the first need, after engine or guard were away, and now and then.
+"""Canary tests of the network guard: at the first need, after engine or guard were away, and periodically.
 
-A host without a sandbox that has a network needs none of it, and nothing is done there. What was found broken counts
-as broken until a try finds that it holds: neither a try that fails nor an engine that was away mends a guard.
+Without a sandbox with a network nothing is tested. A guard found broken counts as broken until a test finds that it
+holds: neither a test that fails nor an absent engine mends a guard.
 """
 
 import threading
@@ -20,17 +20,17 @@ from controller.policy.network.canary import canary
 from controller.policy.network.egress import IMAGE
 from controller.ports import Canary, Clock, Store, StoreError, Wake
 
-CANARY_SECONDS = 5.0  # how often it is asked whether a try is due
+CANARY_SECONDS = 5.0  # interval of checks for a test that is due
 RETRY_SECONDS = 30.0
-_PENDING = Guarded("Pending", "whether the guard holds is just being tried from inside a network")
+_PENDING = Guarded("Pending", "the network guard is being tested from inside a network")
 _log = structlog.get_logger("paddock.canary")
 
 
 class CanaryWatch:
-    """Thread-safe. `see` and `heed` are the turn's, `tick` is called every CANARY_SECONDS; none of them waits.
+    """Thread-safe. The pass calls `see` and `request_test`; `tick` is called every CANARY_SECONDS. None waits.
 
-    `range_` is what networks are taken from, `period` how often it is tried (seconds), `host` what it is told of.
-    Without a canary nothing is tried, and nothing is held up for it.
+    `range_` is the range of our networks, `period` the seconds between tests, `host` the object of its events.
+    Without a canary nothing is tested, and nothing waits for a test.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class CanaryWatch:
         self._clock, self._wake, self._host = clock, wake, host
         self._lock = threading.Lock()
         self._guarded = UNWATCHED if bird is None else _PENDING
-        self._tried_at, self._epoch = 0.0, 0
-        self._stale = True  # whether it is to be tried anew before anything else: it never was, or something was away
-        self._trying: threading.Thread | None = None
-        self._networked, self._awaited = False, False  # whether a sandbox has a network; whether one waits for a try
-        self._away = True  # whether engine or guard are
-        self._told, self._stopped = False, False
-        self._left = True  # whether tries may have left anything: this daemon's, or those of one before it
+        self._tested_at, self._epoch = 0.0, 0
+        self._stale = True  # True: test before anything else; never tested, or engine or guard were away
+        self._testing: threading.Thread | None = None
+        self._networked, self._awaited = False, False  # a sandbox has a network; one waits for a test
+        self._away = True  # True while engine or guard are away
+        self._reported, self._stopped = False, False
+        self._left = True  # True: tests may have left something, also those of an earlier daemon
 
     def see(self, observed: Observation) -> Guarded:
-        """What is known now. While the engine can't be seen, or the guard is away, it is forgotten that it held."""
+        """Return the guard's state. While engine or guard are away, an earlier success is void."""
         with self._lock:
             if self._bird is None:
                 return self._guarded
@@ -69,23 +69,23 @@ class CanaryWatch:
                 return self._guarded
             self._networked = any(each.uid for each in observed.networks.values())
             if self._stale and (self._networked or self._awaited or self._guarded.broken):
-                self._try()
+                self._test()
             return self._guarded
 
-    def heed(self, deferrals: Iterable[Deferral]) -> None:
-        """Try, if something waits for that."""
+    def request_test(self, deferrals: Iterable[Deferral]) -> None:
+        """Test, if a deferral waits for that."""
         if self._bird is None or not any(each.reason == UNGUARDED for each in deferrals):
             return
         with self._lock:
             self._awaited = True
             if not self._away and (self._stale or self._due(RETRY_SECONDS)):
-                self._try()
+                self._test()
 
     def tick(self) -> None:
-        """Try again when it is time: soon, where something is wrong. Where nothing needs it any more, clean up."""
+        """Test again when due: sooner after a failure. Clean up when no test is needed any more."""
         with self._lock:
             unneeded = not (self._away or self._networked or self._awaited)
-            if self._bird is not None and self._left and unneeded and self._trying is None:
+            if self._bird is not None and self._left and unneeded and self._testing is None:
                 self._left = False
                 self._begin(self._bird.clean)
             if self._guarded in (UNWATCHED, _PENDING):
@@ -93,45 +93,45 @@ class CanaryWatch:
             wrong = self._guarded.state != "Holds"
             asked = self._networked or self._awaited or self._guarded.broken
             if asked and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):
-                self._try()
+                self._test()
 
     @property
     def now(self) -> Guarded:
-        """What is known now."""
+        """The guard's state as of the last test."""
         with self._lock:
             return self._guarded
 
     def wait(self) -> None:
-        """Wait until no try goes on."""
+        """Wait until no test is running."""
         with self._lock:
-            trying = self._trying
-        if trying is not None:
-            trying.join()
+            testing = self._testing
+        if testing is not None:
+            testing.join()
 
     def stop(self) -> None:
-        """Let the last try end; none comes after it."""
+        """Wait for the running test; start no further one."""
         with self._lock:
             self._stopped = True
         self.wait()
 
     def _due(self, seconds: float) -> bool:
-        return not 0 <= self._clock.now() - self._tried_at < seconds
+        return not 0 <= self._clock.now() - self._tested_at < seconds
 
-    def _try(self) -> None:
+    def _test(self) -> None:
         self._left = True
         self._begin(partial(self._run, self._epoch))
 
     def _begin(self, work: Callable[[], None]) -> None:
-        if self._trying is None and not self._stopped:
-            self._trying = threading.Thread(target=self._done, args=(work,), name="canary", daemon=True)
-            self._trying.start()
+        if self._testing is None and not self._stopped:
+            self._testing = threading.Thread(target=self._done, args=(work,), name="canary", daemon=True)
+            self._testing.start()
 
     def _done(self, work: Callable[[], None]) -> None:
         try:
             work()
         finally:
             with self._lock:
-                self._trying = None
+                self._testing = None
             self._wake()
 
     def _run(self, epoch: int) -> None:
@@ -139,44 +139,48 @@ class CanaryWatch:
         try:
             found = _judged(self._bird.look(canary(), self._range))
         except Exception as error:
-            _log.exception("the canary failed")
+            _log.exception("canary failed")
             found = Guarded("Untried", f"the canary failed: {error!r}; please report this")
         with self._lock:
-            self._tried_at = self._clock.now()
+            self._tested_at = self._clock.now()
             before = self._guarded
             if epoch != self._epoch:
-                return  # what was tried was another engine, or another guard: it is tried again
+                return  # engine or guard were away meanwhile: test again
             self._stale = False
             if found.state == "Untried" and before.broken:
-                _log.warning("whether the guard is mended can't be tried", words=found.words)
+                _log.warning("network guard not testable", reason=found.words)
                 return
             self._guarded = found
             self._awaited = self._awaited and found.state != "Holds"
         if found != before:
-            self._tell(found)
+            self._report(found)
 
-    def _tell(self, found: Guarded) -> None:
-        """A broken guard is an event of the host, and so is one that holds again."""
-        if not found.broken and not self._told:
+    def _report(self, found: Guarded) -> None:
+        """Record an event of the host when the guard breaks, and when it holds again."""
+        if not found.broken and not self._reported:
             return
-        self._told = bool(found.broken)
-        event = Event(self._host, "Normal", "GuardHolds", "nothing local answers inside networks", self._clock.now())
+        self._reported = bool(found.broken)
+        event = Event(
+            self._host, "Normal", "GuardHolds", "nothing local answers from inside networks", self._clock.now()
+        )
         if found.broken:
             event = replace(event, type="Warning", reason="GuardBroken", message=found.words)
-        _log.warning("the guard of networks", state=found.state, words=event.message)
+        _log.warning("network guard changed", state=found.state, message=event.message)
         try:
             self._store.record(Writes(events=(event,)))
         except StoreError as error:
-            _log.warning("the event is not stored", reason=str(error))
+            _log.warning("event not stored", reason=str(error))
 
 
 def _judged(found: Sighting) -> Guarded:
     if found.reached:
         what = ", ".join(dict.fromkeys(found.reached))
-        words = f"from inside networks of ours {what} can be reached; load the guard again, and see the host's rules"
+        words = (
+            f"network guard: {what} can be reached from inside networks; reload the guard, and check the host's rules"
+        )
         return Guarded("Broken", words)
     if found.trouble:
         missing = "no such image" in found.trouble.lower()
-        what_to_do = f"; it takes the image {IMAGE} (`images/build.sh egress`)" if missing else ""
-        return Guarded("Untried", f"whether the guard holds can't be tried: {found.trouble}{what_to_do}")
+        what_to_do = f"; build the image {IMAGE} (`images/build.sh egress`)" if missing else ""
+        return Guarded("Untried", f"network guard: not testable: {found.trouble}{what_to_do}")
     return Guarded("Holds")

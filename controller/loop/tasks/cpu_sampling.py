@@ -1,4 +1,4 @@
-"""Reads the CPU time of boxes that may be idle, for the next pass: a few cgroup files each, when the planner asks."""
+"""CPU samples of sandboxes that may be idle, for the next pass: a few cgroup files each, when the planner asks."""
 
 from collections.abc import Sequence
 
@@ -10,19 +10,19 @@ from controller.loop.activity import ActivityLog
 from controller.ports import Clock, UsageReader
 
 _log = structlog.get_logger("paddock.loop")
-_AT_ONCE = 100  # the planner asks again for the rest: a turn stays short
+_AT_ONCE = 100  # the planner asks again for the rest: a pass stays short
 
 
-def sample(wanted: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
-    """Take the samples. One that can't be read says so: what is not known counts as use."""
-    some = wanted[:_AT_ONCE]
+def sample(samples: Sequence[Sample], usage: UsageReader | None, clock: Clock, activity: ActivityLog) -> None:
+    """Take the samples. One that can't be read is recorded as unknown, which counts as use."""
+    some = samples[:_AT_ONCE]
     found = usage.read([each.container for each in some]) if usage is not None and some else {}
     if usage is not None and some:
-        usage.read(())  # it keeps the files of what it read last open: the next time is far off
+        usage.read(())  # close the files it keeps open: the next read is far off
     for each in some:
         read = found.get(each.container.id)
         if read is None:
-            _log.info("no CPU figures: counts as used", container=each.container.name)
+            _log.info("CPU time unreadable; sandbox counts as used", container=each.container.name)
         run = (each.container.id, each.container.started_at)
         seconds = None if read is None else read.cpu_usage_seconds
         activity.sampled(each.uid, CpuSample(run, clock.now(), seconds), each.since)

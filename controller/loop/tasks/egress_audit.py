@@ -1,7 +1,7 @@
-"""Brings what proxies let through and refused into the audit log: one entry a sandbox and a while, with sums by host.
+"""Egress in the audit log: periodic entries of each sandbox, with its allowed and refused requests summed by host.
 
-The proxies' own logs are read anew from where the last entry ended: now and then, and once more before a proxy is
-removed with its log. Names in them were written by boxes: they are cut, and of very many only some are told by name.
+The proxies' logs are read from where the last entry ended: periodically, and once more before a proxy is removed with
+its log. Sandboxes choose the host names in them: these are truncated, and of very many only some are listed.
 """
 
 import threading
@@ -23,13 +23,13 @@ EGRESS_SECONDS = 30.0
 VERB = "egress"
 _MOST_HOSTS, _LONGEST_HOST = 32, 253
 _MOST_LINES = 100_000
-_KNOWN_ENTRIES = 5000  # how many of the newest are looked through for where each sandbox's ended
+_KNOWN_ENTRIES = 5000  # newest entries searched for the end of each sandbox's last one
 _SKEW_SECONDS = 5.0  # between the proxy's time of a line and the engine's
 _log = structlog.get_logger("paddock.egress")
 
 
 class EgressAudit:
-    """Thread-safe; nothing of it raises. `look` is called every EGRESS_SECONDS. `snapshot` is the loop's last."""
+    """Thread-safe; never raises. `look` is called every EGRESS_SECONDS. `snapshot` returns the last pass's."""
 
     def __init__(
         self, *, snapshot: Callable[[], Snapshot | None], streams: Streams, audit: Audit, clock: Clock
@@ -39,7 +39,7 @@ class EgressAudit:
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """Read what is new, and write it down. What can't be written is read again the next time."""
+        """Append the new requests to the audit log. After a store failure they are read again."""
         snapshot = self._snapshot()
         if snapshot is None or snapshot.observed.blind:
             return
@@ -49,7 +49,7 @@ class EgressAudit:
             if each.role == "egress" and (containers := snapshot.observed.containers.get(each.uid, ()))
         ]
         if proxies:
-            self._bring(proxies)
+            self._append_new(proxies)
         with self._lock:
             there = {each.parent_uid for each, _ in proxies}
             known = self._until or {}
@@ -57,15 +57,15 @@ class EgressAudit:
                 del known[uid]
 
     def before(self, action: Action) -> None:
-        """Of a proxy that is to be removed, all that is new: it has been killed by then, and says no more."""
+        """Append the last requests of a proxy that is about to be removed; it was killed already."""
         snapshot = self._snapshot()
         if not isinstance(action, RemoveContainer) or snapshot is None:
             return
         proxy = snapshot.instances.get(action.uid)
         if proxy is not None and proxy.role == "egress":
-            self._bring([(proxy, action.container_id)])
+            self._append_new([(proxy, action.container_id)])
 
-    def _bring(self, proxies: list[tuple[Instance, str]]) -> None:
+    def _append_new(self, proxies: list[tuple[Instance, str]]) -> None:
         with self._lock:
             try:
                 known = self._known()
@@ -74,12 +74,12 @@ class EgressAudit:
                 if entries:
                     self._audit.append(entries)
             except StoreError as error:
-                _log.warning("what proxies let through is not in the audit log yet", reason=str(error))
+                _log.warning("egress audit delayed", reason=str(error))
                 return
             self._until = known | {each.parent_uid: new[-1].at for each, new in found if new}
 
     def _known(self) -> dict[str, float]:
-        """Until when each sandbox's accesses are in the log, by uid. Raises StoreError."""
+        """Return the time up to which each sandbox's requests are in the log, by uid. Raises StoreError."""
         if self._until is not None:
             return dict(self._until)
         entries = self._audit.entries(limit=_KNOWN_ENTRIES)
@@ -90,7 +90,7 @@ class EgressAudit:
         try:
             return sorted(self._read(id_, until), key=lambda each: each.at)
         except StreamError:
-            return []  # it has just gone
+            return []  # the proxy was just removed
 
     def _read(self, id_: str, until: float) -> Iterator[Access]:
         since = until - _SKEW_SECONDS if until else None
@@ -110,9 +110,9 @@ class EgressAudit:
         for verdict in ("allowed", "refused", "asked"):
             sums = Counter(each.host[:_LONGEST_HOST] for each in found if each.verdict == verdict)
             if sums:
-                told = dict(islice(sums.most_common(), _MOST_HOSTS))
-                others = sum(sums.values()) - sum(told.values())
-                detail[verdict] = told | ({"(others)": others} if others else {})
+                listed = dict(islice(sums.most_common(), _MOST_HOSTS))
+                others = sum(sums.values()) - sum(listed.values())
+                detail[verdict] = listed | ({"(others)": others} if others else {})
         return AuditEntry(
             at=self._clock.now(),
             actor="paddock",

@@ -1,9 +1,8 @@
-"""Deletes what lost every owner, and lets objects go that waited for their dependents or users. Level-triggered.
+"""Garbage collection of objects: delete dependents without owners, remove finalizers that wait for others.
 
-A deletion through the API takes dependents along in its own transaction; this is for what is left: owners that wait in
-the foreground, objects whose users are still being deleted, and objects whose owner went in any other way. What it
-acts on is looked up again in the transaction that writes, so an owner that is there, or is of a kind that this version
-does not know, is never taken for gone.
+A deletion through the API cascades in its own transaction. This handles the rest: owners in foreground deletion,
+objects whose users are still being deleted, and objects whose owner went in any other way. Level-triggered. Objects
+are read again in the transaction that writes; an owner of an unknown kind never counts as gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,31 +27,28 @@ _log = structlog.get_logger("paddock.garbage")
 _Key = tuple[str, str, str]
 
 
-class Garbage:
-    """Keeps, from the store's changes, which objects are owned, and which are deleted and wait for others.
-
-    Any of it can be read anew.
-    """
+class GarbageCollector:
+    """Index of owned objects and of those whose deletion waits for others, kept from the store's changes."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store, self._registry = store, registry
         self._owned: dict[str, StoredObject] = {}
         self._dependents: dict[str, set[str]] = {}  # uids by their owner's uid
-        self._leaving: dict[str, tuple[_Key, ...]] = {}  # what each object that is being deleted refers to by name
-        self._users: dict[_Key, set[str]] = {}  # the same, by what is referred to
+        self._terminating: dict[str, tuple[_Key, ...]] = {}  # names that each object being deleted refers to
+        self._users: dict[_Key, set[str]] = {}  # the same, by the name referred to
         self._waiting: dict[str, StoredObject] = {}
         self._suspects: set[str] = set()
 
     def relist(self) -> None:
-        """Read everything anew; whatever is owned is looked at once."""
+        """Read everything again; every owned object is checked once."""
         self._owned, self._dependents, self._waiting, self._suspects = {}, {}, {}, set()
-        self._leaving, self._users = {}, {}
+        self._terminating, self._users = {}, {}
         for kind in self._registry:
             for obj in self._store.list(kind.name)[0]:
                 self._note(obj)
 
     def take_in(self, changes: Iterable[Change]) -> None:
-        """Take in what changed; taking it in again does no harm."""
+        """Apply changes from the watch log; idempotent."""
         for each in changes:
             if each.type == "DELETED":
                 self._forget(each.obj.uid)
@@ -61,7 +57,7 @@ class Garbage:
                 self._note(each.obj)
 
     def collect(self, now: float) -> bool:
-        """Write what follows; whether anything was written. `now` is Unix seconds. Raises StoreError."""
+        """Write what is due; return True if anything was written. `now` is Unix seconds. Raises StoreError."""
         done = [(obj, over) for obj in self._waiting.values() if (over := self._over(obj))]
         suspects = [self._owned[uid] for uid in sorted(self._suspects) if uid in self._owned]
         if not done and not suspects:
@@ -69,12 +65,12 @@ class Garbage:
             return False
         with self._store.transaction() as transaction:
             wrote = [self._judge(transaction, each, now) for each in suspects]
-            wrote += [self._let_go(transaction, each, over) for each, over in done]
+            wrote += [self._remove_finalizers(transaction, each, over) for each, over in done]
         self._suspects = set()
         return any(wrote)
 
     def _is_held(self, uid: str) -> bool:
-        """Whether an owner has dependents that its deletion waits for."""
+        """Return True if an owner has dependents that its deletion waits for."""
         return any(uid in blocking_uids(self._owned[each]) for each in self._dependents.get(uid, ()))
 
     def _forget(self, uid: str) -> None:
@@ -83,7 +79,7 @@ class Garbage:
             self._dependents[owner].discard(uid)
             if not self._dependents[owner]:
                 del self._dependents[owner]
-        for key in self._leaving.pop(uid, ()):
+        for key in self._terminating.pop(uid, ()):
             self._users[key].discard(uid)
             if not self._users[key]:
                 del self._users[key]
@@ -100,14 +96,14 @@ class Garbage:
                 self._suspects.add(obj.uid)
         if obj.deleted_at is None:
             return
-        self._leaving[obj.uid] = tuple(dict.fromkeys(used_keys(obj, self._registry)))
-        for key in self._leaving[obj.uid]:
+        self._terminating[obj.uid] = tuple(dict.fromkeys(used_keys(obj, self._registry)))
+        for key in self._terminating[obj.uid]:
             self._users.setdefault(key, set()).add(obj.uid)
         if not {FOREGROUND_FINALIZER, IN_USE_FINALIZER}.isdisjoint(obj.finalizers):
             self._waiting[obj.uid] = obj
 
     def _over(self, obj: StoredObject) -> frozenset[str]:
-        """The finalizers of an object that waits, whose time is over."""
+        """Return the finalizers of a waiting object that can be removed."""
         found = set()
         if FOREGROUND_FINALIZER in obj.finalizers and not self._is_held(obj.uid):
             found.add(FOREGROUND_FINALIZER)
@@ -116,7 +112,7 @@ class Garbage:
         return frozenset(found)
 
     def _judge(self, transaction: Transaction, suspect: StoredObject, now: float) -> bool:
-        """Ask for the deletion of an object without owners; take off owners that are gone beside others."""
+        """Request the deletion of an object without owners; else drop references to owners that are gone."""
         found = _again(transaction, suspect)
         if found is None or found.deleted_at is not None:
             return False
@@ -126,7 +122,7 @@ class Garbage:
         if left:
             transaction.put(replace(found, owner_references=left))
             return True
-        _log.info("deletion asked for: all its owners are gone", object=str(found.ref))
+        _log.info("deletion requested: all owners gone", object=str(found.ref))
         if found.finalizers:
             transaction.put(replace(found, deleted_at=now))
         else:
@@ -138,8 +134,8 @@ class Garbage:
         owner = transaction.get(*key) if key else None
         return key is not None and (owner is None or owner.uid != reference.get("uid"))
 
-    def _let_go(self, transaction: Transaction, waiting: StoredObject, over: frozenset[str]) -> bool:
-        """Take finalizers off an object that nothing keeps any more; with the last one the object goes."""
+    def _remove_finalizers(self, transaction: Transaction, waiting: StoredObject, over: frozenset[str]) -> bool:
+        """Remove finalizers that are due; with the last one the object is deleted."""
         found = _again(transaction, waiting)
         if FOREGROUND_FINALIZER in over and any(waiting.uid in blocking_uids(each) for each in transaction.owned()):
             over -= {FOREGROUND_FINALIZER}
@@ -154,6 +150,6 @@ class Garbage:
 
 
 def _again(transaction: Transaction, seen: StoredObject) -> StoredObject | None:
-    """The object as it is now; None when it is gone, also where another one has its name."""
+    """Return the object as stored now; None if it is gone, or its name is another object's."""
     found = transaction.get(seen.kind, seen.namespace, seen.name)
     return found if found is not None and found.uid == seen.uid else None

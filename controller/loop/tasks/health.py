@@ -1,4 +1,4 @@
-"""Tells as an event when a sandbox, or the engine's disk, comes near a limit, and when it is well again."""
+"""Events when a sandbox, or the engine's disk, comes near a limit, and when it is below again."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,17 +16,17 @@ from controller.ports import Clock, Store, StoreError
 
 _log = structlog.get_logger("paddock.health")
 HEALTH_SECONDS = 15.0
-# A look takes at most this share of a processor: with hundreds of sandboxes it is taken less often.
+# Checks take at most this share of a processor: with hundreds of sandboxes they are less frequent.
 _SHARE = 0.002
-_WORDS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk", "layer": "disk"}
+_TEXTS = {"memory": "memory", "cpu": "CPU time", "pids": "processes and threads", "disk": "disk", "layer": "disk"}
 _NAMES = {"memory": "Memory", "cpu": "Cpu", "pids": "Pids", "disk": "Disk", "layer": "Disk"}
 
 
 class HealthWatch:
-    """`look` is called every HEALTH_SECONDS; what was near a limit is kept in memory, and told anew after a restart.
+    """`look` is called every HEALTH_SECONDS. State is kept in memory: a restart reports near limits again.
 
-    `disk` gives the share of the engine's disk that is taken (None: it can't be seen), `host` what that is told of;
-    `layers` what boxes have written, by container id. `spent` is the processor time of this thread, in seconds.
+    `disk` returns the used share of the engine's disk (None: unreadable), an event of `host`. `layers` are the sizes
+    of writable layers by container id. `spent` is this thread's processor time in seconds.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class HealthWatch:
     ) -> None:
         self._snapshot, self._samples, self._store = snapshot, samples, store
         self._clock, self._host, self._disk, self._layers = clock, host, disk, layers
-        self._spent, self._looked, self._due = spent, 0.0, 0.0
+        self._spent, self._checked, self._due = spent, 0.0, 0.0
         self._known: Mapping[tuple[str, object], Health] = {}
 
     def look(self) -> None:
-        """Judge the newest samples, and write what changed. A store that can't be written is told the next time."""
+        """Judge the newest samples, and record events of changes. After a store failure they are recorded next time."""
         now, began = self._clock.now(), self._spent()
-        if self._looked <= now < self._due:
+        if self._checked <= now < self._due:
             return
         self._look()
-        self._looked, self._due = now, now + (self._spent() - began) / _SHARE
+        self._checked, self._due = now, now + (self._spent() - began) / _SHARE
 
     def _look(self) -> None:
         snapshot = self._snapshot()
@@ -67,21 +67,21 @@ class HealthWatch:
             if events:
                 self._store.record(Writes(events=tuple(events)))
         except StoreError as error:
-            _log.warning("crossings of thresholds are not stored yet", reason=str(error))
+            _log.warning("limit events not stored; retrying", reason=str(error))
             return
         self._known = known
 
     def _measured(
         self, snapshot: Snapshot
     ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
-        """(what is remembered, what it is about, use by limit, the limits in words) of each sandbox and the host."""
+        """Yield (key, object, use by limit, limits as text) of each sandbox and the host."""
         layers = self._layers()
         for uid, sample in self._samples().items():
             sandbox = snapshot.sandboxes.get(uid)
-            if sandbox is not None:  # a pool's member is nobody's yet
+            if sandbox is not None:  # not a pool's member
                 run = (sample.container.id, sample.container.started_at)
                 written = layers.get(sample.container.id)
-                most = limit_of(snapshot, uid)  # where it is not enforced, it may be exceeded
+                most = limit_of(snapshot, uid)  # may be exceeded where it is not enforced
                 shares = {**shares_of(sample), "layer": _share(written.used_bytes, most) if written else None}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits
@@ -89,7 +89,7 @@ class HealthWatch:
 
 
 def shares_of(sample: Sampled) -> Mapping[str, float | None]:
-    """Use by limit, where there is a limit."""
+    """Return use as a share of each limit; None without a limit."""
     usage = sample.usage
     return {
         "memory": _share(usage.memory_working_set_bytes, usage.memory_limit_bytes),
@@ -112,7 +112,7 @@ def _limits(sample: Sampled) -> Mapping[str, str]:
 
 
 def _event(ref: ObjectRef, crossed: Crossing, limits: Mapping[str, str], now: float) -> Event:
-    word, of = _WORDS[crossed.resource], limits.get(crossed.resource, "its limit")
+    word, of = _TEXTS[crossed.resource], limits.get(crossed.resource, "its limit")
     near, clear = thresholds(crossed.resource)
     if crossed.near:
         message = f"{word}: over {near:.0%} of {of} is in use"

@@ -1,4 +1,4 @@
-"""Remove images of ours that nothing has needed for a while, as plan/capacity/images.py decides."""
+"""Removal of our images that nothing has needed for a while, as plan/capacity/images.py decides."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,9 +17,9 @@ IMAGES_SECONDS = 600.0
 
 
 class ImageKeeper:
-    """`look` is called every IMAGES_SECONDS. Delays are kept in memory: a daemon that restarts counts them anew.
+    """`look` is called every IMAGES_SECONDS. Delays are kept in memory: a restart begins them again.
 
-    `host` is what is told of what went.
+    `host` is the object of its events.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ImageKeeper:
         self._since: Mapping[str, float] = {}
 
     def look(self) -> None:
-        """Look at what there is, and remove what is due. What can't be looked at is left for the next time."""
+        """List the images, and remove those that are due. Failures are retried next time."""
         if self._rules.what == "none":
             return
         found = self._decide()
@@ -48,7 +48,7 @@ class ImageKeeper:
             self._remove(each)
 
     def _decide(self) -> Pruning | None:
-        # Images first: what is made of one, or comes to need one, after that look is seen by the next two.
+        # Images first: a container or spec that comes to need one after this read is in the two reads that follow.
         images = self._images.ours()
         snapshot = self._snapshot()
         if images is None or snapshot is None:
@@ -57,19 +57,19 @@ class ImageKeeper:
             kinds = [each.name for each in self._registry if not each.read_only]
             specs = [each.spec for kind in kinds for each in self._store.list(kind)[0]]
         except StoreError as error:
-            _log.warning("unused images are not looked for", reason=str(error))
+            _log.warning("image pruning postponed", reason=str(error))
             return None
         return prune(images, snapshot, specs, self._since, self._rules)
 
     def _remove(self, image: HostImage) -> None:
-        words = self._images.remove(image)
+        refused = self._images.remove(image)
         name = ", ".join(image.names) or f"{image.id.removeprefix('sha256:')[:12]} (superseded)"
-        if words:
-            _log.info("an unused image stays", image=name, reason=words)
+        if refused:
+            _log.info("image not removed", image=name, reason=refused)
             return
         self._meter.count("paddock_reaped_total", reason="image")
-        told = f"removed the image {name}: nothing needed it for {self._rules.grace_seconds:g} s"
+        message = f"removed image {name}: unused for {self._rules.grace_seconds:g} s"
         try:
-            self._store.record(Writes(events=(Event(self._host, "Normal", "ImagePruned", told, self._clock.now()),)))
+            self._store.record(Writes(events=(Event(self._host, "Normal", "ImagePruned", message, self._clock.now()),)))
         except StoreError as error:
-            _log.warning("not stored: " + told, reason=str(error))
+            _log.warning("event not stored", message=message, reason=str(error))

@@ -1,6 +1,6 @@
-"""What each turn tells those who count: how long objects took, who waits for room, what became of warm members.
+"""Metrics of each pass: convergence times, sandboxes that wait for quota, and the fate of warm members.
 
-Kept in memory from turn to turn, and never decides anything. What was accepted before this daemon began is not timed.
+Kept in memory between passes; nothing is decided by it. Specs accepted before this daemon started are not timed.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ from controller.ports import Meter
 _SCOPES = ("namespace", "pool", "host")
 
 
-class Figures:
-    """`tell` is called once a turn, when its writes are stored."""
+class PassMetrics:
+    """`tell` is called once a pass, after its writes are stored."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -28,7 +28,7 @@ class Figures:
         self._short: set[tuple[str, str, str]] = set()
 
     def tell(self, decided: Plan, snapshot: Snapshot) -> None:
-        """Publish what this turn has shown."""
+        """Publish the figures of this pass."""
         if self._begun is None:
             self._begun = snapshot.now
             self._warm = {each.uid for each in decided.warm}
@@ -90,7 +90,7 @@ class Figures:
             self._meter.count("paddock_pool_startup_failures_total", **labels)
 
     def _shortages(self, decided: Plan, snapshot: Snapshot) -> None:
-        """Who waits for room now: decided anew in every pass, but for those that are in flight."""
+        """Count the sandboxes that wait for quota; objects in flight keep their last state."""
         short = {(each.uid, each.scope, each.resource) for each in decided.shortages}
         short |= {each for each in self._short if each[0] in snapshot.in_flight}
         waiting = Counter((scope, resource) for _, scope, resource in short)
@@ -104,7 +104,7 @@ class Figures:
 
 
 def _failures(snapshot: Snapshot) -> dict[str, int]:
-    """How often each pool's member has failed in a row."""
+    """Return the consecutive failures of each pool member."""
     return {
         uid: each.memory.failure.count
         for uid, each in snapshot.instances.items()
@@ -117,7 +117,7 @@ def _quota_labels() -> Iterator[tuple[str, str]]:
 
 
 def is_in_force(obj: StoredObject) -> bool:
-    """Whether this generation of the spec is what runs, as far as its status tells."""
+    """Return True if the status says that this generation of the spec is in force."""
     if obj.deleted_at is not None or obj.status.get("observedGeneration") != obj.generation:
         return False
     found = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
@@ -127,7 +127,7 @@ def is_in_force(obj: StoredObject) -> bool:
 
 
 def accepted_at(obj: StoredObject, instance: Instance | None) -> float | None:
-    """When this generation was accepted, as far as it is known: Unix seconds."""
+    """Return when this generation was accepted, in Unix seconds; None if unknown."""
     if obj.generation == 1:
         return obj.created_at
     generation, at = instance.memory.changed if instance else (0, 0.0)

@@ -1,4 +1,4 @@
-"""Keeps an eye on what the machine has left: read by a turn, at most every few seconds, judged by policy."""
+"""Pressure on the host's resources: read by a pass, at most every few seconds, judged by policy."""
 
 import structlog
 
@@ -7,7 +7,7 @@ from controller.policy.host.pressure import judge
 from controller.ports import Clock, HostGauge
 
 _log = structlog.get_logger("paddock.pressure")
-# Some file reads: cheap, but turns may follow each other by milliseconds.
+# Some file reads: cheap, but passes may follow each other within milliseconds.
 _APART_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 
@@ -21,12 +21,12 @@ class PressureWatch:
         self._now = NONE
 
     def look(self, root_dir: str) -> Pressure:
-        """How it stands; the same Python object as long as nothing changes."""
+        """Return the pressure; the same Python object as long as nothing changes."""
         now = self._clock.now()
         if self._gauge is None or (self._read_at is not None and 0 <= now - self._read_at < _APART_SECONDS):
             return self._now
         self._read_at = now
         before, self._now = self._now, judge(self._now, self._gauge.read(root_dir), self._scale)
         if (before.low, before.critical) != (self._now.low, self._now.critical):
-            _log.warning("pressure", low=list(self._now.low), critical=list(self._now.critical))
+            _log.warning("pressure changed", low=list(self._now.low), critical=list(self._now.critical))
         return self._now

@@ -1,8 +1,7 @@
-"""Asks probes when they are due, and keeps their tallies. What they mean is plan/sandbox/probes.py's to say.
+"""Prober: runs probes when they are due, and keeps their tallies. plan/sandbox/probes.py decides on them.
 
-The planner says which probes to ask; each is asked on until the planner says otherwise. Results are part of the next
-snapshot, and wake the loop only when they change something: a box that answers as before costs its probe and no more.
-Without probes there is no thread.
+The planner sets the probes of each object; each is repeated until the planner drops it. Results are part of the next
+snapshot, and wake the loop only when they change something. Without probes there is no thread.
 """
 
 import heapq
@@ -22,13 +21,13 @@ from controller.ports import Clock, Probes, Wake
 
 _log = structlog.get_logger("paddock.prober")
 _AT_A_TIME = 8
-# One that lasts longer holds no place any more: it waits for an engine that hangs, or for a sandbox that is slow.
+# A longer probe frees its slot: the engine hangs, or the sandbox is slow.
 _STALLS_SECONDS = 2.0
 
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """One probe that is asked again and again, until it is called off."""
+    """One probe that is repeated until it is dropped."""
 
     uid: str
     watch: Watch
@@ -36,10 +35,10 @@ class _Entry:
 
 
 class Prober:
-    """Thread-safe. At most `at_a_time` probes run at once, each in a thread of its own; the others wait their turn.
+    """Thread-safe. At most `at_a_time` probes run at once, each in a thread of its own; the others are queued.
 
-    Those that last longer than `stalls_seconds` are not counted: nobody waits for a sandbox that hangs.
-    `ticks` counts the seconds between two probes of a kind, whatever happens to the wall clock.
+    Those that last longer than `stalls_seconds` are not counted: no probe waits for a sandbox that hangs.
+    `ticks` are monotonic seconds: clock jumps do not change a period.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Prober:
         stalls_seconds: float = _STALLS_SECONDS,
         threads: bool = True,
     ) -> None:
-        """Without `threads` probes are asked by `run_due` alone, in the caller's own thread."""
+        """Without `threads`, probes are run by `run_due` alone, in the caller's thread."""
         self._probes, self._clock, self._wake, self._ticks = probes, clock, wake, ticks
         self._at_a_time, self._threads, self._stalls_seconds = at_a_time, threads, stalls_seconds
         self._changed = threading.Condition()
@@ -61,12 +60,12 @@ class Prober:
         self._entries: dict[str, list[_Entry]] = {}
         self._due: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
-        self._running: dict[_Entry, float] = {}  # when each was begun, by `ticks`
+        self._running: dict[_Entry, float] = {}  # start of each, in `ticks`
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def want(self, probing: Iterable[Probing], known: Set[str]) -> None:
-        """From now on ask these probes of these objects, and nothing of objects that are not `known` (uids)."""
+    def set_probes(self, probing: Iterable[Probing], known: Set[str]) -> None:
+        """Replace the probes of these objects; drop those of objects that are not `known` (uids)."""
         with self._changed:
             for each in probing:
                 self._set(each.ref.uid, each.watches)
@@ -78,22 +77,22 @@ class Prober:
             self._changed.notify_all()
 
     def view(self) -> Mapping[str, Probed]:
-        """What probes came to so far, by the object's uid."""
+        """Return the tallies so far, by the object's uid."""
         with self._changed:
             return MappingProxyType(dict(self._probed))
 
     def next_due(self) -> float | None:
-        """When the next probe is due, by `ticks`; None while none is asked."""
+        """Return when the next probe is due, in `ticks`; None without probes."""
         with self._changed:
             return self._due[0][0] if self._due else None
 
     def run_due(self) -> None:
-        """Ask what is due, one after another, in this thread."""
+        """Run the probes that are due, one after another, in this thread."""
         while (entry := self._take()) is not None:
             self._ask(entry)
 
     def stop(self) -> None:
-        """Ask nothing more. A probe that is being asked ends by itself, within its timeout; nobody hears of it."""
+        """Start no further probe. Running ones end within their timeout; their results are dropped."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -101,13 +100,13 @@ class Prober:
             self._thread.join()
 
     def _set(self, uid: str, watches: tuple[Watch, ...]) -> None:
-        """Replace an object's probes. One that is asked already as wanted goes on, with its tally."""
+        """Replace an object's probes. An unchanged probe goes on, with its tally."""
         before = self._entries.pop(uid, [])
         kept = [each for each in before if each.watch in watches]
         for each in before:
             each.on = each in kept
         tallies = self._probed.pop(uid).tallies if uid in self._probed else {}
-        # What was called off may be due far in the future: it is not waited for.
+        # A dropped probe may be due far in the future: do not wait for it.
         if len(kept) < len(before):
             self._due = [each for each in self._due if each[2].on]
             heapq.heapify(self._due)
@@ -132,7 +131,7 @@ class Prober:
         while True:
             with self._changed:
                 while not self._can_take():
-                    self._changed.wait(self._patience())
+                    self._changed.wait(self._wait_seconds())
                 if self._stopping:
                     return
             entry = self._take()
@@ -143,8 +142,8 @@ class Prober:
         free = len(self._places_held()) < self._at_a_time
         return self._stopping or (free and bool(self._due) and self._due[0][0] <= self._ticks())
 
-    def _patience(self) -> float | None:
-        """Seconds until something is due, and there is a place for it; None: until told."""
+    def _wait_seconds(self) -> float | None:
+        """Seconds until a probe is due and a slot is free; None: wait for a notification."""
         if not self._due:
             return None
         held = self._places_held()
@@ -152,7 +151,7 @@ class Prober:
         return max(0.0, at - self._ticks())
 
     def _places_held(self) -> list[float]:
-        """Times at which the probes were begun that count."""
+        """Return the start times of probes that hold a slot."""
         since = self._ticks() - self._stalls_seconds
         return [begun for begun in self._running.values() if begun > since]
 
@@ -168,14 +167,14 @@ class Prober:
         begun = self._ticks()
         try:
             result = self._probes.probe(entry.watch)
-        except Exception as error:  # a bug in a driver must not end the probing of a box, nor count against it
+        except Exception as error:  # a bug must neither end a sandbox's probing nor count against it
             _log.exception("probe raised", uid=entry.uid, probe=entry.watch.name)
             result = ProbeResult("unknown", f"{type(error).__name__}: {error}; please report this")
         if self._record(entry, result, begun):
             self._wake()
 
     def _record(self, entry: _Entry, result: ProbeResult, begun: float) -> bool:
-        """Count a result and plan the next time. True when it changed something."""
+        """Count a result and schedule the next run. Return True if it changed something."""
         watch = entry.watch
         with self._changed:
             del self._running[entry]

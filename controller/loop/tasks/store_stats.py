@@ -1,4 +1,4 @@
-"""Publishes what the store tells of itself: read in the background, never by a scrape."""
+"""Metrics of the store: read in the background, never by a scrape."""
 
 import structlog
 
@@ -9,12 +9,12 @@ _log = structlog.get_logger("paddock.loop")
 STORE_SECONDS = 60.0
 
 
-def tell_store(store: Store, meter: Meter) -> None:
-    """Read the store's figures and publish them. A store that can't be read keeps its last ones."""
+def publish_store_stats(store: Store, meter: Meter) -> None:
+    """Read the store's figures and publish them. If it can't be read, the last ones stay."""
     try:
         found = store.figures()
     except StoreError as error:
-        _log.info("the store's figures can't be read", reason=str(error))
+        _log.info("store figures unreadable", reason=str(error))
         return
     labels = {"backend": found.backend, "server_version": found.server_version, "revision": found.revision}
     meter.gauge("paddock_store_info", 1, **labels)

@@ -1,6 +1,6 @@
-"""What each running container used lately: read when somebody asks, at most once a second, and kept for the next time.
+"""Cache of each running container's usage: read on demand, at most once a second.
 
-A processor's use is told by two readings; the first one of a run is told by the time since it started.
+CPU use needs two readings; the first one of a run counts from its start.
 """
 
 import threading
@@ -14,7 +14,7 @@ from controller.ports import Clock, UsageReader
 _LEAST_SECONDS = 1.0
 
 
-class Samples:
+class UsageCache:
     """Reads files, never Docker; thread-safe, one reading at a time."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], usage: UsageReader, clock: Clock) -> None:
@@ -24,7 +24,7 @@ class Samples:
         self._kept: Mapping[str, Sampled] = {}
 
     def now(self) -> Mapping[str, Sampled]:
-        """The sample of each container that runs and can be read, by the uid of its object; a second old at most."""
+        """Return the samples of running containers by uid of their object, at most a second old."""
         with self._lock:
             snapshot, now = self._snapshot(), self._clock.now()
             if snapshot is not None and not self._at <= now < self._at + _LEAST_SECONDS:

@@ -9,7 +9,7 @@ from controller.metrics.catalogue.family import Family
 METER: tuple[Family, ...] = (
     loop.FAMILIES + engine.FAMILIES + store.FAMILIES + api.FAMILIES + own.FAMILIES + pools.CLAIMS + quotas.WAITING
 )
-"""Families that rooms count, observe and set through the Meter port."""
+"""Families that other packages count, observe and set through the Meter port."""
 
 CONTAINERS: tuple[Family, ...] = containers.FAMILIES
 """Families read from the cgroups of running containers at each scrape."""
@@ -21,10 +21,10 @@ POOLS: tuple[Family, ...] = pools.FAMILIES
 """Families that show the warm pools of the last snapshot."""
 
 QUOTAS: tuple[Family, ...] = quotas.FAMILIES
-"""Families that show what quotas allow and what is promised, in the last snapshot."""
+"""Families of quotas and reserved amounts, from the last snapshot."""
 
 HOST: tuple[Family, ...] = host.FAMILIES
-"""Families that show what the engine told of itself and its host in the last snapshot."""
+"""Families of the engine and its host, from the last snapshot."""
 
 CATALOGUE: Mapping[str, Family] = MappingProxyType(
     {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + HOST}

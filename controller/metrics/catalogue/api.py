@@ -1,4 +1,4 @@
-"""Section I: what users asked over HTTP. `route` is the template of a route, never a path."""
+"""Section I: HTTP requests. `route` is the template of a route, never a path."""
 
 from controller.metrics.catalogue.family import Family, counter, gauge, histogram
 

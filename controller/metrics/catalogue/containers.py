@@ -1,4 +1,4 @@
-"""Sections A and M: what each running container uses, and how the reading of it went."""
+"""Sections A and M: usage of each running container, and its collection."""
 
 from controller.metrics.catalogue.family import Family, counter, gauge
 
@@ -6,7 +6,7 @@ CONTAINER = ("namespace", "sandbox", "container")
 HEALTH = ("starting", "healthy", "unhealthy", "none")
 SOURCES = ("cgroup2", "cgroup1", "docker_api")
 
-# `detail` marks what few people watch: at most 60 series a sandbox are exported unless more is asked for.
+# `detail` marks rarely used families: by default at most 60 series per sandbox are exported.
 
 FAMILIES: tuple[Family, ...] = (
     counter(
@@ -114,13 +114,13 @@ FAMILIES: tuple[Family, ...] = (
     counter("paddock_container_fs_writes_total", "Write requests completed.", CONTAINER, detail=True),
     gauge(
         "paddock_container_fs_usage_bytes",
-        "What the container has written to its own layer, as it takes the disk; measured in the background.",
+        "Size of the container's writable layer on disk; measured in the background.",
         CONTAINER,
         unit="bytes",
     ),
     gauge(
         "paddock_container_fs_limit_bytes",
-        "What it may write to its own layer; absent when none.",
+        "Limit of the writable layer; absent when none.",
         CONTAINER,
         unit="bytes",
         detail=True,
@@ -206,7 +206,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "paddock_container_info",
-        "Always 1; facts to join on.",
+        "Always 1; labels to join on.",
         (
             "namespace",
             "sandbox",

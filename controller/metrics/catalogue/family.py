@@ -1,4 +1,4 @@
-"""One metric family as data, and short ways to write one down."""
+"""Metric families as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ OTHER = "other"
 class Family:
     """`name` as users query it (a counter's with `_total`); `unit` is its unit, "" for a plain number.
 
-    `values` closes a label: only these (and `other`) are exported, from the start, at 0. A label without values
-    takes what it is given, up to a bound. `words` says under which value of a closed label a room's own word is
-    exported. `detail` families are exported only on request. `at_start` is what a
-    gauge shows before it is first set; None: it is absent until then. `buckets` are in seconds.
+    `values` closes a label: only these (and `other`) are exported, from the start, at 0. A label without values takes
+    any value, up to a bound. `words` maps another package's value to one of a closed label. `detail` families are
+    exported only on request. `at_start` is a gauge's value before it is first set; None: it is absent until then.
+    `buckets` are in seconds.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Family:
 
     @property
     def base(self) -> str:
-        """The name without a counter's `_total`, as prometheus_client and OpenMetrics call a family."""
+        """Name without a counter's `_total`, as prometheus_client and OpenMetrics call a family."""
         return self.name.removesuffix("_total") if self.type == "counter" else self.name
 
     @property
     def closed(self) -> bool:
-        """Whether every label's values are known beforehand."""
+        """True if the values of every label are a closed list."""
         return all(label in self.values for label in self.labels)
 
 

@@ -1,4 +1,4 @@
-"""Sections D and F: what the engine says of itself and of its host."""
+"""Sections D and F: the engine and its host."""
 
 from controller.kinds.observed.observed import State
 from controller.metrics.catalogue.family import Family, gauge

@@ -100,7 +100,7 @@ FAMILIES: tuple[Family, ...] = (
         values=QUEUE,
     ),
     histogram(
-        "paddock_workqueue_work_duration_seconds", "Time a key is worked on.", ("queue",), buckets=LONG, values=QUEUE
+        "paddock_workqueue_work_duration_seconds", "Processing time of a key.", ("queue",), buckets=LONG, values=QUEUE
     ),
     gauge(
         "paddock_workqueue_unfinished_work_seconds",
@@ -147,7 +147,7 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_reconcile_full_sync_duration_seconds", "Length of that pass.", unit="seconds"),
     gauge(
         "paddock_thread_heartbeat_timestamp_seconds",
-        "Last sign of life of a long-lived thread.",
+        "Last heartbeat of a long-lived thread.",
         ("thread",),
         unit="seconds",
         values={"thread": ("heartbeat", "leading")},

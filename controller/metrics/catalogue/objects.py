@@ -39,13 +39,13 @@ END_REASONS = (*instance_record.END_REASONS, OTHER)
 FAMILIES: tuple[Family, ...] = (
     gauge(
         "paddock_sandbox_info",
-        "Always 1; the spec's facts.",
+        "Always 1; labels from the spec.",
         ("namespace", "sandbox", "uid", "image", "security_level", "network", "pool"),
     ),
     gauge("paddock_sandbox_created_timestamp_seconds", "When the object was created.", SANDBOX, unit="seconds"),
     gauge(
         "paddock_sandbox_deletion_timestamp_seconds",
-        "When deletion was asked for; present only while it is being deleted.",
+        "When deletion was requested; present only while terminating.",
         SANDBOX,
         unit="seconds",
     ),
@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_sandbox_status_restarts_total",
-        "Restarts by anyone over the object's life; kept in the store, so it survives re-creation.",
+        "Restarts over the object's lifetime, by Paddock or out of band; stored, so it survives re-creation.",
         SANDBOX,
     ),
     gauge(
@@ -104,10 +104,10 @@ FAMILIES: tuple[Family, ...] = (
         ("namespace", "sandbox", "reason"),
         values={"reason": END_REASONS},
     ),
-    gauge("paddock_sandbox_status_last_termination_exit_code", "Exit code of the last end.", SANDBOX),
+    gauge("paddock_sandbox_status_last_termination_exit_code", "Exit code of the last termination.", SANDBOX),
     gauge(
         "paddock_sandbox_status_drifted_fields",
-        "Fields in which the container differed from the spec when the sandbox was decided last.",
+        "Fields in which the container differed from the spec in the last pass that planned it.",
         SANDBOX,
         detail=True,
     ),

@@ -2,7 +2,7 @@
 
 from controller.metrics.catalogue.family import Family, counter, gauge
 
-# Why a figure was lost; each is a bug of ours, never of a sandbox.
+# Reasons of lost metrics; each is a bug of ours, never of a sandbox.
 REASONS = ("collector", "unknown_name", "wrong_type", "wrong_labels", "bad_value")
 
 FAMILIES: tuple[Family, ...] = (
@@ -17,7 +17,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_audit_events_total",
-        "Audit records written: changes of objects, work in boxes (use), refusals.",
+        "Audit records written: changes of objects, use of sandboxes, refusals.",
         ("category",),
         values={"category": ("change", "use", "refusal")},
     ),
@@ -27,7 +27,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_metrics_errors_total",
-        "Figures lost by a bug: a collector that failed, or a figure that is not in the catalogue.",
+        "Metrics lost by a bug: a failed collector, or a metric that is not in the catalogue.",
         ("reason",),
         values={"reason": REASONS},
     ),

@@ -9,7 +9,7 @@ RETIRED = ("age", "outdated", "unhealthy", "scale_down", "room")
 STATES = ("warming", "ready", "draining", "failed")
 
 FAMILIES: tuple[Family, ...] = (
-    gauge("paddock_pool_desired_containers", "Warm containers wanted.", (*POOL, "image")),
+    gauge("paddock_pool_desired_containers", "Desired warm containers.", (*POOL, "image")),
     gauge("paddock_pool_max_containers", "Upper bound of the pool; absent where it has none.", POOL),
     gauge(
         "paddock_pool_containers",
@@ -19,13 +19,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 CLAIMS: tuple[Family, ...] = (
-    counter("paddock_pool_claims_total", "Sandboxes that took a warm container over.", POOL),
+    counter("paddock_pool_claims_total", "Sandboxes that claimed a warm container.", POOL),
     counter("paddock_pool_claim_misses_total", "Sandboxes of a pool's template that found none ready.", POOL),
     histogram("paddock_pool_claim_duration_seconds", "Claim to usable sandbox.", POOL, buckets=SECONDS),
     histogram("paddock_pool_startup_duration_seconds", "Create to ready of a pool member.", POOL, buckets=SECONDS),
     counter(
         "paddock_pool_startup_failures_total",
-        f"Tries to start a member that failed ({', '.join(REASONS)}).",
+        f"Failed starts of members ({', '.join(REASONS)}).",
         (*POOL, "reason"),
         values={"reason": REASONS},
         words={"reason": OUTCOMES},

@@ -39,7 +39,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "paddock_store_retries_total",
-        "Transactions planned and run again, because somebody else changed something first.",
+        "Transactions retried after a concurrent change.",
         ("reason",),
         values={"reason": ("conflict",)},
     ),

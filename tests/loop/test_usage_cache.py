@@ -9,9 +9,9 @@ import pytest
 from controller.kinds.meta import ObjectRef
 from controller.kinds.observed.usage import Layer, Usage
 from controller.loop.tasks.health import HealthWatch
-from controller.loop.tasks.usage_cache import Samples
+from controller.loop.tasks.usage_cache import UsageCache
 from controller.store.sql_store import SqlStore
-from tests.loop.house import House
+from tests.loop.harness import House
 from tests.metrics.made_up import MIB, USAGE
 
 HOST = ObjectRef("Host", "", "host", "uid-of-host")
@@ -31,7 +31,7 @@ class Meters:
 
 
 class Watched(House):
-    """A house with one box, its samples, and the watch over its health."""
+    """A house with one sandbox, its samples, and the watch over its health."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store)
@@ -39,7 +39,7 @@ class Watched(House):
         self.settle()
         self.meters, self.disk, self.written = Meters(), 0.5, 0
         self.price, self.spent = 0.0, 0.0
-        self.samples = Samples(lambda: self.turn.last, self.meters, self.clock)
+        self.samples = UsageCache(lambda: self.turn.last, self.meters, self.clock)
         self.health = HealthWatch(
             snapshot=lambda: self.turn.last,
             samples=self.samples.now,
@@ -148,7 +148,7 @@ def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
     assert house.reasons(HOST.uid) == ["DiskNearLimit"]
 
 
-def test_the_disk_that_a_box_was_promised_is_told_when_it_has_nearly_written_it(house: Watched) -> None:
+def test_the_disk_that_a_sandbox_was_promised_is_told_when_it_has_nearly_written_it(house: Watched) -> None:
     house.written = 85 * MIB
     assert house.use() == [], "nothing was promised"
     house.apply("box", resources={"limits": {"disk": "100Mi"}})
@@ -174,7 +174,7 @@ def test_a_limit_raised_is_the_end_of_it(house: Watched) -> None:
 
 
 def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
-    house.price = 0.1  # as with some hundreds of boxes
+    house.price = 0.1  # as with some hundreds of sandboxes
     before = house.meters.asked
     for _ in range(20):
         house.use()

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.observed import State
-from controller.loop.clock_jump import Leap
+from controller.loop.clock_jump import ClockJump
 from controller.loop.schedule import Schedule
 from controller.ports import NullMeter
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.house import House
+from tests.loop.harness import House
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 0}
 
@@ -26,26 +26,26 @@ def house(world: World) -> Iterator[House]:
     made.close()
 
 
-def test_the_passing_of_time_is_no_leap() -> None:
+def test_the_passing_of_time_is_no_clock_jump() -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
     for _ in range(3):
         clock.advance(1000)
         ticks.advance(1001)
-        assert not leap.noticed()
+        assert not leap.jumped()
     assert told == []
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_leap_is_noticed_once(seconds: float) -> None:
+def test_a_clock_jump_is_noticed_once(seconds: float) -> None:
     clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = Leap(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
     clock.advance(seconds)
-    assert [leap.noticed(), leap.noticed(), told] == [True, False, [1]]
+    assert [leap.jumped(), leap.jumped(), told] == [True, False, [1]]
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_clock_that_is_set_stops_no_box(house: House, seconds: float) -> None:
+def test_a_clock_that_is_set_stops_no_sandbox(house: House, seconds: float) -> None:
     house.ticks = HandClock().now
     house.daemon()
     house.apply("web", lifecycle=IDLE)
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_stops_no_box(house: House, seconds: float) -> None:
     assert house.condition("web", "Ready") == "True Running"
 
 
-def test_idleness_is_counted_from_the_leap(house: House) -> None:
+def test_idleness_is_counted_from_the_clock_jump(house: House) -> None:
     ticks = HandClock()
     house.ticks = ticks.now
     house.daemon()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.loop.store_lineage import Lineage
+from controller.loop.store_lineage import StoreLineage
 
 
 @pytest.fixture
@@ -12,9 +12,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lineage.json"
 
 
-def opened(file: Path, store: str = "store-1") -> Lineage:
+def opened(file: Path, store: str = "store-1") -> StoreLineage:
     """A daemon's, at its start; every revision is noted."""
-    return Lineage(file, store, clock=iter(range(0, 1_000_000, 100)).__next__)
+    return StoreLineage(file, store, clock=iter(range(0, 1_000_000, 100)).__next__)
 
 
 def test_a_store_that_goes_on_is_swept(file: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_cannot_be_noted_or_read_withholds(file: Path) -> None:
 
 
 def test_it_is_noted_now_and_then_and_at_the_end(file: Path) -> None:
-    lineage = Lineage(file, "store-1", clock=lambda: 0.0)
+    lineage = StoreLineage(file, "store-1", clock=lambda: 0.0)
     for revision in (1, 2, 3):
         lineage.follow(revision)
     assert opened(file).follow(1) == "", "as of the last note"

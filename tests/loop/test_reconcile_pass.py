@@ -9,7 +9,7 @@ from controller.kinds.planning.action import CreateContainer, StartContainer, Up
 from controller.kinds.planning.outcome import Transient, Waiting
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.house import Crash, House
+from tests.loop.harness import Crash, House
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_foreign_container_on_our_name_is_left_alone(house: House) -> None:
 
 
 def test_a_moved_on_instance_is_read_again(house: House) -> None:
-    """Another process changed the record: the turn is planned again on what is true now."""
+    """Another process changed the record: the pass is planned again on what is true now."""
     from dataclasses import replace
 
     from controller.kinds.planning.plan import Writes

@@ -10,10 +10,10 @@ import pytest
 
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Snapshot
-from controller.loop.reconcile_loop import Heartbeat
-from controller.loop.reconcile_pass import Turn
+from controller.loop.reconcile_loop import ReconcileLoop
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.tasks.prober import Prober
-from controller.loop.wake import Alarm
+from controller.loop.wake import LoopWaker
 from controller.loop.workers import Workers
 from controller.policy.levels.levels import Policy
 from controller.ports import NullMeter, StoreError
@@ -42,10 +42,10 @@ class MarkedJobs:
 
 
 class Troubled:
-    """A turn that fails as it is told, and otherwise does what the real one does."""
+    """A pass that fails as it is told, and otherwise does what the real one does."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, reconcile_pass: ReconcilePass) -> None:
+        self._turn = reconcile_pass
         self.broken: Exception | None = None
         self.turns = 0
 
@@ -62,22 +62,22 @@ class Troubled:
 
 @dataclass
 class Body:
-    heart: Heartbeat
-    turn: Troubled
+    reconcile_loop: ReconcileLoop
+    reconcile_pass: Troubled
     workers: Workers
     jobs: MarkedJobs
     engine: FakeEngine
     store: SqlStore
-    alarm: Alarm
+    waker: LoopWaker
 
 
 @pytest.fixture
 def body(world: World) -> Iterator[Body]:
-    store, clock, alarm, jobs = world.store(), HandClock(), Alarm(), MarkedJobs()
+    store, clock, waker, jobs = world.store(), HandClock(), LoopWaker(), MarkedJobs()
     engine = FakeEngine(store.instance_id, clock=clock)
-    workers = Workers(engine, NullMeter(), threads=2, wake=alarm.wake)
-    prober = Prober(engine.probes, clock=clock, wake=alarm.wake)
-    made = Turn(
+    workers = Workers(engine, NullMeter(), threads=2, wake=waker.wake)
+    prober = Prober(engine.probes, clock=clock, wake=waker.wake)
+    made = ReconcilePass(
         store=store,
         engine=engine,
         workers=workers,
@@ -86,10 +86,10 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         policy=Policy(),
     )
-    turn = Troubled(made)
-    heart = Heartbeat(
-        turn=turn,  # type: ignore[arg-type]
-        alarm=alarm,
+    reconcile_pass = Troubled(made)
+    reconcile_loop = ReconcileLoop(
+        reconcile_pass=reconcile_pass,  # type: ignore[arg-type]
+        waker=waker,
         workers=workers,
         engine=engine,
         store=store,
@@ -98,50 +98,50 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         resync_seconds=30,
     )
-    yield Body(heart, turn, workers, jobs, engine, store, alarm)
-    heart.stop()
+    yield Body(reconcile_loop, reconcile_pass, workers, jobs, engine, store, waker)
+    reconcile_loop.stop()
 
 
-def test_it_turns_at_the_start_and_ends_with_its_thread(body: Body) -> None:
-    assert body.heart.trouble
-    body.heart.start()
-    wait_for("the first turn", lambda: not body.heart.trouble)
+def test_it_runs_at_the_start_and_ends_with_its_thread(body: Body) -> None:
+    assert body.reconcile_loop.failure
+    body.reconcile_loop.start()
+    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
     assert body.jobs.running
-    body.heart.stop()
+    body.reconcile_loop.stop()
     assert not body.jobs.running
-    assert "heartbeat" not in {each.name for each in threading.enumerate()}
+    assert "reconcile-loop" not in {each.name for each in threading.enumerate()}
 
 
 def test_nothing_is_gathered_once_somebody_waits() -> None:
-    alarm = Alarm()
-    alarm.wake()
-    alarm.hurry()
-    assert alarm.wait(0)
-    alarm.gather(3600)
-    assert not alarm.wait(0), "both are used up"
+    waker = LoopWaker()
+    waker.wake()
+    waker.wake_now()
+    assert waker.wait(0)
+    waker.gather(3600)
+    assert not waker.wait(0), "both are used up"
 
 
 def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
-    body.turn.broken = StoreError("disk full")
-    body.heart.start()
-    wait_for("it says so", lambda: body.heart.trouble == "disk full")
-    body.turn.broken = None
-    wait_for("it is over", lambda: not body.heart.trouble)
+    body.reconcile_pass.broken = StoreError("disk full")
+    body.reconcile_loop.start()
+    wait_for("it says so", lambda: body.reconcile_loop.failure == "disk full")
+    body.reconcile_pass.broken = None
+    wait_for("it is over", lambda: not body.reconcile_loop.failure)
 
 
 def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
-    body.heart.start()
-    wait_for("the first turn", lambda: not body.heart.trouble)
-    body.turn.broken = ZeroDivisionError("oops")
-    body.alarm.wake()
-    wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.heart.trouble)
-    body.turn.broken = None
-    wait_for("it goes on", lambda: not body.heart.trouble)
+    body.reconcile_loop.start()
+    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
+    body.reconcile_pass.broken = ZeroDivisionError("oops")
+    body.waker.wake()
+    wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.reconcile_loop.failure)
+    body.reconcile_pass.broken = None
+    wait_for("it goes on", lambda: not body.reconcile_loop.failure)
 
 
 def test_what_falls_due_is_done(body: Body) -> None:
-    body.heart.start()
-    wait_for("the first turn", lambda: not body.heart.trouble)
+    body.reconcile_loop.start()
+    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
     looks = len(body.engine.looks)
     body.jobs.marks["resync"]()
     wait_for("a look", lambda: len(body.engine.looks) > looks)
@@ -151,8 +151,8 @@ def test_what_falls_due_is_done(body: Body) -> None:
 
 
 def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
-    body.heart.start()
-    wait_for("the first turn", lambda: not body.heart.trouble)
+    body.reconcile_loop.start()
+    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
     asked = threading.Event()
 
     def no_thread(_: Callable[[], object]) -> None:
@@ -163,14 +163,14 @@ def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monke
         patched.setattr(body.workers, "run", no_thread)
         body.jobs.marks["prune"]()
         assert asked.wait(30)
-    before = body.turn.turns
+    before = body.reconcile_pass.turns
 
-    def turned() -> bool:
-        body.alarm.wake()
-        return body.turn.turns > before + 1  # one may be that of the prune
+    def pass_ended() -> bool:
+        body.waker.wake()
+        return body.reconcile_pass.turns > before + 1  # one may be that of the prune
 
-    wait_for("it goes on", turned)
-    assert body.heart.trouble == ""
+    wait_for("it goes on", pass_ended)
+    assert body.reconcile_loop.failure == ""
 
 
 def test_a_service_manager_hears_that_it_is_ready_lives_and_stops(
@@ -180,11 +180,11 @@ def test_a_service_manager_hears_that_it_is_ready_lives_and_stops(
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(30)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        body.heart.start()
+        body.reconcile_loop.start()
         assert {heard.recv(100) for _ in range(2)} == {b"READY=1\nSTATUS=", b"WATCHDOG=1"}
-        body.alarm.wake()  # as the schedule does every few seconds
+        body.waker.wake()  # as the schedule does every few seconds
         assert heard.recv(100) == b"WATCHDOG=1"
-        body.heart.stop()
+        body.reconcile_loop.stop()
         said = heard.recv(100)
         while said == b"WATCHDOG=1":
             said = heard.recv(100)

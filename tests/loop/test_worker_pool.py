@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.loop.worker_pool import Crew
+from controller.loop.worker_pool import WorkerPool
 from tests.conftest import HandClock
 from tests.daemon import wait_for
 
@@ -17,7 +17,7 @@ def over() -> Iterator[threading.Event]:
     made.set()
 
 
-def hold(crew: Crew, over: threading.Event, begun: list[int], *, stalls_seconds: float | None) -> None:
+def hold(crew: WorkerPool, over: threading.Event, begun: list[int], *, stalls_seconds: float | None) -> None:
     """A job that lasts until `over`."""
 
     def job() -> None:
@@ -25,14 +25,14 @@ def hold(crew: Crew, over: threading.Event, begun: list[int], *, stalls_seconds:
         if stalls_seconds is None:
             over.wait(60)
             return
-        with crew.stalling_after(stalls_seconds):
+        with crew.releasing_after(stalls_seconds):
             over.wait(60)
 
     crew.submit(job)
 
 
 def test_hanging_calls_never_hold_all_places(over: threading.Event) -> None:
-    crew, begun, done = Crew(2, "worker"), list[int](), threading.Event()
+    crew, begun, done = WorkerPool(2, "worker"), list[int](), threading.Event()
     for _ in range(6):
         hold(crew, over, begun, stalls_seconds=0.01)
     crew.submit(done.set)
@@ -44,7 +44,7 @@ def test_hanging_calls_never_hold_all_places(over: threading.Event) -> None:
 
 def test_long_jobs_keep_their_places(over: threading.Event) -> None:
     clock = HandClock()
-    crew, begun, done = Crew(2, "worker", ticks=clock.now), list[int](), threading.Event()
+    crew, begun, done = WorkerPool(2, "worker", ticks=clock.now), list[int](), threading.Event()
     hold(crew, over, begun, stalls_seconds=None)
     hold(crew, over, begun, stalls_seconds=3600)
     crew.submit(done.set)
@@ -56,14 +56,14 @@ def test_long_jobs_keep_their_places(over: threading.Event) -> None:
 
 
 def test_at_most_so_many_jobs_at_once() -> None:
-    crew, lock, now, peak, done = Crew(3, "worker"), threading.Lock(), 0, 0, threading.Semaphore(0)
+    crew, lock, now, peak, done = WorkerPool(3, "worker"), threading.Lock(), 0, 0, threading.Semaphore(0)
 
     def job() -> None:
         nonlocal now, peak
         with lock:
             now += 1
             peak = max(peak, now)
-        with crew.stalling_after(3600):
+        with crew.releasing_after(3600):
             threading.Event().wait(0.001)
         with lock:
             now -= 1
@@ -78,7 +78,7 @@ def test_at_most_so_many_jobs_at_once() -> None:
 
 
 def test_a_job_that_raises_ends_no_thread(over: threading.Event) -> None:
-    crew = Crew(1, "worker")
+    crew = WorkerPool(1, "worker")
     crew.submit(lambda: 1 / 0)
     crew.submit(over.set)
     assert over.wait(60)
@@ -86,7 +86,7 @@ def test_a_job_that_raises_ends_no_thread(over: threading.Event) -> None:
 
 
 def test_stopped_crew_takes_no_job_and_drops_what_waits(over: threading.Event) -> None:
-    crew, begun, late = Crew(1, "worker"), list[int](), threading.Event()
+    crew, begun, late = WorkerPool(1, "worker"), list[int](), threading.Event()
     hold(crew, over, begun, stalls_seconds=None)
     wait_for("it runs", lambda: begun)
     crew.submit(late.set)

@@ -1,4 +1,4 @@
-"""loop/leader.py, and what a daemon does whose right to act has run out: nothing."""
+"""Leader lease: loop/leader.py, and a daemon whose lease has expired, which does nothing."""
 
 import threading
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.planning.action import Action, CreateContainer
-from controller.loop.leader import Leading, wait_to_lead
+from controller.loop.leader import LeaderLease, wait_to_lead
 from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
-from tests.loop.house import House
+from tests.loop.harness import House
 
 
 class Scripted:
@@ -67,7 +67,7 @@ def test_waiting_outlives_a_store_that_is_away_and_ends_when_told() -> None:
 
 def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     lost, meter = [], Counting()
-    leading = Leading(Scripted(True, StoreError("away"), True, False), meter, lambda: lost.append("lost"))
+    leading = LeaderLease(Scripted(True, StoreError("away"), True, False), meter, lambda: lost.append("lost"))
     leading.start()
     wait_for("it is lost", lambda: lost)
     leading.stop()
@@ -75,12 +75,12 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
     assert meter.counted == ["paddock_leader_lease_renew_failures_total"] * 2
 
 
-def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> None:
+def test_without_the_lease_nothing_is_written_or_begun(house: House) -> None:
     house.apply("web")
     revision, may_act = house.store.revision(), [False]
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
-    turn = house.turn_of(workers, may_act=lambda: may_act[0])
-    with pytest.raises(StoreError, match="ran out"):
+    turn = house.pass_with(workers, may_act=lambda: may_act[0])
+    with pytest.raises(StoreError, match="expired"):
         turn.run()
     assert (house.store.revision(), house.engine.calls) == (revision, [])
     may_act[0] = True
@@ -88,7 +88,7 @@ def test_without_the_right_to_act_nothing_is_written_or_begun(house: House) -> N
     workers.stop()
 
 
-def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
+def test_a_group_ends_when_the_lease_expires(house: House) -> None:
     """As in a process that is frozen between two engine calls, and wakes up late."""
     house.apply("web")
     may_act = [True]
@@ -98,7 +98,7 @@ def test_a_group_ends_when_the_right_to_act_does(house: House) -> None:
 
     house.engine.before_act = freeze
     workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
-    turn = house.turn_of(workers)
+    turn = house.pass_with(workers)
     turn.run()
     wait_for("the group came back", lambda: workers.view()[1])
     workers.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.metrics.registry import Registry
-from controller.metrics.scrape_access import Door, DoorError, open_door
+from controller.metrics.scrape_access import ScrapeAccess, ScrapeAccessError, load_scrape_access
 from controller.metrics.server import MOST_WAITING, MetricsServer
 
 
@@ -26,33 +26,33 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_nothing_is_asked_by_default() -> None:
-    assert open_door(None, None, None) == Door(None, None)
+    assert load_scrape_access(None, None, None) == ScrapeAccess(None, None)
 
 
 def test_the_token_is_the_files_only_word(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("sesame\n")
-    assert open_door(tmp_path / "token", None, None).token == "sesame"
+    assert load_scrape_access(tmp_path / "token", None, None).token == "sesame"
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "über", "a\nb"])
-def test_a_file_without_a_token_leaves_the_door_shut(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_token_leaves_the_listener_shut(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
-    with pytest.raises(DoorError, match="write one word"):
-        open_door(tmp_path / "token", None, None)
+    with pytest.raises(ScrapeAccessError, match="write one word"):
+        load_scrape_access(tmp_path / "token", None, None)
 
 
 def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(DoorError, match=r"metrics_token_file .*/none: No such file"):
-        open_door(tmp_path / "none", None, None)
-    with pytest.raises(DoorError, match="belong together"):
-        open_door(None, tmp_path / "cert", None)
-    with pytest.raises(DoorError, match="name readable PEM files"):
-        open_door(None, tmp_path / "cert", tmp_path / "key")
+    with pytest.raises(ScrapeAccessError, match=r"metrics_token_file .*/none: No such file"):
+        load_scrape_access(tmp_path / "none", None, None)
+    with pytest.raises(ScrapeAccessError, match="only one is set"):
+        load_scrape_access(None, tmp_path / "cert", None)
+    with pytest.raises(ScrapeAccessError, match="name readable PEM files"):
+        load_scrape_access(None, tmp_path / "cert", tmp_path / "key")
 
 
 def test_scrapes_over_tls_and_only_over_tls(certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
-    server = MetricsServer(Registry(), port=0, tls=open_door(None, cert, key).tls)
+    server = MetricsServer(Registry(), port=0, tls=load_scrape_access(None, cert, key).tls)
     server.start()
     try:
         trusting = ssl.create_default_context(cafile=str(cert))
@@ -75,7 +75,7 @@ def test_handshakes_that_never_end_leave_places_for_scrapers(
 ) -> None:
     monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 600)
     cert, key = certificate
-    server = MetricsServer(Registry(), port=0, tls=open_door(None, cert, key).tls)
+    server = MetricsServer(Registry(), port=0, tls=load_scrape_access(None, cert, key).tls)
     server.start()
     try:
         with ExitStack() as held:
@@ -95,5 +95,5 @@ def test_a_key_with_a_passphrase_is_refused_without_asking(tmp_path: Path, certi
     locked = tmp_path / "locked.pem"
     command = ["openssl", "pkcs8", "-topk8", "-in", str(certificate[1]), "-out", str(locked), "-passout", "pass:secret"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-    with pytest.raises(DoorError, match="without a passphrase"):
-        open_door(None, certificate[0], locked)
+    with pytest.raises(ScrapeAccessError, match="without a passphrase"):
+        load_scrape_access(None, certificate[0], locked)

@@ -1,7 +1,7 @@
-"""The whole middle of the house without its doors: real store, fake engine, hand-cranked clock, turns run by hand.
+"""Loop harness: real store, services, workers and planner over a fake engine, with passes run by hand.
 
 `crash_after(n)` ends the daemon's life at its n-th step (an engine call or a store commit), before or after it took
-effect; `House.daemon()` then makes the next daemon over the same store and the same engine.
+effect; `House.daemon()` then makes the next daemon over the same store and engine.
 """
 
 import json
@@ -21,8 +21,8 @@ from controller.kinds.planning.outcome import Outcome
 from controller.kinds.planning.plan import Plan, Writes
 from controller.kinds.registry import Kind, discover
 from controller.loop.activity import ActivityLog
-from controller.loop.clock_jump import Leap
-from controller.loop.reconcile_pass import Turn
+from controller.loop.clock_jump import ClockJump
+from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
@@ -42,7 +42,7 @@ TINY = "paddock/test-tiny:1"
 
 
 class Crash(BaseException):
-    """The daemon is gone, at this step, as by kill -9. No handler of the product may catch it."""
+    """The daemon is killed at this step, as by kill -9. No handler of the product may catch it."""
 
 
 class Fuse:
@@ -63,7 +63,7 @@ class Fuse:
 
 
 class FusedEngine:
-    """The engine as one daemon sees it: gone with the daemon."""
+    """Engine of one daemon: it fails once the daemon was killed."""
 
     def __init__(self, engine: FakeEngine, fuse: Fuse) -> None:
         self._engine, self._fuse = engine, fuse
@@ -79,7 +79,7 @@ class FusedEngine:
 
 
 class FusedStore:
-    """The store as one daemon sees it."""
+    """Store of one daemon: it fails once the daemon was killed."""
 
     def __init__(self, store: SqlStore, fuse: Fuse) -> None:
         self._store, self._fuse = store, fuse
@@ -102,7 +102,7 @@ class FusedStore:
 
 
 class House:
-    """A store and an engine that outlive daemons, and the daemon of the moment."""
+    """A store and an engine that outlive daemons, and the current daemon."""
 
     def __init__(
         self, store: SqlStore, *, threads: int = 1, meter: Meter | None = None, policy: Policy | None = None
@@ -118,14 +118,14 @@ class House:
         self._threads = threads
         self._uids = 0
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
-        self.layers: dict[str, Layer] = {}  # what boxes were measured to have written, by container id
+        self.layers: dict[str, Layer] = {}  # measured sizes of writable layers, by container id
         self.wake: Callable[[], None] = lambda: None
-        self.before: Callable[[Action], None] = lambda _action: None  # told of each action, as the daemon's audit is
+        self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
         self._workers: Workers | None = None
         self.daemon()
 
     def services_over(self, store: Any) -> Services:
-        """The doors' use-cases over this store, or one that fails."""
+        """Return the services over this store, or one that fails."""
         return make_services(
             registry=discover(),
             store=store,
@@ -152,7 +152,7 @@ class House:
         return f"{self._uids:08x}-0000-4000-8000-000000000000"
 
     def daemon(self) -> None:
-        """A new daemon; what the one before knew only in memory is lost."""
+        """Start a new daemon; the memory of the one before is lost."""
         if self._workers is not None:
             self._workers.stop()
         self.fuse = Fuse()
@@ -170,7 +170,7 @@ class House:
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock)
         self.services = self.services_over(self.store)
-        self.turn = Turn(
+        self.turn = ReconcilePass(
             store=store,
             engine=engine,
             workers=self._workers,
@@ -180,13 +180,13 @@ class House:
             policy=self.policy,
             activity=self.activity,
             usage=self.engine,
-            leapt=Leap(self.clock, ticks=self.ticks).noticed,
+            clock_jumped=ClockJump(self.clock, ticks=self.ticks).jumped,
             layers=lambda: self.layers,
         )
 
-    def turn_of(self, workers: Workers, **settings: Any) -> Turn:
-        """A turn over the house's store and engine with workers of the caller's, which really run beside it."""
-        return Turn(
+    def pass_with(self, workers: Workers, **settings: Any) -> ReconcilePass:
+        """Return a pass over this store and engine with the caller's workers, which run beside it."""
+        return ReconcilePass(
             store=self.store,
             engine=self.engine,
             workers=workers,
@@ -254,7 +254,7 @@ class House:
         return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
 
     def one_turn(self) -> Plan:
-        """A turn, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
+        """A pass, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
         self.clock.advance(0.001)
         decided = self.turn.run()
         self._wait_for_workers()
@@ -274,7 +274,7 @@ class House:
         end = self.clock.now() + seconds
         for _ in range(200):
             decided = self.one_turn()
-            if decided.groups or decided.writes or decided.samples or self.turn_has_results() or self.probed():
+            if decided.groups or decided.writes or decided.samples or self.has_results() or self.probed():
                 continue
             wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
             if not wakes or min(wakes) > end:
@@ -288,7 +288,7 @@ class House:
         self.prober.run_due()
         return self.prober.view() != before
 
-    def turn_has_results(self) -> bool:
+    def has_results(self) -> bool:
         assert self._workers is not None
         return bool(self._workers.view()[1])
 

@@ -1,0 +1,200 @@
+"""Upgrades from commit c656c01: its store opens, every object reads back as it was, and no container is recreated.
+
+`upgrade/` was recorded by that commit's own services and reconcile loop over its fake engine: the store as SQL text,
+the engine's containers, and the config hashes of the example specs.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from controller.kinds.meta import StoredObject
+from controller.kinds.planning.action import CreateContainer, RemoveContainer, SignalContainer, StartContainer
+from controller.kinds.registry import discover
+from controller.kinds.runtime.mount import HostRoot, Mount
+from controller.kinds.runtime.network import Network
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import render
+from controller.service.access.identify import Identify, Names
+from controller.service.errors import Unauthorized
+from controller.store import migrate
+from controller.store.sql_store import SqlStore
+from tests.conftest import HandClock
+from tests.fakes.engine import Box
+from tests.loop.harness import House
+
+RECORDED = Path(__file__).parent / "upgrade"
+SPECS = Path(__file__).parents[2] / "specs"
+POLICY = Policy(host_roots=(HostRoot(path="/srv/projects"),))
+_UID = "00000001-0000-4000-8000-000000000000"
+_CHANGED = {"sandbox/volumes.yaml volumes"}  # the example has a volume of its own since
+_DISRUPTIVE = (CreateContainer, RemoveContainer, SignalContainer, StartContainer)
+_OBJECTS = "SELECT kind, namespace, name, uid, generation, labels, annotations, spec, finalizers FROM objects"
+_INSTANCES = "SELECT name, uid, parent_uid, role FROM instances"
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RECORDED / "engine_c656c01.json").read_text())
+    return found
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """The store's file as commit c656c01 left it."""
+    path = tmp_path / "paddock.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.executescript((RECORDED / "store_c656c01.sql").read_text())
+    return path
+
+
+@pytest.fixture
+def store(database: Path) -> Iterator[SqlStore]:
+    opened = SqlStore(f"sqlite:///{database}")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def house(store: SqlStore) -> Iterator[House]:
+    """Today's daemon over that store, and over the containers that ran."""
+    made = House(store, policy=POLICY)
+    found = recorded()
+    engine = made.engine
+    made.clock.advance(found["now"] + 30.0 - made.clock.now())
+    engine.images.update(found["images"])
+    boxes = TypeAdapter(list[Box]).validate_python(found["containers"], strict=False)
+    engine._boxes.update({each.id: each for each in boxes})
+    engine.networks.update(TypeAdapter(dict[str, Network]).validate_python(found["networks"]))
+    engine.places.update(TypeAdapter(dict[str, dict[str, Mount]]).validate_python(found["places"]))
+    engine.volumes.update({(namespace, name): size for namespace, name, size in found["volumes"]})
+    engine.answers.update({(each.name, 8500): 200 for each in boxes})
+    engine.execs["test"] = 0
+    engine.look(full=True)
+    yield made
+    made.close()
+
+
+def rows(database: Path, query: str) -> set[tuple[Any, ...]]:
+    with closing(sqlite3.connect(database)) as found:
+        return set(found.execute(query).fetchall())
+
+
+def test_the_store_opens_and_is_migrated(database: Path) -> None:
+    before = rows(database, _OBJECTS), rows(database, _INSTANCES)
+    assert len(before[0]) > 20
+    store = SqlStore(f"sqlite:///{database}")
+    store.open()
+    assert store.ping() == ""
+    store.close()
+    assert rows(database, "SELECT version_num FROM alembic_version") == {(migrate.head(),)}
+    assert (rows(database, _OBJECTS), rows(database, _INSTANCES)) == before
+
+
+def test_every_object_reads_back_as_it_was_written(database: Path, store: SqlStore) -> None:
+    registry = discover()
+    read = [each for kind in registry for each in store.list(kind.name)[0]]
+    assert {kind.name for kind in registry} >= {each.kind for each in read}
+    shown = {
+        (each.kind, each.namespace, each.name, each.uid, each.generation, json.dumps(dict(each.labels)))
+        for each in read
+    }
+    assert shown == {(*row[:5], json.dumps(json.loads(row[5]))) for row in rows(database, _OBJECTS)}
+    specs = {row[3]: json.loads(row[7]) for row in rows(database, _OBJECTS)}
+    for each in read:
+        assert json.loads(json.dumps(each.spec, default=dict)) == specs[each.uid]
+        kind = registry.by_word(each.kind.lower())
+        assert kind is not None
+        kind.spec.model_validate(each.spec)
+
+
+def test_instances_keep_their_names_and_uids(store: SqlStore) -> None:
+    assert {each.name: each.uid for each in store.instances()} == recorded()["instances"]
+
+
+def test_audit_log_and_events_are_kept(store: SqlStore) -> None:
+    report = store.audit.verify()
+    assert (report.problem, report.entries) == ("", report.last_id)
+    assert report.entries > 30
+    assert store.events()
+
+
+def test_running_containers_are_left_alone(house: House) -> None:
+    before = containers(house)
+    assert len(before) > 20
+    first = house.one_turn()
+    assert not [each for group in first.groups for each in group.actions if isinstance(each, _DISRUPTIVE)], str(first)
+    house.settle(seconds=20)
+    assert not [each for each in house.engine.calls if isinstance(each, _DISRUPTIVE)]
+    assert containers(house) == before
+    assert not [each.name for each in house.store.list("Sandbox")[0] if condition(each, "Outdated") == "True"]
+
+
+def test_a_template_change_still_recreates(house: House) -> None:
+    house.settle(seconds=20)
+    house.apply("grown", template={"env": [{"name": "NEW", "value": "1"}]}, resources={"limits": {"memory": "96Mi"}})
+    house.settle(seconds=20)
+    assert any(isinstance(each, RemoveContainer) for each in house.engine.calls)
+
+
+def test_tokens_still_work(store: SqlStore) -> None:
+    clock = HandClock(recorded()["now"])
+    names = Names(uid=lambda _: None, gid=lambda _: None, user=lambda _: None)
+    identify = Identify(tokens=store.tokens, clock=clock, names=names, owners=frozenset())
+    tokens = recorded()["tokens"]
+    caller = identify.token(tokens["ci"], "192.0.2.1")
+    assert [(each.role, each.namespaces) for each in caller.grants] == [("user", ("default", "team-*"))]
+    assert identify.token(tokens["boss"], "192.0.2.1").grants[0].role == "admin"
+    with pytest.raises(Unauthorized):
+        identify.token(tokens["gone"], "192.0.2.1")
+    clock.advance(60.0)
+    with pytest.raises(Unauthorized):
+        identify.token(tokens["old"], "192.0.2.1")
+
+
+def test_example_specs_keep_their_config_hashes() -> None:
+    expected = json.loads((RECORDED / "hashes_c656c01.json").read_text())
+    found = {
+        f"{path.relative_to(SPECS)} {name}": value for path in SPECS.rglob("*.yaml") for name, value in hashes(path)
+    }
+    same = {key: found[key] for key in expected.keys() - _CHANGED}
+    assert same == {key: expected[key] for key in same}
+    assert len(same) > 15
+
+
+def hashes(path: Path) -> Iterator[tuple[str, str]]:
+    """Render each sandbox of a file with its own template or one of the same file."""
+    documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
+    templates = {
+        each["metadata"]["name"]: SandboxTemplateSpec.model_validate(each["spec"])
+        for each in documents
+        if each["kind"] == "SandboxTemplate"
+    }
+    for each in documents:
+        if each["kind"] != "Sandbox":
+            continue
+        spec, name = SandboxSpec.model_validate(each["spec"]), each["metadata"]["name"]
+        template = spec.template or templates[spec.template_ref.name if spec.template_ref else ""]
+        if template.security_level in POLICY.levels:  # a profile of the same file is no part of this policy
+            yield name, render(spec, template, name=name, uid=_UID, policy=POLICY).config_hash
+
+
+def condition(obj: StoredObject, type_: str) -> str:
+    return next(str(each["status"]) for each in obj.status["conditions"] if each["type"] == type_)
+
+
+def containers(house: House) -> dict[str, tuple[str, str, float]]:
+    """Return each container's id, config hash and start, by name."""
+    seen = (each for group in house.engine.observe().containers.values() for each in group)
+    return {each.name: (each.id, each.config_hash, each.started_at) for each in seen}
