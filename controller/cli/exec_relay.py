@@ -1,4 +1,4 @@
-"""Between this process's own streams, terminal and signals, and those of a command in a box."""
+"""Relay between this process's streams, terminal and signals and those of a command in a sandbox."""
 
 import contextlib
 import io
@@ -7,13 +7,19 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from controller.cli.output import note
-from controller.cli.terminal import raw, size
+import click
+
+from controller.cli.client import connect
+from controller.cli.errors import Misused
+from controller.cli.output import note, say
+from controller.cli.progress import waiting_for
+from controller.cli.terminal import is_terminal, raw, size
 from controller.cli.terminal_filter import Output
 from controller.client.exec import PIECE_BYTES, Running
+from controller.client.sandbox import Sandbox
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PATIENCE = 3  # this often a Ctrl-C is passed on; the next one ends this process, and the command with it
@@ -100,3 +106,47 @@ def _stdin() -> Iterator[bytes]:
         return
     while data := os.read(handle, PIECE_BYTES):
         yield data
+
+
+def enter(
+    ctx: click.Context,
+    namespace: str,
+    name: str,
+    command: Sequence[str],
+    *,
+    with_stdin: bool,
+    tty: bool,
+    env: Mapping[str, str],
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+    raw_output: bool = False,
+) -> int:
+    """Run a command in a sandbox with this process's streams; gives its exit code."""
+    if tty and not is_terminal():
+        raise Misused("stdin is no terminal: leave -t out, or run this where somebody types")
+    box = Sandbox(connect(ctx), namespace, name)
+    options = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
+    with box.start(command, stdin=with_stdin, tty=tty, **options) as running:  # type: ignore[arg-type]
+        try:
+            with waiting_for(f"sandbox/{name}"):
+                running.wait_begun()
+            return carry(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+
+def let_go(
+    ctx: click.Context,
+    namespace: str,
+    name: str,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    working_dir: str = "",
+    timeout_seconds: float | None = None,
+) -> None:
+    """Start a command that goes on by itself; prints its ID."""
+    box = Sandbox(connect(ctx), namespace, name)
+    with waiting_for(f"sandbox/{name}"):
+        begun = box.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
+    say(begun.id)

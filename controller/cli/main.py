@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from controller.cli.errors import in_words
-from controller.cli.flags import plain
+from controller.cli.options import split_flag_values
 from controller.client.errors import ClientError
 
 # Command -> its one line of help; the command is the function of that name in controller.cli.commands.<name>.
@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command, plain(command, rest) if command else rest
+        return name, command, split_flag_values(command, rest) if command else rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

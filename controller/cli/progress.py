@@ -1,7 +1,7 @@
-"""Progress on stderr once something takes over a second: why it waits, and a spinner where a person watches."""
+"""Progress on stderr once something takes over a second: the reason of a wait, or the bar of a transfer."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -84,3 +84,26 @@ def _spinner(label: str) -> "Progress":
     made = Progress(SpinnerColumn(), words, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     made.add_task(plain(label), total=None)
     return made
+
+
+@contextmanager
+def transferring(label: str, size: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be told of each piece; shows on stderr how much has gone and how fast, of `size` if known."""
+    if not on_terminal():
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    task = progress.add_task(label, total=size)
+    later = threading.Timer(_AFTER_SECONDS, progress.start)
+    later.daemon = True
+    later.start()
+    try:
+        yield lambda count: progress.advance(task, count)
+    finally:
+        later.cancel()
+        later.join()
+        progress.stop()

@@ -19,11 +19,10 @@ import click
 from controller.cli.client import Client, connect, segment
 from controller.cli.errors import CliError, Misused
 from controller.cli.exec_relay import INTERRUPTED, carry
-from controller.cli.goals import Obstacle, condition_of, obstacle_of
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.client.errors import ClientError
 from controller.client.sandbox import Sandbox
 from controller.version import API_VERSION

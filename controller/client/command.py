@@ -1,7 +1,8 @@
-"""The command of an exec, checked before anything is sent."""
+"""Command and variables of an exec, checked before anything is sent."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _SHOWN_CHARACTERS = 60
 
@@ -25,3 +26,19 @@ def words_of(command: Sequence[str], method: str) -> list[str]:
     if wrong:
         raise TypeError(f"{method}: the command must be a list of strings; {', '.join(wrong[:5])}: write str(...)")
     return words
+
+
+class Secret(str):
+    """The name of a secret of the sandbox's namespace, in the place of a variable's value."""
+
+    __slots__ = ()
+
+
+def as_json(env: Mapping[str, str] | None) -> dict[str, Any]:
+    """As a request's body has them."""
+    return {name: {"secret": str(each)} if isinstance(each, Secret) else each for name, each in (env or {}).items()}
+
+
+def as_query(env: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """As a query has them."""
+    return [("secret" if isinstance(each, Secret) else "env", f"{name}={each}") for name, each in (env or {}).items()]

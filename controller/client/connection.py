@@ -1,7 +1,8 @@
-"""Speaks HTTP with the daemon. What it can't do becomes a ClientError that says what to do next."""
+"""HTTP connection to the daemon. Each failure becomes a ClientError that says what to do next."""
 
 import json as json_
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,6 @@ import httpx
 
 from controller.client.credentials import authorization, trusted
 from controller.client.errors import ClientError, TimeIsOver, refusal
-from controller.client.retry import Patient
 from controller.client.server import Server, dial, locate, unreachable
 from controller.version import API_VERSION, VERSION
 
@@ -148,3 +148,38 @@ def _json(answer: httpx.Response) -> Any:
         return answer.json()
     except ValueError:
         return None
+
+
+_MOST_TIMES = 5
+_LONGEST_SECONDS = 10.0
+
+
+class Patient(httpx.BaseTransport):
+    """Another transport, but an answer 429 with `Retry-After` is heeded, a few times, before it is given.
+
+    A body that is sent as it comes can't be sent again: its answer is given at once.
+    """
+
+    def __init__(self, inner: httpx.BaseTransport, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._inner, self._sleep = inner, sleep
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        same = isinstance(request.stream, httpx.ByteStream)
+        for _ in range(_MOST_TIMES if same else 0):
+            answer = self._inner.handle_request(request)
+            wait = _seconds(answer)
+            if wait is None:
+                return answer
+            answer.close()
+            self._sleep(wait)
+        return self._inner.handle_request(request)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _seconds(answer: httpx.Response) -> float | None:
+    told = answer.headers.get("Retry-After", "")
+    if answer.status_code != 429 or not told.isdecimal() or float(told) > _LONGEST_SECONDS:
+        return None
+    return float(told)

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client.command import words_of
+from controller.client.command import as_json, words_of
 from controller.client.connection import Connection, segment
-from controller.client.variables import as_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.command import words_of
+from controller.client.command import as_json, as_query, words_of
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
-from controller.client.variables import as_json, as_query
 from controller.client.websocket import WebSocket, json_or_none, open_websocket
 
 _PROTOCOL = "v5.channel.k8s.io"

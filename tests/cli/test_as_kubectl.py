@@ -5,8 +5,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from controller.cli.flags import plain
 from controller.cli.main import COMMANDS, cli
+from controller.cli.options import split_flag_values
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 
@@ -34,7 +34,7 @@ def command(**_: object) -> None: ...
     ],
 )
 def test_flags_with_a_word(words: list[str], said: list[str]) -> None:
-    assert plain(command, words) == said
+    assert split_flag_values(command, words) == said
 
 
 def test_every_flag_of_every_command_may_be_switched_off_in_words() -> None:
@@ -44,7 +44,7 @@ def test_every_flag_of_every_command_may_be_switched_off_in_words() -> None:
         assert found is not None
         for flag in (each for each in found.params if isinstance(each, click.Option) and each.is_bool_flag):
             for word in (each for each in flag.opts if each.startswith("--")):
-                assert plain(found, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
+                assert split_flag_values(found, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
 
 
 def test_a_deletion_that_is_not_waited_for(paddock: Run, served: World) -> None:

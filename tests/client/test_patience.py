@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from controller.client.retry import Patient
+from controller.client.connection import Patient
 
 
 class Daemon:

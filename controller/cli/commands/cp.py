@@ -12,7 +12,7 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import Misused
 from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
 from controller.cli.output import note
-from controller.cli.transfer_progress import transferring
+from controller.cli.progress import transferring
 from controller.client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files
 from controller.client.sandbox import Sandbox
 from controller.client.transfer import PIECE_BYTES

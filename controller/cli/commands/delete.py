@@ -10,12 +10,11 @@ import click
 from controller.cli import files
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, in_words
-from controller.cli.goals import Gone
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Gone, Object, until
 
 Query = dict[str, str]
 

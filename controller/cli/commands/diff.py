@@ -8,9 +8,8 @@ import click
 
 from controller.cli import files
 from controller.cli.errors import CliError, Misused
-from controller.cli.options import files_option, namespace_option
+from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
-from controller.cli.set_options import set_fields, set_options
 from controller.client.errors import ClientError
 
 

@@ -67,7 +67,7 @@ def exec_(
             raise click.UsageError(f"{option} takes NAME={value}")
     if detach and (with_stdin or tty):
         raise click.UsageError("--detach lets go of the command: it takes no -i and no -t")
-    from controller.cli.enter import enter, let_go
+    from controller.cli.exec_relay import enter, let_go
     from controller.client import Secret
 
     variables = {name: value for name, _, value in (each.partition("=") for each in env)}

@@ -8,10 +8,9 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused, in_words
-from controller.cli.formats import FORMS, made, reads, sort_key
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
-from controller.cli.output import note, say, table
+from controller.cli.output import FORMS, made, note, reads, say, sort_key, table
 from controller.cli.watch import follow, name_params
 
 _INTERRUPTED = 130

@@ -24,7 +24,7 @@ def shell_(ctx: click.Context, name: str, namespace: str | None, raw: bool) -> N
     """
     import os
 
-    from controller.cli.enter import enter
+    from controller.cli.exec_relay import enter
     from controller.cli.terminal import is_terminal
 
     env = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}

@@ -9,12 +9,11 @@ import click
 
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, Refused
-from controller.cli.goals import Goal, goal_option
 from controller.cli.kinds import Kinds, Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
 from controller.cli.progress import Waiting, waiting_for
-from controller.cli.watch import Object, until
+from controller.cli.watch import Goal, Object, goal_option, until
 
 _GOALS = "condition=NAME[=STATUS], jsonpath='{PATH}'[=VALUE], create or delete."
 
