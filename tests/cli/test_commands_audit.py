@@ -11,7 +11,7 @@ from tests.helpers_api import World
 Run = Callable[..., Result]
 
 
-def test_who_asked_for_what(paddock: Run, served: World) -> None:
+def test_audit_lists_requests(paddock: Run, served: World) -> None:
     assert paddock("audit").stderr == "No entries found.\n"
     served.apply()
     refused = AuditEntry(served.clock.now(), "eve", "tcp 192.0.2.7", "exec", outcome="refused", detail={"a": [1, 2]})
@@ -26,7 +26,7 @@ def test_who_asked_for_what(paddock: Run, served: World) -> None:
     assert paddock("audit", "--since", "1h").stderr == "No entries found.\n"  # the clock of tests is an old one
 
 
-def test_verify_and_what_it_printed_before(paddock: Run, served: World) -> None:
+def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> None:
     served.apply()
     first, mark = paddock("audit", "verify").output.splitlines()
     assert first == "1 entries are as they were written"

@@ -13,7 +13,7 @@ from tests.helpers_api import World
 Run = Callable[..., Result]
 
 
-def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -> None:
     served.apply()
     file = tmp_path / "copy.db"
     done = paddock("backup", str(file))
@@ -28,7 +28,7 @@ def test_a_backup_holds_what_is_stored(paddock: Run, served: World, tmp_path: Pa
     assert "is there already" in paddock("backup", str(file)).output
 
 
-def test_what_lies_in_wait_in_a_shared_folder_gets_nothing(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("mine")
     (tmp_path / ".a.db.part").symlink_to(other)
@@ -40,7 +40,7 @@ def test_what_lies_in_wait_in_a_shared_folder_gets_nothing(paddock: Run, served:
     assert other.read_text() == "mine"
 
 
-def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
     served.store.close()
     assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1
     assert paddock("backup", str(tmp_path / "none" / "copy.db")).exit_code == 1
@@ -48,7 +48,7 @@ def test_what_fails_leaves_no_file(paddock: Run, served: World, tmp_path: Path) 
     assert not [each for each in tmp_path.iterdir() if "copy" in each.name]
 
 
-def test_it_is_for_admins_of_everything(world: World, tmp_path: Path) -> None:
+def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from controller.cli.main import cli

@@ -79,7 +79,7 @@ def test_set(paddock: Run, two: World) -> None:
     assert two.sandbox().spec["template"]["image"] == "other:2"
 
 
-def test_what_a_template_gives_is_set_there(paddock: Run, two: World) -> None:
+def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
     two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))
     box = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
@@ -115,7 +115,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_wrong_words_are_told(paddock: Run, two: World) -> None:
+def test_wrong_arguments_are_reported(paddock: Run, two: World) -> None:
     for words, code, said in WRONG_WORDS:
         done = paddock(*words)
         assert (done.exit_code, said in done.stderr) == (code, True), (words, done.stderr)
@@ -164,7 +164,7 @@ def test_edit_is_cancelled(
     assert (two.sandbox().generation, left_behind(tmp_path)) == (1, [])
 
 
-def test_edit_opens_again_with_what_was_wrong(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_reopens_with_the_error(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
     shown = editor(
         "sed -i 's/memory: 512Mi/memroy: 512Mi/' \"$1\"",
         "sed -i 's/memroy: 512Mi/memory: 1Mi/' \"$1\"",
@@ -178,7 +178,7 @@ def test_edit_opens_again_with_what_was_wrong(paddock: Run, two: World, editor: 
     assert two.sandbox().spec["resources"]["limits"]["memory"] == "1Gi"
 
 
-def test_edit_given_up_after_an_error_keeps_a_copy(
+def test_cancelled_edit_after_an_error_keeps_a_copy(
     paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path
 ) -> None:
     editor("sed -i 's/name: quickstart/name: other/' \"$1\"")
@@ -189,7 +189,7 @@ def test_edit_given_up_after_an_error_keeps_a_copy(
     assert len(left_behind(tmp_path)) == 1
 
 
-def test_edit_and_somebody_else_meanwhile(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
     command = f"{sys.executable} -m controller --server unix://{two.socket} label sb/quickstart by=them"
     shown = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
     done = paddock("edit", "sb/quickstart")

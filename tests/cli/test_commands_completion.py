@@ -68,7 +68,7 @@ def test_commands_and_options(complete: Complete) -> None:
     assert complete("apply", "--dry-run", "=", "cl") == ["client"]
 
 
-def test_kinds_and_the_names_of_objects(complete: Complete) -> None:
+def test_kinds_and_object_names(complete: Complete) -> None:
     assert complete("describe", "sandboxe") == ["sandboxes"]
     assert complete("describe", "sb", "q") == ["quarry", "quickstart"]
     assert complete("describe", "sandbox/qui") == ["sandbox/quickstart"]
@@ -117,6 +117,6 @@ def shell(name: str, words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused() -> None:
+def test_an_unknown_shell_is_refused() -> None:
     done = CliRunner().invoke(cli, ["completion", "tcsh"])
     assert (done.exit_code, "bash, zsh, fish" in done.stderr) == (2, True)

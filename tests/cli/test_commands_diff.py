@@ -45,7 +45,7 @@ def live(house: House, tmp_path: Path) -> Iterator[Run]:
     server.stop()
 
 
-def test_the_same_is_exit_code_0_and_no_word(paddock: Run, spec: Callable[..., str], served: World) -> None:
+def test_no_difference_is_exit_code_0_without_output(paddock: Run, spec: Callable[..., str], served: World) -> None:
     served.apply()
     done = paddock("diff", "-f", spec())
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
@@ -69,7 +69,7 @@ def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Call
     assert (gone.exit_code, "-  name: quickstart\n" in gone.stdout) == (1, True)
 
 
-def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
+def test_errors_have_exit_codes_above_1(paddock: Run, spec: Callable[..., str]) -> None:
     bad = paddock("diff", "-f", spec(QUICKSTART.replace("512Mi", "512m")))
     assert (bad.exit_code, bad.stdout) == (2, "")
     assert ":11:33: spec.resources.limits.memory: `512m` is 0.512 bytes" in bad.stderr
@@ -80,7 +80,7 @@ def test_errors_are_more_than_1(paddock: Run, spec: Callable[..., str]) -> None:
     assert (early.exit_code, "has not looked at the engine yet" in early.stderr) == (2, True)
 
 
-def test_a_plan_is_printed_and_not_carried_out(live: Run, house: House) -> None:
+def test_a_plan_is_printed_not_executed(live: Run, house: House) -> None:
     house.one_turn()
     done = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert done.exit_code == 1

@@ -24,7 +24,7 @@ def test_a_field() -> None:
     assert "    a change takes effect: recreate\n" in shown
 
 
-def test_limits_are_told_with_their_bounds_and_as_live() -> None:
+def test_limits_show_bounds_and_effect() -> None:
     shown = explain("sb.spec.resources.limits").stdout
     assert "  memory\t<Quantity>\n    Memory, with what is written to tmpfs. (bytes, with Ki Mi" in shown
     assert "from 6Mi to 64Ti" in " ".join(shown.split())
@@ -61,6 +61,6 @@ def test_json_and_the_whole_schema() -> None:
         (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; there are apiVersion, kind"),
     ],
 )
-def test_wrong_words(words: list[str], code: int, said: str) -> None:
+def test_wrong_arguments(words: list[str], code: int, said: str) -> None:
     done = explain(*words)
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr

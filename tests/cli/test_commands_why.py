@@ -46,13 +46,13 @@ def test_the_reasons_as_json(paddock: Run) -> None:
     assert paddock("why", "quickstart", "-o", "yaml").stdout.startswith("apiVersion: paddock/v1alpha1\nkind: Why\n")
 
 
-def test_what_nobody_decides_on(paddock: Run) -> None:
+def test_other_kinds_have_no_decision(paddock: Run) -> None:
     done = paddock("why", "sandboxtemplate/python")
     assert done.exit_code != 0
     assert "name a sandbox" in done.stderr
 
 
-def test_before_the_first_look(world: World, paddock: Run) -> None:
+def test_before_the_first_reconcile_pass(world: World, paddock: Run) -> None:
     world.apply()
     done = paddock("why", "quickstart")
     assert done.exit_code != 0

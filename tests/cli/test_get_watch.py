@@ -78,7 +78,7 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
         assert (done.exit_code, "only one kind" in done.stderr) == (2, True)
 
 
-def test_a_watch_is_taken_up_where_the_server_ended_it(paddock: Run, served: World) -> None:
+def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
     from controller.cli import watch as watching
     from controller.cli.client import Client
     from controller.client.server import Server

@@ -26,14 +26,14 @@ def run(served: World, *words: str) -> Result:
         (["-f", "a.exe"], "can't be told from its name"),
     ],
 )
-def test_wrong_words(served: World, words: list[str], said: str) -> None:
+def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
     done = run(served, *words)
     assert done.exit_code == 2
     assert said in done.stderr
     assert not served.store.list("Sandbox")[0]
 
 
-def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
+def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> None:
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
     assert "the sandbox was not Ready within 0.1 s: Pending: the daemon has not" in done.stderr
@@ -47,7 +47,7 @@ def test_a_box_that_does_not_come_is_told_of_and_removed(served: World) -> None:
     assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
 
 
-def test_why_it_waits_is_told_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
 
     def refuse() -> None:
@@ -80,7 +80,7 @@ def test_another_level_makes_it_another_template(served: World) -> None:
     assert left.spec["template"]["securityLevel"] == "full-isolation"
 
 
-def test_what_is_run(tmp_path: Path) -> None:
+def test_the_command_to_run(tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_bytes(b"echo hello\n")
     assert Job.of(["a"], "", "print(1)").command == ("python3", "-c", "print(1)", "a")

@@ -56,12 +56,12 @@ def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
     assert (refused.value.code, refused.value.has_cause("NotFound", "path")) == (404, False)
 
 
-def test_a_refusal_in_the_middle_of_an_upload_is_told(box: Box) -> None:
+def test_a_refusal_during_an_upload_is_reported(box: Box) -> None:
     with pytest.raises(Refused, match="there is nothing"):
         box.files.write("/none/x", (b"x" * MIB for _ in range(50)))
 
 
-def test_a_daemon_that_goes_is_told(box: Box) -> None:
+def test_a_stopped_daemon_is_reported(box: Box) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.open("/tmp/big") as answer:
         answer.read(10)
@@ -72,7 +72,7 @@ def test_a_daemon_that_goes_is_told(box: Box) -> None:
                 pass
 
 
-def test_an_archive_that_breaks_off_is_told(box: Box, tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(box: Box, tmp_path: Path) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.archive("/tmp") as answer:
         assert answer.read(10)
@@ -143,7 +143,7 @@ def test_a_file_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path) ->
         box.files.pull("/none", tmp_path)
 
 
-def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_path: Path) -> None:
+def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path: Path) -> None:
     evil = box.root / "workspace" / "evil"
     (evil / "d").mkdir(parents=True)
     (evil / "abs").symlink_to("/etc/passwd")
@@ -175,7 +175,7 @@ def test_what_a_box_prepares_writes_nothing_outside_of_the_target(box: Box, tmp_
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_copy_out_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
+def test_a_pull_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
     with (box.root / "workspace/sparse").open("wb") as file:
         file.truncate(64 * MIB)
         file.write(b"x")

@@ -79,7 +79,7 @@ def most_bytes(daemon: RunningDaemon, *words: str) -> list[int]:
 
 
 @pytest.mark.parametrize("way", ["cp", "http"])
-def test_much_takes_no_more_memory_than_a_mebibyte(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
+def test_large_transfers_use_constant_memory(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
     begin = ["-m", "controller", "cp"] if way == "cp" else ["-c", OVER_HTTP, f"unix://{daemon.socket}"]
     there, back = "/workspace/file", tmp_path / "back"
     name = f"large:{there}" if way == "cp" else there

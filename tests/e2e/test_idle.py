@@ -46,7 +46,7 @@ def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaem
     assert daemon.get("dozing")["status"]["restartCount"] == 0
 
 
-def test_a_box_that_computes_stays(daemon: RunningDaemon) -> None:
+def test_a_busy_sandbox_is_not_suspended(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("lazy", SLEEPS, "idleTimeoutSeconds: 2"))
     daemon.apply(BOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")

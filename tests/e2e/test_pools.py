@@ -58,7 +58,7 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
         assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
 
 
-def test_twenty_are_drained_at_once_and_refilled(tmp_path: Path) -> None:
+def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
     """By one file of twenty claims; the metrics tell both."""
     with running(tmp_path) as daemon:
         small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
@@ -84,7 +84,7 @@ def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
     return {each[1] or "": float(each[2]) for each in found if each}
 
 
-def test_pools_that_keep_nothing_warm_have_their_image_fetched_once(tmp_path: Path) -> None:
+def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
     """When they are applied, not when the first box is asked for; again only where it is gone."""
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     with registry("paddock/preload:1") as source, closing(client):

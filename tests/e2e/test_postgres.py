@@ -39,7 +39,7 @@ def database() -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_a_life_on_postgresql_and_a_lost_connection(tmp_path: Path, database: str) -> None:
+def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DATABASE_URL=database)
     instance = ""
     try:

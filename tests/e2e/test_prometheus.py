@@ -18,7 +18,7 @@ import yaml
 
 from tests.daemon import RunningDaemon, wait_for
 from tests.deploy.test_grafana import DEPLOY, EVERY, without_variables
-from tests.e2e.around import AROUND
+from tests.e2e.helpers_specs import OTHER_KINDS
 from tests.engine.test_engine_witness import disk_of
 from tests.lab.engine import Namespaces
 from tests.lab.internet import Lab, impossible, lab
@@ -145,14 +145,14 @@ def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFact
     target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
     with prometheus(tmp_path_factory.mktemp("prometheus") / "p", place.host, target) as made:
         boxes = "---".join(BOX % each for each in BUSY.items())
-        daemon.apply(AROUND + boxes + TALKS)
+        daemon.apply(OTHER_KINDS + boxes + TALKS)
         names = [f"sandbox/{name}" for name in (*BUSY, "talks")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
         daemon.apply(boxes.replace("100m", "120m"))
         yield made
 
 
-def test_promtool_finds_nothing_wrong_with_a_scrape(both: tuple[Lab, RunningDaemon], asked: Prometheus) -> None:
+def test_promtool_accepts_a_scrape(both: tuple[Lab, RunningDaemon], asked: Prometheus) -> None:
     promtool = shutil.which("promtool")
     assert promtool is not None
     place, daemon = both
@@ -171,7 +171,7 @@ def test_promtool_finds_nothing_wrong_with_a_scrape(both: tuple[Lab, RunningDaem
     assert b'sandbox="spins"' in text
 
 
-def test_every_panel_has_something_to_show(asked: Prometheus) -> None:
+def test_every_panel_has_data(asked: Prometheus) -> None:
     def silent() -> list[tuple[str, str]]:
         shown = {(board, panel) for board, panel, expr in EVERY if asked.shows(without_variables(expr))}
         return sorted({(board, panel) for board, panel, _ in EVERY} - shown)

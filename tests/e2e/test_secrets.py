@@ -48,7 +48,7 @@ def read(daemon: RunningDaemon, *command: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_secret_is_in_the_box_and_nowhere_else(daemon: RunningDaemon) -> None:
+def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> None:
     daemon.apply(SPEC)
     ready(daemon)
     assert read(daemon, "cat", "/run/secrets/token") == CANARY

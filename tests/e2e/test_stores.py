@@ -42,7 +42,7 @@ def test_two_daemons_with_stores_of_their_own_leave_each_other_alone(tmp_path: P
         assert two.condition("same", "Ready")["status"] == "True"
 
 
-def test_a_state_folder_put_back_whole_sweeps_nothing_that_was_made_since(tmp_path: Path) -> None:
+def test_a_restored_state_folder_removes_no_newer_container(tmp_path: Path) -> None:
     folder, backup = tmp_path / "state", tmp_path / "backup"
     with running(folder, **QUICK) as daemon:
         daemon.apply(BOX % "old")

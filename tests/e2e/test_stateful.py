@@ -236,7 +236,7 @@ def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str
     return found + [f"{name} is {facts[name][0]}" for name in looked_at if facts[name][0] not in facts[name][1]]
 
 
-def test_lives_on_a_real_engine() -> None:
+def test_random_operations_on_a_real_engine() -> None:
     with private_engine() as engine:
         Life.engine = engine
         run_state_machine_as_test(

@@ -151,7 +151,7 @@ def tree(top: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_port_of_a_box_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
     data = os.urandom(8 * MIB)
     with forwarded(daemon, "open") as port:
         with socket.create_connection(("127.0.0.1", port)) as link:
@@ -177,9 +177,7 @@ def forwarded(daemon: RunningDaemon, name: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
-def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
-    daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path
-) -> None:
+def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path) -> None:
     if direction == "in":
         process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -199,7 +197,7 @@ def test_a_copy_of_a_client_that_is_killed_leaves_nothing(
     assert not [each for each in names if each.startswith(".paddock")]
 
 
-def test_a_port_forward_that_is_killed_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
     with forwarded(daemon, "open") as port, contextlib.ExitStack() as held:
         for words in (b"flood\n", b"sleep\n", b"hello\n"):
             held.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(words)
@@ -231,9 +229,7 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
 
 
 @pytest.mark.parametrize("end", ["kill", "delete"])
-def test_streams_that_stand_still_hold_up_neither_the_end_nor_the_removal_of_their_box(
-    tmp_path: Path, end: str
-) -> None:
+def test_stalled_streams_block_neither_stop_nor_removal(tmp_path: Path, end: str) -> None:
     """By hand they are killed past the daemon, which has to be quick then; else it may be patient with them."""
     patience = {"kill": "1.5", "delete": "3600"}[end]
     with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as held:
@@ -255,7 +251,7 @@ def test_streams_that_stand_still_hold_up_neither_the_end_nor_the_removal_of_the
 
 
 @pytest.mark.parametrize("what", ["cp", "port-forward"])
-def test_what_is_used_is_woken(daemon: RunningDaemon, what: str, tmp_path: Path) -> None:
+def test_use_wakes_a_suspended_sandbox(daemon: RunningDaemon, what: str, tmp_path: Path) -> None:
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=90s", "sandbox/dozing")
     if what == "cp":
         (tmp_path / "a").write_text("hello")
@@ -277,7 +273,7 @@ def at_terminal(daemon: RunningDaemon, script: str) -> pexpect.spawn:
     return pexpect.spawn("/bin/sh", ["-c", script], cwd=str(ROOT), env=environment, timeout=60, dimensions=(24, 120))
 
 
-def test_a_person_sees_how_far_a_copy_is_and_then_nothing_of_it(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_copy_progress_is_shown_and_cleared(daemon: RunningDaemon, tmp_path: Path) -> None:
     """The archive's end is held back until the bar was seen."""
     (tmp_path / "data").write_bytes(bytes(MIB))
     script = f"(tar -C {tmp_path} -cf - data; cat {tmp_path}/go) | $PADDOCK cp - open:/workspace; echo left $?"
@@ -291,7 +287,7 @@ def test_a_person_sees_how_far_a_copy_is_and_then_nothing_of_it(daemon: RunningD
     terminal.wait()
 
 
-def test_a_copy_that_is_interrupted_says_so_and_ends(daemon: RunningDaemon, tmp_path: Path) -> None:
+def test_an_interrupted_copy_is_reported(daemon: RunningDaemon, tmp_path: Path) -> None:
     process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for("it is under way", lambda: workers(daemon))
     process.send_signal(signal.SIGINT)

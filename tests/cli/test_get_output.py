@@ -44,7 +44,7 @@ def test_templates(template: str, text: str) -> None:
         ("{.a[}", "no JSONPath"),
     ],
 )
-def test_templates_that_cannot_be_read(template: str, words: str) -> None:
+def test_invalid_templates(template: str, words: str) -> None:
     with pytest.raises(Misused) as caught:
         Template(template)
     assert words in caught.value.message
@@ -89,6 +89,6 @@ def test_several_names(paddock: Run, three: World) -> None:
         ("custom-columns=NAME", "write TITLE:PATH"),
     ],
 )
-def test_a_form_that_there_is_not(paddock: Run, served: World, output: str, said: str) -> None:
+def test_an_unknown_output_format(paddock: Run, served: World, output: str, said: str) -> None:
     done = paddock("get", "sb", "-o", output)
     assert (done.exit_code, said in done.stderr) == (2, True)
