@@ -86,7 +86,7 @@ class _Packer:
         try:
             fd = os.open(name, _READ, dir_fd=parent)
         except OSError as error:
-            yield from _unread(error, shown)
+            yield from _unreadable(error, shown)
             return
         try:
             yield from _file(fd, shown, os.fstat(fd))
@@ -124,7 +124,7 @@ class _Packer:
         try:
             fd = open_folder(name, parent)
         except OSError as error:
-            yield from _unread(error, shown)
+            yield from _unreadable(error, shown)
             return
         why = self._leave_out(fd)
         if len(walks) >= DEPTH:
@@ -145,7 +145,7 @@ def _leave(walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]) -> None:
     os.close(fd)
 
 
-def _unread(error: OSError, shown: bytes) -> Iterator[bytes]:
+def _unreadable(error: OSError, shown: bytes) -> Iterator[bytes]:
     """What went meanwhile is nothing; what may not be read is told, and the rest goes on."""
     if error.errno == errno.EACCES:
         yield note(SKIPPED, shown + b"\0permission denied")

@@ -117,12 +117,12 @@ class Reader:
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
-        self._left = 0  # data of this entry that were not read
+        self._unread = 0  # data of this entry that were not read
         self._pad = 0
 
     def __iter__(self) -> Iterator[Entry]:
         """Entries in their order. Raises TarError, also when the stream ends before the archive does."""
-        told: dict[bytes, bytes] = {}
+        overrides: dict[bytes, bytes] = {}
         while True:
             for _ in self.pieces():
                 pass
@@ -135,19 +135,19 @@ class Reader:
                 if flag == b"g":
                     yield from _notes(data)
                 else:
-                    told |= _told(flag, data)
+                    overrides |= _overrides(flag, data)
                 continue
-            entry, told = _completed(flag, entry, told), {}
-            self._left, self._pad = entry.size, -entry.size % BLOCK
+            entry, overrides = _completed(flag, entry, overrides), {}
+            self._unread, self._pad = entry.size, -entry.size % BLOCK
             yield entry
 
     def pieces(self) -> Iterator[bytes]:
         """The data of the present entry, as they come."""
-        while self._left:
-            piece = self._read(min(self._left, PIECE_BYTES))
+        while self._unread:
+            piece = self._read(min(self._unread, PIECE_BYTES))
             if not piece:
                 raise TarError("the archive ends in the middle of a file")
-            self._left -= len(piece)
+            self._unread -= len(piece)
             yield piece
         pad, self._pad = self._pad, 0
         self._exactly(pad)
@@ -186,23 +186,23 @@ def _parsed(head: bytes) -> tuple[bytes, Entry]:
     return head[156:157], entry
 
 
-def _completed(flag: bytes, entry: Entry, told: dict[bytes, bytes]) -> Entry:
+def _completed(flag: bytes, entry: Entry, overrides: dict[bytes, bytes]) -> Entry:
     """The entry with what the headers before it said."""
-    if any(key.startswith(b"GNU.sparse") for key in told) or flag not in _TYPES:
+    if any(key.startswith(b"GNU.sparse") for key in overrides) or flag not in _TYPES:
         raise TarError(f"an entry of the type {flag!r} can't be read; write the archive without sparse files")
     type_ = _TYPES[flag]
-    name = told.get(b"path", entry.name)
+    name = overrides.get(b"path", entry.name)
     if type_ == "file" and name.endswith(b"/"):
         type_ = "folder"  # as the oldest format has them
-    size = _decimal(told[b"size"]) if b"size" in told else entry.size
+    size = _decimal(overrides[b"size"]) if b"size" in overrides else entry.size
     if size < 0:
         raise TarError("an entry of a size below 0")
-    mtime = _decimal(told[b"mtime"]) if b"mtime" in told else entry.mtime
-    target = told.get(b"linkpath", entry.target)
+    mtime = _decimal(overrides[b"mtime"]) if b"mtime" in overrides else entry.mtime
+    target = overrides.get(b"linkpath", entry.target)
     return Entry(name, type_, size if type_ == "file" else 0, entry.mode, mtime, target)
 
 
-def _told(flag: bytes, data: bytes) -> dict[bytes, bytes]:
+def _overrides(flag: bytes, data: bytes) -> dict[bytes, bytes]:
     if flag == b"L":
         return {b"path": _text(data)}
     if flag == b"K":

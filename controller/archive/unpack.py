@@ -67,11 +67,11 @@ def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
             if count >= rules.max_entries:
                 raise TooMuch(f"the archive has more than {rules.max_entries} entries")
             if entry.type == "note":
-                _heed(entry, done)
+                _read_note(entry, done)
                 continue
             parts = parts_of(entry.name)
             try:
-                _one(reader, folders, _Step(entry, parts, rules, done, later))
+                _unpack_entry(reader, folders, _Step(entry, parts, rules, done, later))
             except OSError as error:
                 raise OSError(error.errno, error.strerror, shown(b"/".join(parts))) from error
         for parts, mode in reversed(later):
@@ -89,7 +89,7 @@ class _Step(NamedTuple):
     later: list[tuple[Parts, int]]
 
 
-def _heed(note: Entry, done: Unpacked) -> None:
+def _read_note(note: Entry, done: Unpacked) -> None:
     """What the packer tells: it failed, or something is not as it was."""
     if note.name == FAILED:
         raise TarError(shown(note.target))
@@ -98,7 +98,7 @@ def _heed(note: Entry, done: Unpacked) -> None:
     done.leave_out(f"{shown(name)} {verb}" + (f": {shown(why)}" if why else ""))
 
 
-def _one(reader: Reader, folders: Folders, step: _Step) -> None:
+def _unpack_entry(reader: Reader, folders: Folders, step: _Step) -> None:
     entry, parts = step.entry, step.parts
     if entry.type in ("hardlink", "special"):
         what = (
@@ -145,7 +145,7 @@ def _link(parent: int, step: _Step) -> None:
             f"{shown(entry.name)} was left out: a symlink to {shown(entry.target)} leads out of what is copied"
         )
         return
-    spare = _spare()
+    spare = _temporary_name()
     os.symlink(entry.target, spare, dir_fd=parent)
     try:
         os.rename(spare, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -177,23 +177,23 @@ class Replacing:
     def __init__(self, name: bytes, parent: int) -> None:
         self._name, self._parent = name, parent
         self._size = 0
-        self._spare = b""
+        self._temporary = b""
         try:
             self.fd = os.open(b".", _NAMELESS, 0o600, dir_fd=parent)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 raise
-            self._spare = _spare()
-            self.fd = os.open(self._spare, _NEW, 0o600, dir_fd=parent)
+            self._temporary = _temporary_name()
+            self.fd = os.open(self._temporary, _NEW, 0o600, dir_fd=parent)
 
     def __enter__(self) -> "Replacing":
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self.fd)
-        if self._spare:
+        if self._temporary:
             with suppress(OSError):
-                os.unlink(self._spare, dir_fd=self._parent)
+                os.unlink(self._temporary, dir_fd=self._parent)
 
     def write(self, data: bytes) -> int:
         """Add to it; gives how many bytes are no holes. Raises OSError."""
@@ -221,14 +221,14 @@ class Replacing:
         if mtime is not None:
             with suppress(OverflowError, OSError):  # a time that this file system does not know
                 os.utime(self.fd, (mtime, mtime))
-        if not self._spare:
+        if not self._temporary:
             if self._linked(self._name):
                 return
-            spare = _spare()
+            spare = _temporary_name()
             self._linked(spare)
-            self._spare = spare
-        os.rename(self._spare, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
-        self._spare = b""
+            self._temporary = spare
+        os.rename(self._temporary, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        self._temporary = b""
 
     def _linked(self, name: bytes) -> bool:
         """Give the nameless file that name; False if it is taken."""
@@ -239,5 +239,5 @@ class Replacing:
         return True
 
 
-def _spare() -> bytes:
+def _temporary_name() -> bytes:
     return b".paddock-" + os.urandom(8).hex().encode()

@@ -11,14 +11,14 @@ _FLAG_VALUES = {"true": True, "false": False}
 
 
 def split_flag_values(command: click.Command, words: Sequence[str]) -> list[str]:
-    """The words with each `--flag=true` or `--flag=false` as click writes it; what follows `--` stays as it is."""
+    """Rewrite each `--flag=true` or `--flag=false` as click expects it; words after `--` stay as they are."""
     at = words.index("--") if "--" in words else len(words)
     flags = _flags(command)
     return [word for each in words[:at] for word in _written(each, flags)] + list(words[at:])
 
 
 def _flags(command: click.Command) -> dict[str, click.Option]:
-    """The boolean flags of a command and of those below it, by the name that sets them."""
+    """Return the boolean flags of a command and its sub-commands, by name."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
     found = {name: flag for each in below for name, flag in _flags(each).items()}
     own = (each for each in command.params if isinstance(each, click.Option) and each.is_bool_flag)
@@ -52,7 +52,7 @@ class Duration(click.ParamType[float]):
         if re.fullmatch(r"-?\d+(\.\d+)?", text):
             return float(text)
         if not re.fullmatch(rf"({_DURATION.pattern})+", text):
-            self.fail(f"`{value}` is no duration; write 30s, 2m or 1h30m", param, ctx)
+            self.fail(f"`{value}` is not a valid duration; write 30s, 2m or 1h30m", param, ctx)
         return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
 
 
@@ -79,7 +79,7 @@ SIZE = Size()
 
 
 def namespace_option(command: F) -> F:
-    """-n; the default namespace unless said otherwise."""
+    """Add -n; without it the default namespace is used."""
     return click.option(
         "-n",
         "--namespace",
@@ -90,22 +90,26 @@ def namespace_option(command: F) -> F:
 
 
 def raw_option(command: F) -> F:
-    """--raw; a sandbox's output reaches a terminal with all of its escape sequences."""
+    """Add --raw: show a sandbox's output with all of its escape sequences."""
     return click.option(
-        "--raw", is_flag=True, help="On a terminal, let all escape sequences through; for output that you trust."
+        "--raw", is_flag=True, help="Don't filter escape sequences on a terminal; only for output that you trust."
     )(command)
 
 
 def selector_option(command: F) -> F:
-    """-l; which objects, by their labels."""
+    """Add -l: select objects by label."""
     return click.option(
-        "-l", "--selector", default="", metavar="TERMS", help="Labels: app=web, tier!=db, env in (a,b), !legacy."
+        "-l",
+        "--selector",
+        default="",
+        metavar="TERMS",
+        help="By label: app=web, tier!=db, env in (a,b), !legacy.",
     )(command)
 
 
 def files_option(command: F) -> F:
-    """-f, which may be given often, and -R."""
-    command = click.option("-R", "--recursive", is_flag=True, help="Also the folders below a folder named with -f.")(
+    """Add -f (repeatable) and -R."""
+    command = click.option("-R", "--recursive", is_flag=True, help="Include the subfolders of a folder given with -f.")(
         command
     )
     return click.option(
@@ -114,32 +118,32 @@ def files_option(command: F) -> F:
         "files_",
         multiple=True,
         metavar="FILE",
-        help="A spec file, a folder of them, or - for stdin. May be given often.",
+        help="A spec file, a folder of them, or - for stdin. Repeatable.",
     )(command)
 
 
 _SET_OPTIONS = (
-    click.option("--applyset", metavar="NAME", help="Put the objects into this set, so that they can be pruned."),
-    click.option("--prune", is_flag=True, help="Delete what is in the set and not in the files. Needs --applyset."),
-    click.option("--take-over", is_flag=True, help="Objects that belong to another set may become this one's."),
-    click.option("--allow-empty", is_flag=True, help="With --prune: the files may be empty, to delete the whole set."),
+    click.option("--applyset", metavar="NAME", help="The apply set that the objects belong to."),
+    click.option("--prune", is_flag=True, help="Delete objects of the set that the files lack. Needs --applyset."),
+    click.option("--take-over", is_flag=True, help="Move objects of other sets into this one."),
+    click.option("--allow-empty", is_flag=True, help="With --prune: allow empty files, which delete the whole set."),
 )
 
 
 def set_options(command: F) -> F:
-    """--applyset, --prune, --take-over, --allow-empty."""
+    """Add --applyset, --prune, --take-over and --allow-empty."""
     for option in reversed(_SET_OPTIONS):
         command = option(command)
     return command
 
 
 def set_fields(applyset: str | None, prune: bool, take_over: bool, allow_empty: bool) -> dict[str, Any]:
-    """The fields of the request; empty without a set. UsageError for what does not go together."""
+    """Return the fields of the request; empty without a set. UsageError for conflicting options."""
     asked = [name for name, on in (("--prune", prune), ("--take-over", take_over)) if on]
     if asked and not applyset:
-        raise click.UsageError(f"{asked[0]} needs a set of objects: say which with --applyset NAME")
+        raise click.UsageError(f"{asked[0]} needs an apply set; add --applyset NAME")
     if allow_empty and not prune:
-        raise click.UsageError("--allow-empty is for pruning: say --applyset NAME --prune with it")
+        raise click.UsageError("--allow-empty needs --prune; add --applyset NAME --prune")
     if not applyset:
         return {}
     return {"applySet": applyset, "prune": prune, "takeOver": take_over, "allowEmpty": allow_empty}

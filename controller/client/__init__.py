@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.client.port_forward import Forwarding, PortConnection
     from controller.client.sandbox import Sandbox
 
-_WHERE = {
+_MODULES = {
     "FileInfo": "files",
     "Files": "files",
     "Forwarding": "port_forward",
@@ -58,6 +58,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

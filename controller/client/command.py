@@ -7,7 +7,7 @@ from typing import Any
 _SHOWN_CHARACTERS = 60
 
 
-def words_of(command: Sequence[str], method: str) -> list[str]:
+def checked_command(command: Sequence[str], method: str) -> list[str]:
     """The program and its arguments. TypeError for anything else: a string would be taken for its characters.
 
     `method` is the caller's name, for the message.

@@ -36,7 +36,7 @@ class Connection:
         headers = {"User-Agent": _AGENT, **authorization(server)}
         self._http = httpx.Client(
             base_url=server.url,
-            transport=Patient(transport),
+            transport=RetryingTransport(transport),
             timeout=limits,
             headers=headers,
             trust_env=False,
@@ -54,7 +54,7 @@ class Connection:
     ) -> Any:
         """The JSON of the answer. Refused when the daemon says no. `content_type` is the body's, if not plain JSON."""
         headers = {**(TABLE if table else {}), **({"Content-Type": content_type} if content_type else {})}
-        with self._in_words():
+        with self._translated():
             answer = self._http.request(method, full_path(path), params=params, json=json, headers=headers)
             body = _json(answer)
         if answer.is_error or body is None:
@@ -70,7 +70,7 @@ class Connection:
         self, path: str, params: Mapping[str, str], *, warn: Callable[[str], None] = lambda _: None
     ) -> Iterator[Iterator[bytes]]:
         """The pieces of an answer as they come. `warn` is called with what the daemon says about it, if anything."""
-        with self._in_words(), self._http.stream("GET", full_path(path), params=params) as answer:
+        with self._translated(), self._http.stream("GET", full_path(path), params=params) as answer:
             if answer.is_error:
                 answer.read()
                 raise refusal(_json(answer), answer.status_code)
@@ -87,7 +87,7 @@ class Connection:
         headers = TABLE if table else None
         try:
             with (
-                self._in_words(),
+                self._translated(),
                 self._http.stream("GET", full_path(path), params=params, headers=headers, timeout=limits) as answer,
             ):
                 if answer.is_error:
@@ -104,7 +104,7 @@ class Connection:
         self._http.close()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except httpx.ConnectError as error:
@@ -150,11 +150,11 @@ def _json(answer: httpx.Response) -> Any:
         return None
 
 
-_MOST_TIMES = 5
-_LONGEST_SECONDS = 10.0
+_MAX_RETRIES = 5
+_MAX_WAIT_SECONDS = 10.0
 
 
-class Patient(httpx.BaseTransport):
+class RetryingTransport(httpx.BaseTransport):
     """Another transport, but an answer 429 with `Retry-After` is heeded, a few times, before it is given.
 
     A body that is sent as it comes can't be sent again: its answer is given at once.
@@ -165,7 +165,7 @@ class Patient(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         same = isinstance(request.stream, httpx.ByteStream)
-        for _ in range(_MOST_TIMES if same else 0):
+        for _ in range(_MAX_RETRIES if same else 0):
             answer = self._inner.handle_request(request)
             wait = _seconds(answer)
             if wait is None:
@@ -180,6 +180,6 @@ class Patient(httpx.BaseTransport):
 
 def _seconds(answer: httpx.Response) -> float | None:
     told = answer.headers.get("Retry-After", "")
-    if answer.status_code != 429 or not told.isdecimal() or float(told) > _LONGEST_SECONDS:
+    if answer.status_code != 429 or not told.isdecimal() or float(told) > _MAX_WAIT_SECONDS:
         return None
     return float(told)

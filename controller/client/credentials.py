@@ -8,7 +8,7 @@ from pathlib import Path
 from controller.client.errors import ClientError
 from controller.client.server import Server
 
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 def authorization(server: Server) -> dict[str, str]:
@@ -43,6 +43,6 @@ def _from_file() -> str:
         return ""
     try:
         with Path(file).open() as opened:
-            return opened.read(_MOST_BYTES).strip()
+            return opened.read(_MAX_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ClientError(f"{file}: no token can be read from it ({error}); check PADDOCK_TOKEN_FILE") from error

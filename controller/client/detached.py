@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client.command import as_json, words_of
+from controller.client.command import as_json, checked_command
 from controller.client.connection import Connection, segment
 
 
@@ -36,7 +36,7 @@ def start(
 ) -> DetachedExec:
     """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
     asked = {
-        "command": words_of(command, "detach"),
+        "command": checked_command(command, "detach"),
         "env": as_json(env),
         "workingDir": working_dir,
         "timeoutSeconds": timeout_seconds,

@@ -12,7 +12,7 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from controller.client.command import as_json, as_query, words_of
+from controller.client.command import as_json, as_query, checked_command
 from controller.client.connection import Connection
 from controller.client.errors import ClientError, refusal
 from controller.client.websocket import WebSocket, json_or_none, open_websocket
@@ -146,7 +146,7 @@ def start(
     timeout_seconds: float | None = None,
 ) -> Running:
     """Start a command in the sandbox at `path`. Raises Refused, and TypeError for no list."""
-    query = [("command", each) for each in words_of(command, "start")]
+    query = [("command", each) for each in checked_command(command, "start")]
     query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
@@ -167,7 +167,7 @@ def run(
 ) -> Completed:
     """Run a command in the sandbox at `path` to its end. Raises Refused, and TypeError for no list."""
     asked = {
-        "command": words_of(command, "exec"),
+        "command": checked_command(command, "exec"),
         "env": as_json(env),
         "workingDir": working_dir,
         "stdin": base64.b64encode(stdin).decode(),

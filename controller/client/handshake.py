@@ -19,7 +19,7 @@ _CONTROL_BYTES = 1 << 10
 _HANDSHAKE_SECONDS = 60.0  # a box that sleeps is woken first
 
 
-def connected(server: Server) -> socket.socket:
+def open_socket(server: Server) -> socket.socket:
     """A socket of the daemon's. Raises Unreachable."""
     if server.socket:
         sock = dial(server)
@@ -36,7 +36,7 @@ def connected(server: Server) -> socket.socket:
     return sock
 
 
-def shake_hands(
+def upgrade(
     sock: socket.socket, server: Server, target: str, offered: Sequence[str]
 ) -> tuple[socket.SocketIO, http.client.HTTPMessage]:
     """Make it a WebSocket; gives the side to read from, of which nothing more was read, and the answer's headers.

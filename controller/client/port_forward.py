@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from controller.client.connection import full_path
 from controller.client.errors import ClientError
-from controller.client.handshake import connected, protocol, shake_hands
+from controller.client.handshake import open_socket, protocol, upgrade
 from controller.client.server import Server
 from controller.client.splice import Pipe, can_splice
 
@@ -24,10 +24,10 @@ _LENGTH = struct.Struct(">I")
 _END = b"end"
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 _PIECE_BYTES = 1 << 18
-_SENDING_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
+_SEND_BUFFER_BYTES = 1 << 20  # under way to the daemon; the system gives less if it is set to
 _CONTROL_BYTES = 1 << 10
 # A program here that reads nothing holds up whoever sends to it; so often it is looked whether that is still wanted.
-_SENDING_TIME = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
+_SEND_TIMEOUT = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
 
 class PortConnection:
@@ -38,11 +38,11 @@ class PortConnection:
 
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: nothing listens there, the sandbox does not run, there are too many."""
-        self._sock = connected(server)
+        self._sock = open_socket(server)
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
             target = f"{full_path(path)}/portforward?port={port}"
-            file, headers = shake_hands(self._sock, server, target, offered)
+            file, headers = upgrade(self._sock, server, target, offered)
         except BaseException:
             self._sock.close()
             raise
@@ -50,9 +50,9 @@ class PortConnection:
         self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # of 1: reads nothing ahead
         self._sock.settimeout(None)
         if self.raw:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENDING_BYTES)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._sending = threading.Lock()
-        self._left = 0  # of the data frame that is being read
+        self._unread = 0  # of the data frame that is being read
 
     def __enter__(self) -> "PortConnection":
         return self
@@ -72,10 +72,10 @@ class PortConnection:
     def receive(self) -> bytes:
         """What has come, b"" once the box has no more to send. Raises ClientError when the connection broke."""
         try:
-            while not self._left:
+            while not self._unread:
                 kind, size = self._head()
                 if kind == _BINARY:
-                    self._left = size
+                    self._unread = size
                     if self.raw and not size:
                         return b""
                     continue
@@ -88,12 +88,12 @@ class PortConnection:
                     raise ClientError("the box, or the daemon, ended the connection")
                 if kind == _PING:
                     self._frame(_PONG, words)
-            data = self._file.read1(min(self._left, _PIECE_BYTES))
+            data = self._file.read1(min(self._unread, _PIECE_BYTES))
         except (OSError, ValueError) as error:  # ValueError: it was closed in another thread
             raise ClientError(f"the connection broke: {error}") from error
         if not data:
             raise ClientError("the connection broke; is the daemon still running?")
-        self._left -= len(data)
+        self._unread -= len(data)
         return data
 
     def pour_into(self, sock: socket.socket, wait: Callable[[], None]) -> None:
@@ -103,7 +103,7 @@ class PortConnection:
         """
         if not self.raw:
             while data := self.receive():
-                _send_slowly(sock, data, wait)
+                _send_waiting(sock, data, wait)
             return
         with Pipe() as pipe:
             while size := self._head()[1]:
@@ -235,9 +235,9 @@ class Forwarding:
                 sock, _ = self._listening.accept()
             except OSError:
                 return
-            threading.Thread(target=self._carry, args=(sock,), name="port-forward", daemon=True).start()
+            threading.Thread(target=self._relay, args=(sock,), name="port-forward", daemon=True).start()
 
-    def _carry(self, sock: socket.socket) -> None:
+    def _relay(self, sock: socket.socket) -> None:
         with contextlib.ExitStack() as held:
             held.callback(sock.close)
             _break_at_close(sock, True)
@@ -258,11 +258,11 @@ class Forwarding:
                 self._links.add(end)
             held.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SENDING_TIME)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
             out = threading.Thread(target=_send_all, args=(sock, link), name="port-forward", daemon=True)
             out.start()
             try:
-                link.pour_into(sock, self._still_open)
+                link.pour_into(sock, self._check_open)
                 sock.shutdown(socket.SHUT_WR)
                 out.join()
                 _break_at_close(sock, False)
@@ -270,7 +270,7 @@ class Forwarding:
                 end()
                 out.join()
 
-    def _still_open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientError("the forwarding was closed")
 
@@ -283,7 +283,7 @@ def _send_all(sock: socket.socket, link: PortConnection) -> None:
         link.break_off()  # which whoever receives notices
 
 
-def _send_slowly(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> None:
+def _send_waiting(sock: socket.socket, data: bytes, wait: Callable[[], None]) -> None:
     view = memoryview(data)
     while view:
         try:

@@ -36,7 +36,7 @@ class WebSocket:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="websocket", daemon=True)
         self._thread.start()
-        self._closing, self._asking = threading.Lock(), threading.Lock()
+        self._closing, self._calling = threading.Lock(), threading.Lock()
         self._closed = False
         try:
             self._connection = self._do(opening)
@@ -60,7 +60,7 @@ class WebSocket:
                 self._end()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        with self._asking:
+        with self._calling:
             if self._closed:
                 work.close()
                 raise ConnectionClosedError(None, None)
@@ -74,16 +74,16 @@ class WebSocket:
             raise
 
     def _end(self) -> None:
-        with self._asking:
+        with self._calling:
             self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(_let_go(), self._loop)
+            ended = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _let_go() -> None:
+async def _cancel_all() -> None:
     """Whoever still waits on this loop is told that it is over."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for each in others:

@@ -143,14 +143,14 @@ def test_timeout_reports_the_condition(paddock: Run, one: World) -> None:
 
 def test_each_new_reason_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = Waiting(None)
-    waiting.because("a", "Pulling", "pulls x:1")
-    waiting.because("a", "QuotaExceeded", "0 of 1 cores are left")
-    waiting.because("b", "QuotaExceeded", "0 of 1 cores are left")
+    waiting.report("a", "Pulling", "pulls x:1")
+    waiting.report("a", "QuotaExceeded", "0 of 1 cores are left")
+    waiting.report("b", "QuotaExceeded", "0 of 1 cores are left")
     assert capsys.readouterr().err == "", "nothing is told of what takes less than a second"
     waiting.show()
-    waiting.because("a", "QuotaExceeded", "0.5 of 1 cores are left")
-    waiting.because("a", "", "starts")
-    waiting.because("a", "ImagePullFailed", "no such image")
+    waiting.report("a", "QuotaExceeded", "0.5 of 1 cores are left")
+    waiting.report("a", "", "starts")
+    waiting.report("a", "ImagePullFailed", "no such image")
     assert capsys.readouterr().err.splitlines() == [
         "waiting for a: 0 of 1 cores are left",
         "waiting for b: 0 of 1 cores are left",

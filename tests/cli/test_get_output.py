@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cli.errors import Misused
+from controller.cli.errors import UsageProblem
 from controller.cli.jsonpath import Template
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -45,7 +45,7 @@ def test_templates(template: str, text: str) -> None:
     ],
 )
 def test_invalid_templates(template: str, words: str) -> None:
-    with pytest.raises(Misused) as caught:
+    with pytest.raises(UsageProblem) as caught:
         Template(template)
     assert words in caught.value.message
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from controller.client.connection import Patient
+from controller.client.connection import RetryingTransport
 
 
 class Daemon:
@@ -22,7 +22,7 @@ class Daemon:
         return httpx.Response(200)
 
     def ask(self, content: bytes | Iterator[bytes] = b"x") -> int:
-        with httpx.Client(transport=Patient(httpx.MockTransport(self._answer), self.slept.append)) as client:
+        with httpx.Client(transport=RetryingTransport(httpx.MockTransport(self._answer), self.slept.append)) as client:
             return client.post("http://paddock/", content=content).status_code
 
 
