@@ -11,7 +11,7 @@ import click
 
 from controller.cli.client import Client
 from controller.cli.kinds import Resource
-from controller.client.errors import Refused, TimeIsOver, refusal
+from controller.client.errors import Refused, TimedOut, refusal
 
 Object = Mapping[str, Any]
 # Reasons of a condition that Paddock is already working on.
@@ -219,7 +219,7 @@ def follow(
                         yield event
                     if time.monotonic() > deadline:
                         return
-        except TimeIsOver:
+        except TimedOut:
             return
 
 

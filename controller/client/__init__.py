@@ -1,4 +1,4 @@
-"""FOR PROGRAMS. A small typed client of the daemon, used by the command line itself; it knows no other room.
+"""Python client of the daemon, for programs and for the command line. It imports no other package but archive.
 
     from controller.client import Paddock
 
@@ -6,7 +6,7 @@
         done = paddock.sandbox("quickstart").exec(["python3", "-c", "print(6 * 7)"])
         assert (done.exit_code, done.stdout) == (0, b"42\\n")
 
-What is imported here is loaded when it is first asked for: the command line has to start quickly.
+Names are loaded on first use: the command line has to start quickly.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from controller.client.detached import DetachedExec
-    from controller.client.errors import ClientError, Refused, TimeIsOver, Unreachable
+    from controller.client.errors import ClientError, Refused, TimedOut, TimeIsOver, Unreachable
     from controller.client.exec import Completed, Output, Running
     from controller.client.files import FileInfo, Files
     from controller.client.paddock import Paddock
@@ -36,6 +36,7 @@ _MODULES = {
     "Sandbox": "sandbox",
     "Secret": "variables",
     "TimeIsOver": "errors",
+    "TimedOut": "errors",
     "Unreachable": "errors",
 }
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "TimeIsOver",
+    "TimedOut",
     "Unreachable",
 ]
 

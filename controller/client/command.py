@@ -8,7 +8,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def checked_command(command: Sequence[str], method: str) -> list[str]:
-    """The program and its arguments. TypeError for anything else: a string would be taken for its characters.
+    """Return the program and its arguments. TypeError for anything else: a string would be split into characters.
 
     `method` is the caller's name, for the message.
     """
@@ -21,24 +21,26 @@ def checked_command(command: Sequence[str], method: str) -> list[str]:
         )
     if isinstance(command, bytes | bytearray | memoryview):
         raise TypeError(f"{method}: the command must be a list of strings, not {type(command).__name__}; decode it")
-    words = list(command)
-    wrong = [f"item {at} is {type(each).__name__}" for at, each in enumerate(words) if not isinstance(each, str)]
+    argv = list(command)
+    wrong = [f"item {at} is {type(each).__name__}" for at, each in enumerate(argv) if not isinstance(each, str)]
     if wrong:
-        raise TypeError(f"{method}: the command must be a list of strings; {', '.join(wrong[:5])}: write str(...)")
-    return words
+        raise TypeError(
+            f"{method}: the command must be a list of strings; {', '.join(wrong[:5])}; convert with str(...)"
+        )
+    return argv
 
 
 class Secret(str):
-    """The name of a secret of the sandbox's namespace, in the place of a variable's value."""
+    """Name of a secret of the sandbox's namespace, used as the value of a variable."""
 
     __slots__ = ()
 
 
 def as_json(env: Mapping[str, str] | None) -> dict[str, Any]:
-    """As a request's body has them."""
+    """Return the variables for a request body."""
     return {name: {"secret": str(each)} if isinstance(each, Secret) else each for name, each in (env or {}).items()}
 
 
 def as_query(env: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """As a query has them."""
+    """Return the variables for a query string."""
     return [("secret" if isinstance(each, Secret) else "env", f"{name}={each}") for name, each in (env or {}).items()]
