@@ -108,7 +108,7 @@ def test_a_shrinking_file_is_reported(tmp_path: Path) -> None:
     os.close(parent)
     done = unpacked(data, tmp_path)
     assert (tmp_path / "out").stat().st_size == 1 << 20
-    assert done.left_out == ["out changed while it was read"]
+    assert done.left_out == ["out changed during the read"]
 
 
 def archive(*members: tuple[str, bytes, str | bytes]) -> bytes:
@@ -269,7 +269,7 @@ def test_a_shrinking_sparse_file_is_reported(tmp_path: Path) -> None:
     os.truncate(tmp_path / "in", 10)
     data += b"".join(stream)
     os.close(parent)
-    assert unpacked(data, tmp_path).left_out == ["out changed while it was read"]
+    assert unpacked(data, tmp_path).left_out == ["out changed during the read"]
     assert (tmp_path / "out").stat().st_size == 8 << 20
 
 

@@ -73,9 +73,9 @@ def test_unreadable_files_are_named(paddock: Run, tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"kind: \x00\x01")
     (tmp_path / "empty").mkdir()
     for name, words in (
-        ("missing.yaml", "can't read"),
+        ("missing.yaml", "No such file"),
         ("binary.yaml", "the file is binary"),
-        ("empty", "there is no .yaml, .yml, .json file in"),
+        ("empty", "no .yaml, .yml, .json file in this folder"),
     ):
         done = paddock("apply", "-f", str(tmp_path / name))
         assert done.exit_code == 1

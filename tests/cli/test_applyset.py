@@ -30,7 +30,7 @@ def test_prune_prints_pruned_objects(paddock: Run, spec: Spec, served: World) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--prune"], "--prune needs a set of objects: say which with --applyset NAME"),
+        (["--prune"], "--prune needs an apply set; add --applyset NAME"),
         (["--take-over"], "--take-over needs a set"),
         (["--applyset", "web", "--allow-empty"], "--allow-empty is for pruning"),
     ],

@@ -29,10 +29,10 @@ def test_audit_lists_requests(paddock: Run, served: World) -> None:
 def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> None:
     served.apply()
     first, mark = paddock("audit", "verify").output.splitlines()
-    assert first == "1 entries are as they were written"
+    assert first == "1 entries are unchanged"
     served.store.audit.append([AuditEntry(1.0, "eve", "", "exec")])
     assert paddock("audit", "verify", "--expect", mark).exit_code == 0
-    assert "not the one that was expected" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
+    assert "differs from the expected one" in paddock("audit", "verify", "--expect", f"2:{'0' * 64}").output
     assert paddock("audit", "verify", "--expect", "x").exit_code == 2
     with served.store._changing("test") as connection:
         connection.execute(text("UPDATE audit SET actor = 'nobody' WHERE id = 1"))

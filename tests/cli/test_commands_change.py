@@ -42,7 +42,7 @@ def test_label_and_annotate(paddock: Run, two: World) -> None:
     refused = paddock("label", "sb", "--all", "tier=db", "app=demo")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; say --overwrite to make it `demo`\n"
+        "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; add --overwrite to make it `demo`\n"
     )
     assert paddock("label", "sb", "-l", "app=web", "app=demo", "--overwrite").stdout.count("labeled") == 1
     assert paddock("label", "sb/other", "tier-").stdout == "sandbox.paddock/other unlabeled\n"
@@ -103,7 +103,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
     (["label", "sb/quickstart", "a=1", "a-"], 2, "given twice"),
     (["label", "sb/quickstart", "=1"], 2, "a key is missing"),
     (["label", "sb", "quickstart", "--all", "a=1"], 2, "can't be combined"),
-    (["label", "sb", "-l", "app=none", "a=1"], 1, "there is nothing to change"),
+    (["label", "sb", "-l", "app=none", "a=1"], 1, "no objects to change"),
     (["set", "image", "sb/quickstart"], 2, "KIND/NAME IMAGE"),
     (["set", "resources", "sb/quickstart"], 2, "--limits="),
     (["set", "resources", "sb/quickstart", "--limits=colour=1"], 2, "a name of cpu, memory, pids"),
@@ -185,7 +185,7 @@ def test_cancelled_edit_after_an_error_keeps_a_copy(
     done = paddock("edit", "sb/quickstart")
     assert done.exit_code == 1
     assert "a name or namespace can't be changed" in done.stderr
-    assert f"a copy of your changes is in {tmp_path}/paddock-edit-" in done.stderr
+    assert f"your changes are saved in {tmp_path}/paddock-edit-" in done.stderr
     assert len(left_behind(tmp_path)) == 1
 
 
@@ -202,9 +202,9 @@ def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable
 def test_edit_without_an_editor(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/ed")
     done = paddock("edit", "sb/quickstart")
-    assert (done.exit_code, "set EDITOR to one that is here" in done.stderr) == (1, True)
+    assert (done.exit_code, "set EDITOR to an installed one" in done.stderr) == (1, True)
     monkeypatch.setenv("VISUAL", "false")
-    assert "ended with exit code 1" in paddock("edit", "sb/quickstart").stderr
+    assert "failed with exit code 1" in paddock("edit", "sb/quickstart").stderr
 
 
 POOL = """\
@@ -221,9 +221,9 @@ def test_scale(paddock: Run, served: World) -> None:
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled (no change)\n"
     assert served.services.objects.list(_pool_kind(), "default").objects[0].spec["warmReplicas"] == 5
     refused = paddock("scale", "sbp/python", "--replicas", "1", "--current-replicas", "2")
-    assert (refused.exit_code, "is at 5 replicas, not at 2" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "has 5 replicas, not 2" in refused.stderr) == (1, True)
     refused = paddock("scale", "sb/quickstart", "--replicas", "1")
-    assert (refused.exit_code, "has no replicas to set; sandboxpools have" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "has no replicas; name one of sandboxpools" in refused.stderr) == (1, True)
     served.apply(POOL.replace(", warmReplicas: 2", ""))
     kept = served.services.objects.list(_pool_kind(), "default").objects[0].spec
     assert kept.get("warmReplicas", 1) == 1, "the file gave the field up"

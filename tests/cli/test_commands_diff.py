@@ -124,7 +124,7 @@ hostquota host: cpu 500m/64, memory 512Mi/16Gi -> 128Mi/16Gi
     assert (same.exit_code, same.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
     gone = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
     assert gone.stdout.endswith(
-        f"    remove {name}  # deleted\n  then it is gone\n"
+        f"    remove {name}  # deleted\n  then deleted\n"
         "hostquota host: cpu 500m/64 -> 0/64, memory 512Mi/16Gi -> 0/16Gi\n"
     )
 

@@ -55,10 +55,10 @@ def test_json_and_the_whole_schema() -> None:
     ("words", "code", "said"),
     [
         ([], 2, "name a kind"),
-        (["pod"], 1, "there is no kind `pod`; there are "),
+        (["pod"], 1, "unknown kind `pod`; known kinds: "),
         (["sandbox.spec.tempalte"], 1, "`sandbox.spec` has no field `tempalte`; did you mean `template`?"),
         (["sandbox.spec.runState.x"], 1, "has no field `x`; it has none"),
-        (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; there are apiVersion, kind"),
+        (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; known fields: apiVersion, kind"),
     ],
 )
 def test_wrong_arguments(words: list[str], code: int, said: str) -> None:

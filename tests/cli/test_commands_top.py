@@ -78,7 +78,7 @@ def test_missing_figures_give_a_reason(paddock: Run) -> None:
     assert asleep.exit_code != 0
     assert "sandbox `asleep` has no figures: it does not run" in asleep.stderr
     assert "not found" in paddock("top", "nobody").stderr
-    assert "No sandbox runs in other namespace." in paddock("top", "-n", "other").stderr
+    assert "No running sandboxes in other namespace." in paddock("top", "-n", "other").stderr
 
 
 def test_conflicting_options(paddock: Run) -> None:

@@ -32,9 +32,9 @@ def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reasons_as_text(words: list[str], paddock: Run) -> None:
     done = paddock("why", *words)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("sandbox/quickstart is being acted on\n  Creating: no container yet\n")
-    assert "Wanted (generation 1):\n  runState" in done.output
-    assert "Seen:\n  container   none\n" in done.output
+    assert done.output.startswith("sandbox/quickstart is being reconciled\n  Creating: no container yet\n")
+    assert "Desired (generation 1):\n  runState" in done.output
+    assert "Observed:\n  container   none\n" in done.output
     assert "from paddock/python:1  # no container yet\n" in done.output
 
 

@@ -78,7 +78,7 @@ def test_a_foreign_server_is_reported(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["--server", f"unix://{path}", "get", "sb"])
         thread.join()
     assert done.exit_code == 1
-    assert "is --server right?" in done.stderr
+    assert "check --server" in done.stderr
 
 
 def test_tcp_works_too(world: World) -> None:

@@ -54,7 +54,7 @@ def test_delete_without_wait_and_with_timeout(paddock: Run, one: World) -> None:
     assert paddock("delete", "sb/quickstart", "--no-wait").exit_code == 0
     late = paddock("delete", "sb/quickstart", "--timeout", "0")
     assert late.exit_code == 1
-    assert "timed out after 0 s; still there: sandbox.paddock/quickstart" in late.stderr
+    assert "timed out after 0 s; not deleted yet: sandbox.paddock/quickstart" in late.stderr
 
 
 def test_delete_ends_when_another_object_took_the_name(paddock: Run, one: World) -> None:
@@ -89,7 +89,7 @@ def test_pool_is_deleted_before_its_template(paddock: Run, one: World, spec: Spe
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == 'sandboxpool.paddock "warm" deleted\nsandboxtemplate.paddock "tiny" deleted\n'
     late = paddock("delete", "sbt", "tiny", "--timeout", "0")
-    told = "still there: sandboxtemplate.paddock/tiny (is being deleted; held by paddock/in-use);"
+    told = "not deleted yet: sandboxtemplate.paddock/tiny (is being deleted; finalizers: paddock/in-use);"
     assert (late.exit_code, told in late.stderr) == (1, True)
 
 
@@ -106,7 +106,7 @@ def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec:
         ([], "name what to delete"),
         (["sb"], "say --all or -l"),
         (["sb", "a", "--all"], "can't be combined"),
-        (["sb", "a", "--timeout", "soon"], "is no duration"),
+        (["sb", "a", "--timeout", "soon"], "is not a valid duration"),
     ],
 )
 def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[str], said: str) -> None:
@@ -173,13 +173,13 @@ def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatc
 def test_wait_for_a_value_reports_readiness(paddock: Run, one: World) -> None:
     one.set_ready("False", "QuotaExceeded", "0 of 1 cores are left")
     late = paddock("wait", "--for=jsonpath={.status.launchType}=Warm", "sb/quickstart", "--timeout=0")
-    told = "{.status.launchType} is not there; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
+    told = "{.status.launchType} is not set; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
     assert late.stderr.endswith(told)
 
 
 def test_wait_for_deletion(paddock: Run, one: World) -> None:
     late = paddock("wait", "--for=delete", "sb/quickstart", "--timeout=0")
-    assert "was not asked to be deleted; held by paddock/container" in late.stderr
+    assert "is not being deleted; finalizers: paddock/container" in late.stderr
     one.finish_deletion()
     assert paddock("wait", "--for=delete", "sb/quickstart").stdout == "sandbox.paddock/quickstart deleted\n"
 
@@ -197,7 +197,7 @@ def test_wait_for_creation(paddock: Run, served: World) -> None:
     waiting.join()
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart created\n")
     late = paddock("wait", "--for=create", "sb/nope", "--timeout=0")
-    assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: is not there\n")
+    assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: does not exist\n")
 
 
 def test_wait_for_a_value(paddock: Run, one: World) -> None:

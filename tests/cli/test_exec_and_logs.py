@@ -173,12 +173,12 @@ def test_an_unreachable_engine_is_reported(paddock: Run, engine: FakeEngine) -> 
     [
         (["exec", "nope", "--", "true"], 1, "`nope` not found"),
         (["exec", "quickstart"], 2, "COMMAND"),
-        (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is no terminal"),
+        (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is not a terminal"),
         (["exec", "-e", "=A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "-e", "A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "pod/quickstart", "--", "sh"], 2, "only sandboxes"),
         (["logs", "nope"], 1, "`nope` not found"),
-        (["logs", "quickstart", "--since", "yesterday"], 2, "is no duration"),
+        (["logs", "quickstart", "--since", "yesterday"], 2, "is not a valid duration"),
     ],
 )
 def test_wrong_arguments(paddock: Run, words: list[str], code: int, said: str) -> None:
@@ -197,7 +197,7 @@ def test_a_detached_command_is_listed(paddock: Run) -> None:
         assert time.monotonic() < deadline, shown
     assert shown.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
     assert paddock("logs", "quickstart", "--exec", id_).stdout == "out\n"
-    assert f"{id_} has ended already (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
+    assert f"{id_} has already ended (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
     assert f'"id": "{id_}"' in paddock("execs", "quickstart", "-o", "json").stdout
 
 

@@ -76,8 +76,8 @@ def test_missing_objects_fail_and_the_rest_is_shown(paddock: Run, two: World) ->
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["sandboxs"], 1, "the server knows no kind `sandboxs`; did you mean `sandboxes`?"),
-        (["pods"], 1, "there are events/ev, hosts,"),
+        (["sandboxs"], 1, "unknown kind `sandboxs`; did you mean `sandboxes`?"),
+        (["pods"], 1, "known kinds: events/ev, hosts,"),
         ([], 2, "name a kind"),
         (["sb/a", "b"], 2, "all must be"),
         (["sb", "a", "-A"], 2, "can't be combined"),

@@ -41,7 +41,7 @@ def test_templates(template: str, text: str) -> None:
         ("{.a", "a brace is not closed"),
         ("{range .a[*]}x", "without {end}"),
         ("x{end}", "without {range}"),
-        ("{.a[}", "no JSONPath"),
+        ("{.a[}", "not a valid JSONPath"),
     ],
 )
 def test_invalid_templates(template: str, words: str) -> None:
@@ -83,9 +83,9 @@ def test_several_names(paddock: Run, three: World) -> None:
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("xml", "is no form; there are wide, json"),
+        ("xml", "is not an output format; use one of wide, json"),
         ("jsonpath", "write jsonpath=..."),
-        ("jsonpath={.a[}", "no JSONPath"),
+        ("jsonpath={.a[}", "not a valid JSONPath"),
         ("custom-columns=NAME", "write TITLE:PATH"),
     ],
 )

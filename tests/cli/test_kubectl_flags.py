@@ -64,7 +64,7 @@ def test_recursive_reads_subfolders(paddock: Run, served: World, spec: Spec) -> 
     )
     assert paddock("delete", "-f", folder, "-R", "--wait=false").stdout.count(" deleted\n") == 2
     refused = paddock("apply", "-f", f"{folder}/more")
-    assert "-R: folders below it, too" in refused.stderr
+    assert "-R includes subfolders" in refused.stderr
 
 
 def test_show_labels_adds_a_column(paddock: Run, served: World) -> None:

@@ -22,7 +22,7 @@ def run(served: World, *words: str) -> Result:
         ([], "say what to run"),
         (["-c", "1", "-f", "a.py"], "say what to run"),
         (["-e", "A", "--", "true"], "NAME=VALUE"),
-        (["-t", "--", "true"], "stdin is no terminal"),
+        (["-t", "--", "true"], "stdin is not a terminal"),
         (["-f", "a.exe"], "can't be told from its name"),
     ],
 )
@@ -63,7 +63,7 @@ def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest
     why = "Ready=False QuotaExceeded: quota `q` has 0 of 1 cores left"
     assert done.stderr.splitlines() == [
         f"waiting for sandbox {made.name}: {why}",
-        f"error: the sandbox was not Ready within 2 s: {why}; --wait gives it longer",
+        f"error: the sandbox was not Ready within 2 s: {why}; raise --wait",
     ]
 
 

@@ -55,7 +55,7 @@ def test_a_refusal_has_its_reason(paddock: Paddock) -> None:
 def test_an_unreachable_daemon_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="paddock serve"):
         Paddock(f"unix://{tmp_path}/none.sock")
-    with pytest.raises(ClientError, match="no address"):
+    with pytest.raises(ClientError, match="not a valid server address"):
         Paddock("ftp://x")
 
 
@@ -79,7 +79,7 @@ def test_a_command_runs_to_its_end(paddock: Paddock, box: World) -> None:
     [
         ("echo hi", '{method}(["sh", "-c", "echo hi"])'),
         (b"echo hi", "not bytes; decode it"),
-        (["sleep", 5], "item 1 is int: write str(...)"),
+        (["sleep", 5], "item 1 is int; convert with str(...)"),
     ],
 )
 def test_a_string_command_is_not_sent(paddock: Paddock, box: World, method: str, command: Any, told: str) -> None:

@@ -15,7 +15,7 @@ TOKEN = {"Authorization": "Bearer pdk_x"}
 def test_no_token_over_plain_http_to_another_host(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.delenv("PADDOCK_TOKEN_FILE", raising=False)
     monkeypatch.setenv("PADDOCK_TOKEN", "pdk_x")
-    with pytest.raises(ClientError, match=r"would be read on its way to .*; write https://"):
+    with pytest.raises(ClientError, match=r"would be sent unencrypted to .*; use https://"):
         authorization(locate(address))
     assert authorization(locate(address.replace("http:", "https:"))) == TOKEN
     monkeypatch.delenv("PADDOCK_TOKEN")

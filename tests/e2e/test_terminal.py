@@ -118,7 +118,7 @@ def test_a_client_that_is_killed_ends_the_command(daemon: RunningDaemon) -> None
 def test_timeout_is_reported_with_exit_code_124(daemon: RunningDaemon) -> None:
     done = daemon.paddock("exec", "tiny", "--timeout=300ms", "--", "sleep", "1000", check=False)
     assert (done.returncode, done.stdout) == (124, "")
-    assert "its time was over" in done.stderr
+    assert "timed out and was killed" in done.stderr
 
 
 def test_an_unkillable_command_ends_the_sandbox(daemon: RunningDaemon) -> None:

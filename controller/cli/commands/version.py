@@ -10,9 +10,9 @@ from controller.version import API_VERSION, VERSION
 @click.pass_context
 def version_(ctx: click.Context, daemon: bool) -> None:
     """Show the version of this command, and with --daemon that of the daemon."""
-    click.echo(f"paddock {VERSION} (API {API_VERSION})")
+    click.echo(f"paddock {VERSION} (speaks {API_VERSION})")
     if daemon:
         from controller.cli.client import connect
 
         found = connect(ctx).get("/version")
-        click.echo(f"daemon {found['version']} (API {found['apiVersion']}, Python {found['python']})")
+        click.echo(f"daemon {found['version']} (speaks {found['apiVersion']}, Python {found['python']})")
