@@ -1,4 +1,4 @@
-"""Which names and links are let through."""
+"""Accepted names and links."""
 
 import os
 import tempfile
@@ -71,7 +71,7 @@ LINKS = st.lists(
 def test_no_set_of_allowed_links_leads_out(
     links: list[tuple[list[bytes], list[bytes]]],
 ) -> None:
-    """Made in a folder in a folder, wherever they can be: each of them resolves below it, or to nothing."""
+    """Each accepted link, created in a nested folder, resolves below it or to nothing."""
     with tempfile.TemporaryDirectory() as outer:
         top = Path(outer) / "x" / "y" / "top"
         top.mkdir(parents=True)

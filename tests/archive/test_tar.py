@@ -1,4 +1,4 @@
-"""The tar codec: what it writes others read, what others write it reads, and what is damaged is refused in bounds."""
+"""Tar codec: compatible with other tools both ways; damaged input is refused within bounds."""
 
 import io
 import subprocess

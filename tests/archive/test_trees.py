@@ -1,4 +1,4 @@
-"""Trees packed and unpacked: byte for byte the same, and never anything outside of the folder."""
+"""Packing and unpacking of trees: byte for byte the same, and nothing outside of the folder."""
 
 import hashlib
 import io
@@ -183,7 +183,7 @@ def test_an_existing_link_is_replaced_and_never_entered(tmp_path: Path) -> None:
 
 
 def test_a_folder_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
-    """Somebody in the box does so as fast as they can, while we unpack."""
+    """A process in the sandbox swaps the folder all the time during the unpacking."""
     into, outside = tmp_path / "into", tmp_path / "outside"
     (into / "d").mkdir(parents=True)
     outside.mkdir()

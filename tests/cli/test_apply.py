@@ -1,4 +1,4 @@
-"""`paddock apply`: what it prints, what it refuses, and that a refusal changes nothing."""
+"""`paddock apply`: output, refusals, and that a refusal changes nothing."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`apply --applyset`, `diff --applyset` and `delete --cascade`: what they print, ask and refuse."""
+"""`apply --applyset`, `diff --applyset` and `delete --cascade`: output, requests and refusals."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`paddock attest`, as a person reads it and as a program does."""
+"""`paddock attest`: text and JSON."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Box = Callable[..., None]
 
 
 class Looking(View):
-    """A view that can be looked at again, and shows what it did."""
+    """A view that can be refreshed and records its calls."""
 
     def look_at(self, container_id: str) -> str:
         return "" if any(each.id == container_id for held in self.seen.containers.values() for each in held) else "gone"
@@ -28,7 +28,7 @@ class Looking(View):
 
 @pytest.fixture
 def box(world: World) -> Box:
-    """Makes a running box that is inside as it was rendered, but for what is said. To be asked for before `paddock`."""
+    """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
     view, known = Looking(), dict[str, Sandbox]()
     attest = Attest(
         objects=world.services.objects,

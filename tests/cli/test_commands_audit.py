@@ -1,4 +1,4 @@
-"""`paddock audit`: what it shows, and what it says of a log that was tampered with."""
+"""`paddock audit`: entries, and the report of a log that was tampered with."""
 
 from collections.abc import Callable
 

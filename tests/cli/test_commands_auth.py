@@ -1,4 +1,4 @@
-"""`paddock auth` and `paddock token`, and what the client shows at the door."""
+"""`paddock auth` and `paddock token`, and the credentials that the client sends."""
 
 import stat
 from collections.abc import Callable, Iterator

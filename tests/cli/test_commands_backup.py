@@ -1,4 +1,4 @@
-"""`paddock backup`: whole or not at all, for one user alone."""
+"""`paddock backup`: atomic, and readable by one user."""
 
 import stat
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""patch, label, annotate, set and edit: what they print, what they change, and what they refuse."""
+"""patch, label, annotate, set and edit: output, changes and refusals."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def test_wrong_arguments_are_reported(paddock: Run, two: World) -> None:
 
 @pytest.fixture
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """An editor that carries out one shell line each time it is opened, and keeps what it was shown."""
+    """Editor that runs one shell line on each call, and records its input."""
 
     def make(*lines: str) -> Path:
         script, shown = tmp_path / "editor", tmp_path / "shown"

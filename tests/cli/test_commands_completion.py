@@ -1,4 +1,4 @@
-"""Completion, by real shells: each sources the script and completes, with a daemon and without one."""
+"""Completion in real shells, with a daemon and without one."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ PATIENT = "import controller.cli.complete as c; c._TIMEOUT_SECONDS = 60; from co
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the shell runs, with a `paddock` of its own."""
+    """Working folder of the shell, with a `paddock` of its own."""
     command = tmp_path / "bin" / "paddock"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -c "{PATIENT}" "$@"\n')
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def complete(folder: Path, served: World) -> Complete:
-    """What bash offers for the last of these words."""
+    """Return bash's completions of the last word."""
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: quarry')}")
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
 

@@ -1,4 +1,4 @@
-"""`paddock diff` and `apply --dry-run=server --plan`: the print, the exit codes, and what is asked of the engine."""
+"""`paddock diff` and `apply --dry-run=server --plan`: output, exit codes and engine calls."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def house(tmp_path: Path, quiet: None) -> Iterator[House]:
 
 @pytest.fixture
 def live(house: House, tmp_path: Path) -> Iterator[Run]:
-    """The command line of a daemon whose loop is turned by hand."""
+    """Command line of a daemon whose reconcile passes are started by the test."""
     diff = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
     services = dataclasses.replace(house.services, diff=diff)
     server = ApiServer(create_app(services, ready=list, meter=NullMeter()), tmp_path / "p.sock", grace_seconds=1)

@@ -1,4 +1,4 @@
-"""`paddock doctor` as people and programs call it: without a daemon, and without an engine."""
+"""`paddock doctor` without a daemon and without an engine."""
 
 import json
 import subprocess

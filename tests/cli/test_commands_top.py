@@ -1,4 +1,4 @@
-"""`paddock top`, as a person reads it and as a program does."""
+"""`paddock top`: text and JSON."""
 
 import json
 import signal

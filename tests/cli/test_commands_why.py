@@ -1,4 +1,4 @@
-"""`paddock why`, as a person reads it and as a program does."""
+"""`paddock why`: text and JSON."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.helpers_api import World
 
 @pytest.fixture
 def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop has looked once, and has seen the sandbox without a container."""
+    """One reconcile pass has observed the sandbox without a container."""
     world.apply()
 
     def snapshot() -> Snapshot:

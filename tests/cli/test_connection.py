@@ -1,4 +1,4 @@
-"""Finding the daemon, and what is said when it is not there."""
+"""Address of the daemon, and the errors if it does not answer."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def test_an_invalid_address_is_a_usage_error() -> None:
 
 
 def test_a_foreign_server_is_reported(tmp_path: Path) -> None:
-    """The first connection is the command's own look whether anybody is there."""
+    """The first connection is the command's check that the daemon is there."""
     path = tmp_path / "other.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(path))
@@ -82,7 +82,7 @@ def test_a_foreign_server_is_reported(tmp_path: Path) -> None:
 
 
 def test_tcp_works_too(world: World) -> None:
-    """The client's side; the daemon itself serves the Unix socket only, so a relay stands between."""
+    """TCP relay to the daemon, which serves the Unix socket only."""
     server = world.server()
     server.start()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -97,7 +97,7 @@ def test_tcp_works_too(world: World) -> None:
 
 
 def _relay(listening: socket.socket, path: Path) -> None:
-    """Carry one connection, both ways, until both ends are done."""
+    """Relay one connection both ways until both ends close."""
     client, _ = listening.accept()
     with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
         daemon.connect(str(path))

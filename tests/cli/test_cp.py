@@ -1,4 +1,4 @@
-"""`paddock cp` and `paddock port-forward` as people call them."""
+"""`paddock cp` and `paddock port-forward`."""
 
 import io
 import subprocess

@@ -1,4 +1,4 @@
-"""`paddock delete` and `paddock wait`: asked for, waited for, and what stands in the way when time is over."""
+"""`paddock delete` and `paddock wait`: requests, waiting, and the obstacle at a timeout."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
 def once_watched(world: World, action: Callable[[], object]) -> threading.Thread:
-    """Do this as soon as the command watches; join what it gives."""
+    """Run this once the command watches; join the returned thread."""
 
     def run() -> None:
         wait_for("it watches", lambda: world.services.watches.count)

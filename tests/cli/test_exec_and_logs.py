@@ -1,4 +1,4 @@
-"""`paddock logs` and `paddock exec`, over the whole way to an engine (in memory) and back."""
+"""`paddock logs`, `exec` and `inspect`, through the API to an engine in memory."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ def engine() -> FakeEngine:
 
 @pytest.fixture
 def boxed(tmp_path: Path, engine: FakeEngine, quiet: None) -> Iterator[World]:
-    """A served world whose sandbox `quickstart` runs on the engine, and has said something."""
+    """A served world whose sandbox `quickstart` runs and has written a log."""
     world = make_world(tmp_path, engine=engine)
     world.apply()
     _run_box(world, engine)

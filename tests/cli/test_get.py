@@ -1,4 +1,4 @@
-"""`paddock get`, `describe` and `events`: what a person who knows kubectl expects to see."""
+"""`paddock get`, `describe` and `events`: output as kubectl's users expect it."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`paddock get -w`: what is there, then every change, aligned, until it is interrupted."""
+"""`paddock get -w`: existing objects, then every change, aligned, until interrupted."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("demo", "w
 
 @pytest.fixture
 def watch(paddock: Run, served: World) -> Callable[..., Result]:
-    """Run `get ... -w`, change things once it watches, and end it as a daemon that stops would."""
+    """Run `get ... -w`, change objects once it watches, and end it as a stopping daemon does."""
 
     def run(*words: str, change: Callable[[], object], lines: int) -> Result:
         hub, done = served.services.watches, []

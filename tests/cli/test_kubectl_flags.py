@@ -1,4 +1,4 @@
-"""What fingers trained on kubectl type: `--wait=false`, `-R`, `--show-labels`, `api-resources`."""
+"""Habits of kubectl's users: `--wait=false`, `-R`, `--show-labels`, `api-resources`."""
 
 from collections.abc import Callable
 

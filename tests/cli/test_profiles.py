@@ -1,4 +1,4 @@
-"""Security profiles on the command line: written, shown beside the built-in ones, explained, changed, deleted."""
+"""Security profiles on the command line: apply, get, explain, change, delete."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The command line and kinds that can only be read."""
+"""Command line and read-only kinds."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`paddock run` as far as it goes without an engine: what it asks for, what it refuses, and that it cleans up."""
+"""`paddock run` without an engine: requests, refusals and cleanup."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What others wrote does nothing to the terminal of whoever reads it, and adds no row to what they see."""
+"""Untrusted text: no control character reaches a terminal, and no table gets an extra row."""
 
 import json
 
@@ -15,7 +15,7 @@ EVIL = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202etxt.exe\r\nforged   row"
 
 @pytest.fixture
 def evil(served: World) -> World:
-    """A sandbox about which somebody wrote what a terminal would obey."""
+    """A sandbox with control characters in its texts."""
     served.apply()
     condition = {"type": "Ready", "status": "False", "reason": "StartFailed", "message": EVIL}
     served.change(annotations={"example.org/note": EVIL}, status={"conditions": [condition]})

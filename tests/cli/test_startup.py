@@ -1,4 +1,4 @@
-"""What a command imports before it runs: `paddock version` is a process of a few hundredths of a second."""
+"""Imports of a command before it runs: `paddock version` takes a few hundredths of a second."""
 
 import subprocess
 import sys

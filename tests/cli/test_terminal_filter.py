@@ -1,4 +1,4 @@
-"""Escape sequences of a sandbox's output: which reach a terminal, in whatever pieces they come."""
+"""Escape sequences in a sandbox's output: those that reach a terminal, for any chunking."""
 
 import io
 import itertools
@@ -94,7 +94,7 @@ MAY_BE_SCREEN = re.compile(
 
 
 def filtered(data: bytes, *, screen: bool = False) -> bytes:
-    """What passes, without what the end adds."""
+    """Return the filtered text without the resets at its end."""
     return TerminalFilter(screen=screen).feed(data)
 
 
@@ -135,7 +135,7 @@ NOT_NEEDED = re.compile(rb"\x1b\[2[23];0;0t|\x1b\[\?[0-9]c")
 
 @pytest.mark.parametrize("terminal", ["xterm", "xterm-256color", "screen", "linux", "vt100", "ansi"])
 def test_a_screen_keeps_terminfo_sequences(terminal: str) -> None:
-    """In a process of its own: curses holds one terminal for each."""
+    """Run in a separate process: curses keeps one terminal per process."""
     code = f"""
 import curses
 curses.setupterm({terminal!r}, 1)

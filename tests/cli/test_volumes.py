@@ -1,4 +1,4 @@
-"""The command line and volumes: shown, completed and deleted, though they are never written."""
+"""Command line and volumes: shown, completed and deleted."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Python client against a served API: what a program gets, and how it fails."""
+"""Python client against a served API: results and errors."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a client shows at the door, and where it shows nothing."""
+"""Credentials that a client sends, and cases in which it sends none."""
 
 import pytest
 

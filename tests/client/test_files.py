@@ -1,4 +1,4 @@
-"""Files and ports by the Python client, and `paddock cp`'s way of naming; the box on the other side may be hostile."""
+"""Files and ports by the Python client, and the naming rules of `paddock cp`; the sandbox may be hostile."""
 
 import io
 import os
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Box:
-    """A served sandbox: by the client, and its root as the fake has it."""
+    """A served sandbox: its client, and its root in the fake engine."""
 
     def __init__(self, world: World, sandbox: Sandbox, root: Path) -> None:
         self.world, self.sandbox, self.files, self.root = world, sandbox, sandbox.files, root
@@ -220,7 +220,7 @@ def test_no_special_bit_leaves_a_sandbox(box: Box, tmp_path: Path, mode: int) ->
 
 @pytest.fixture
 def echoing(box: Box) -> Iterator[None]:
-    """Port 80 of the box sends back what it hears, and its end."""
+    """Port 80 of the sandbox echoes data and the end of the stream."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     box.world.ports.listen(80, listener.getsockname()[1])
     threads: list[threading.Thread] = []

@@ -1,4 +1,4 @@
-"""A client that is told to come again does so, a few times."""
+"""Retries of a client after a 429 response."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from controller.client.connection import RetryingTransport
 
 
 class Daemon:
-    """Refuses so many times, with these headers."""
+    """Server that refuses so many times, with these headers."""
 
     def __init__(self, refusals: int, **headers: str) -> None:
         self.asked: list[bytes] = []

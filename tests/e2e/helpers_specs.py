@@ -1,4 +1,4 @@
-"""What a daemon has to show figures of besides sandboxes: a quota of everything, a template, a warm pool."""
+"""Specs of the kinds besides sandboxes that have metrics: quota, template, warm pool."""
 
 OTHER_KINDS = """
 apiVersion: paddock/v1alpha1

@@ -1,4 +1,4 @@
-"""limits.disk end to end on a real engine: held by it, insisted on, or measured and stopped; the Host says which."""
+"""limits.disk end to end on a real engine: enforced, required, or measured and stopped."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Files, ports and streams of real boxes by the command line: what goes through, and what is left when a side goes.
+"""Files, ports and streams of real sandboxes by the command line, also when one side dies.
 
 One box has no network and a read-only root, as the strictest level has it, and serves a port in it; a second one is
 suspended as soon as nobody uses it.
@@ -83,7 +83,7 @@ def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
 
 
 def asked(box: Sandbox) -> bool:
-    """Whether it answers; it knows by then that this connection is over."""
+    """Tell if it answers; by then it has noticed the end of this connection."""
     with contextlib.suppress(Exception):
         with box.connect(8500) as link:
             link.send(b"hello")
@@ -95,7 +95,7 @@ def asked(box: Sandbox) -> bool:
 
 
 def connections(box: Sandbox) -> int:
-    """To its port, now."""
+    """Connect to its port."""
     return int(box.files.read("/tmp/count") or b"0")
 
 
@@ -105,7 +105,7 @@ def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Pop
 
 
 def workers(daemon: RunningDaemon) -> list[str]:
-    """The daemon's processes that work on boxes' files."""
+    """Return the daemon's worker processes for files."""
     done = subprocess.run(
         ["pgrep", "-P", str(daemon.process.pid), "-f", "engine/files/worker.py"], capture_output=True, text=True
     )
@@ -142,7 +142,7 @@ def test_files_and_folders_go_in_and_come_out_as_they_are(daemon: RunningDaemon,
 
 
 def tree(top: Path) -> dict[str, Any]:
-    """What is there: kinds, permission bits, contents and targets."""
+    """Describe a tree: types, permission bits, contents and link targets."""
     found: dict[str, Any] = {}
     for path in sorted(top.rglob("*")):
         mode = path.lstat().st_mode & 0o777
@@ -274,7 +274,7 @@ def at_terminal(daemon: RunningDaemon, script: str) -> pexpect.spawn:
 
 
 def test_copy_progress_is_shown_and_cleared(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """The archive's end is held back until the bar was seen."""
+    """The archive's end is delayed until the progress bar was shown."""
     (tmp_path / "data").write_bytes(bytes(MIB))
     script = f"(tar -C {tmp_path} -cf - data; cat {tmp_path}/go) | $PADDOCK cp - open:/workspace; echo left $?"
     os.mkfifo(tmp_path / "go")

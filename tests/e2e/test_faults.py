@@ -1,4 +1,4 @@
-"""What goes wrong around the daemon: no engine, no store. It says so, does nothing by halves, and recovers."""
+"""Failures around the daemon: no engine, no store. They are reported, and the daemon recovers."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> N
 
 @pytest.mark.docker
 def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
-    """The engine appears, disappears and comes back under the daemon's feet; its boxes never notice."""
+    """The engine appears, disappears and comes back; sandboxes keep running."""
     (tmp_path / "engine").mkdir()
     engine = Proxy(tmp_path / "engine")
     with running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, PADDOCK_RESYNC_SECONDS="1") as daemon:

@@ -1,4 +1,4 @@
-"""A daemon beside sandboxes that the engine does not answer for, on an engine of the test's own."""
+"""Containers for which the engine hangs, on an engine of the test's own."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

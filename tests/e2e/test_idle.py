@@ -1,4 +1,4 @@
-"""Idleness and deadlines on a real engine and real cgroups, seen from outside."""
+"""Idleness and deadlines on a real engine and real cgroups."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 def state(daemon: RunningDaemon, name: str) -> str:
-    """What the engine says of the sandbox's container."""
+    """Inspect the sandbox's container by the engine."""
     own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
     return docker("ps", "-a", *own, "--format", "{{.State}}")
 

@@ -1,4 +1,4 @@
-"""What a running daemon exports is the catalogue: no family missing, none too many, closed labels at 0 at once."""
+"""Metrics of a running daemon equal the catalogue; closed labels start at 0."""
 
 import urllib.request
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_closed_enums_are_there_from_the_start(families: dict[str, Metric]) -> N
 
 
 def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
-    """What every daemon does (calls, store operations, sandboxes, pools) shows; the rest needs an occasion."""
+    """Families of regular work (calls, store operations, sandboxes, pools) are exported; others need an occasion."""
     rare = {
         "paddock_docker_request_errors_total",
         "paddock_store_operation_errors_total",

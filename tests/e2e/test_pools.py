@@ -1,4 +1,4 @@
-"""A warm pool on the real engine: filled, claimed as it runs, refilled, given up."""
+"""A warm pool on the real engine: filled, claimed, refilled, deleted."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def here(client: docker_py.DockerClient, image: str) -> bool:
 
 
 def scraped(daemon: RunningDaemon) -> str:
-    """The daemon's count of images that it has looked at, once it has."""
+    """Return the daemon's image count once it has observed images."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return "".join(each for each in lines if "images.inspect" in each and not each.endswith(" 0.0"))

@@ -1,4 +1,4 @@
-"""The daemon with its store on PostgreSQL: the same life, and a server that goes away under it."""
+"""The daemon with its store on PostgreSQL, and a lost connection."""
 
 import os
 import uuid
@@ -29,7 +29,7 @@ def admin() -> psycopg.Connection:
 
 @pytest.fixture
 def database() -> Iterator[str]:
-    """A database of this test's own; its URL."""
+    """Create a database for this test; yield its URL."""
     name = f"paddock_{uuid.uuid4().hex}"
     with admin() as connection:
         connection.execute(f"CREATE DATABASE {name}")

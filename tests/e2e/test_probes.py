@@ -1,4 +1,4 @@
-"""Probes end to end on a real engine: boxes without a network are asked, and say when they are ready and when not."""
+"""Probes end to end on a real engine, also for sandboxes without a network."""
 
 from collections.abc import Iterator
 from pathlib import Path

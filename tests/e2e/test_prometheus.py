@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real daemon with busy sandboxes: every panel of the dashboards has something to show."""
+"""A real Prometheus scrapes a daemon with busy sandboxes: every panel has data."""
 
 import contextlib
 import json
@@ -75,13 +75,13 @@ class Prometheus:
             return False
 
     def shows(self, expr: str) -> bool:
-        """Whether there is a number to draw."""
+        """Tell if the query returns a number."""
         found = self.get("/api/v1/query", query=expr)["result"]
         return any(not math.isnan(float(each["value"][1])) for each in found)
 
 
 def fetched(host: Namespaces, url: str) -> bytes:
-    """What is served there, in that network."""
+    """Return the response of a URL in that network."""
 
     def ask() -> bytes:
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -120,7 +120,7 @@ def prometheus(folder: Path, host: Namespaces, target: str, every: str = "1s") -
 
 @contextlib.contextmanager
 def scene(folder: Path, **settings: str) -> Iterator[tuple[Lab, RunningDaemon]]:
-    """A daemon in the lab: there its boxes may have networks, and Internet to talk with."""
+    """A daemon in the lab, where sandboxes have networks and an Internet."""
     with lab("paddock/egress:1", "paddock/test-tiny:1") as place:
         # With cgroup v1, kernels from 6.10 on count a disk's bytes once a limit of it was set somewhere: one never met.
         disk = disk_of(place.docker("info", "-f", "{{.DockerRootDir}}"))
@@ -140,7 +140,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Runnin
 
 @pytest.fixture(scope="module")
 def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus that has seen the sandboxes come and change: rates need a before and an after."""
+    """Prometheus that has scraped changes of the sandboxes, which rates need."""
     place, daemon = both
     target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
     with prometheus(tmp_path_factory.mktemp("prometheus") / "p", place.host, target) as made:

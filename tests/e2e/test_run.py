@@ -1,4 +1,4 @@
-"""`paddock run`: a box for one command, and none afterwards, however it ends."""
+"""`paddock run`: a sandbox for one command, removed however it ends."""
 
 import re
 import signal

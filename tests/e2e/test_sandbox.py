@@ -1,4 +1,4 @@
-"""The main job, end to end on a real engine: apply, keep, change, recreate, delete; seen from outside only."""
+"""The main job end to end on a real engine: apply, repair, change, recreate, delete."""
 
 import json
 import signal
@@ -46,7 +46,7 @@ def ready(daemon: RunningDaemon, name: str) -> None:
 
 
 def container(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    """What the engine itself says of the sandbox's container; empty when there is none."""
+    """Inspect the sandbox's container by the engine; empty if there is none."""
     found = daemon.get(name).get("status", {}).get("instanceRef", {}).get("name", "")
     done = subprocess.run(["docker", "inspect", found], capture_output=True, text=True, check=False)
     inspected: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
@@ -169,7 +169,7 @@ def test_foreign_containers_are_not_touched(daemon: RunningDaemon) -> None:
 
 
 def test_a_copy_of_a_container_is_foreign(daemon: RunningDaemon) -> None:
-    """What `docker commit` makes of it inherits every label; whoever runs that made a container of his own."""
+    """An image by `docker commit` inherits every label; a container of it is foreign."""
     daemon.apply(box("original"))
     ready(daemon, "original")
     held = container(daemon, "original")["Id"]
@@ -328,7 +328,7 @@ def test_sigterm_stops_cleanly_with_work_in_flight(tmp_path: Path) -> None:
 
 
 def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> None:
-    """Attaching the bridge would open the Internet, the host and every neighbour to a box that has none of it."""
+    """A bridge would connect an isolated sandbox to the Internet, the host and its neighbours."""
     daemon.apply(box("sealed"))
     ready(daemon, "sealed")
     held = container(daemon, "sealed")["Id"]

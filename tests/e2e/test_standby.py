@@ -108,7 +108,7 @@ def test_a_frozen_daemon_exits_when_it_resumes(tmp_path: Path, url: str) -> None
 
 
 def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path) -> None:
-    """The daemon says so at every start, until the operator removes the file that it names."""
+    """The daemon reports it at every start until the operator removes the named file."""
     folder, engine = tmp_path / "state", f"unix://{tmp_path / 'no-engine.sock'}"
     database, backup, mark = folder / "paddock.db", tmp_path / "backup.db", folder / "lineage.json"
     assert start_daemon(folder, PADDOCK_DOCKER_HOST=engine).stop() == 0

@@ -1,4 +1,4 @@
-"""On a real engine: stores that are not each other's, and one that was put back from a backup with all its folder."""
+"""Stores on a real engine: two separate ones, and one restored with its whole state folder."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`paddock exec -it` and `paddock shell` as a person at a terminal has them, driven by pexpect through a pty."""
+"""`paddock exec -it` and `paddock shell` at a terminal, driven by pexpect through a pty."""
 
 import os
 import signal
@@ -68,7 +68,7 @@ def test_bash_is_preferred(daemon: RunningDaemon) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_restored_on_any_exit(daemon: RunningDaemon, number: signal.Signals) -> None:
-    """Under a shell, which holds the terminal open when the command is gone."""
+    """Run under a shell, which keeps the terminal open after the command."""
     terminal = pexpect.spawn("/bin/sh", env={**daemon.environment, "PS1": "host> "}, cwd=str(ROOT), timeout=60)
     terminal.expect("host> ")
     terminal.sendline(f"stty -g; {sys.executable} -m controller exec -it tiny -- sh")

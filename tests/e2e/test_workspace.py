@@ -1,4 +1,4 @@
-"""A warm box is claimed with a folder of the host: bound before it is Ready, attested, and gone with the box."""
+"""A warm claim with a host folder: mounted before Ready, attested, unmounted with the sandbox."""
 
 import os
 import tempfile
