@@ -34,7 +34,7 @@ _MODULES = {
     "Refused": "errors",
     "Running": "exec",
     "Sandbox": "sandbox",
-    "Secret": "variables",
+    "Secret": "command",
     "TimeIsOver": "errors",
     "TimedOut": "errors",
     "Unreachable": "errors",

@@ -31,8 +31,8 @@ def test_prune_prints_pruned_objects(paddock: Run, spec: Spec, served: World) ->
     ("words", "said"),
     [
         (["--prune"], "--prune needs an apply set; add --applyset NAME"),
-        (["--take-over"], "--take-over needs a set"),
-        (["--applyset", "web", "--allow-empty"], "--allow-empty is for pruning"),
+        (["--take-over"], "--take-over needs an apply set"),
+        (["--applyset", "web", "--allow-empty"], "--allow-empty needs --prune"),
     ],
 )
 def test_conflicting_options_are_a_usage_error(

@@ -96,5 +96,5 @@ def test_an_invalid_grant_is_refused_by_the_daemon(paddock: Run, words: tuple[st
 
 def test_an_unusable_token_is_reported(paddock: Run, tmp_path: Path) -> None:
     assert "can't read the token" in paddock("get", "sb", PADDOCK_TOKEN_FILE=str(tmp_path / "none")).output
-    assert "spaces or odd characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
+    assert "spaces or unexpected characters" in paddock("get", "sb", PADDOCK_TOKEN="a\nb").output
     assert "this door takes a token" in paddock("get", "sb", tcp=True).output

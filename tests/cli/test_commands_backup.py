@@ -25,7 +25,7 @@ def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -
     assert [each.name for each in copy.list("Sandbox")[0]] == ["quickstart"]
     assert copy.audit.entries()[-1].verb == "backup"
     copy.close()
-    assert "is there already" in paddock("backup", str(file)).output
+    assert "file exists" in paddock("backup", str(file)).output
 
 
 def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> No
 
 
 WRONG_WORDS: list[tuple[list[str], int, str]] = [
-    (["patch", "sb/quickstart"], 2, "one of -p and --patch-file"),
+    (["patch", "sb/quickstart"], 2, "either -p or --patch-file"),
     (["patch", "sb/quickstart", "-p", "{a: [}"], 1, "--patch:1:6: not YAML"),
     (["patch", "sb/quickstart", "-p", ""], 1, "must hold one patch"),
     (["patch", "sb", "quickstart", "other", "-p", "{}"], 2, "name one object"),
@@ -194,7 +194,7 @@ def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable
     shown = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n"), done.stderr
-    assert "Others changed it while you edited" in (shown / "1").read_text()
+    assert "The object was changed by others meanwhile" in (shown / "1").read_text()
     stored = two.sandbox()
     assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "demo", "by": "them"})
 

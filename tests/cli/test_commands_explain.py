@@ -54,7 +54,7 @@ def test_json_and_the_whole_schema() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], 2, "name a kind"),
+        ([], 2, "no kind given"),
         (["pod"], 1, "unknown kind `pod`; known kinds: "),
         (["sandbox.spec.tempalte"], 1, "`sandbox.spec` has no field `tempalte`; did you mean `template`?"),
         (["sandbox.spec.runState.x"], 1, "has no field `x`; it has none"),

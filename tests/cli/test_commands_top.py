@@ -82,8 +82,8 @@ def test_missing_figures_give_a_reason(paddock: Run) -> None:
 
 
 def test_conflicting_options(paddock: Run) -> None:
-    assert "leave -o out" in paddock("top", "-w", "-o", "json").stderr
-    assert "leave -A or the name out" in paddock("top", "-A", "box").stderr
+    assert "can't be combined with -o" in paddock("top", "-w", "-o", "json").stderr
+    assert "a name can't be combined with -A" in paddock("top", "-A", "box").stderr
 
 
 @pytest.mark.usefixtures("measured")

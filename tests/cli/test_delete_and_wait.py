@@ -103,8 +103,8 @@ def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name what to delete"),
-        (["sb"], "say --all or -l"),
+        ([], "no objects given"),
+        (["sb"], "add --all or -l"),
         (["sb", "a", "--all"], "can't be combined"),
         (["sb", "a", "--timeout", "soon"], "is not a valid duration"),
     ],

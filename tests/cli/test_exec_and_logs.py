@@ -176,7 +176,7 @@ def test_an_unreachable_engine_is_reported(paddock: Run, engine: FakeEngine) -> 
         (["exec", "-t", "quickstart", "--", "sh"], 2, "stdin is not a terminal"),
         (["exec", "-e", "=A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
         (["exec", "-e", "A", "quickstart", "--", "sh"], 2, "NAME=VALUE"),
-        (["exec", "pod/quickstart", "--", "sh"], 2, "only sandboxes"),
+        (["exec", "pod/quickstart", "--", "sh"], 2, "is not supported here"),
         (["logs", "nope"], 1, "`nope` not found"),
         (["logs", "quickstart", "--since", "yesterday"], 2, "is not a valid duration"),
     ],
@@ -202,8 +202,8 @@ def test_a_detached_command_is_listed(paddock: Run) -> None:
 
 
 def test_options_that_conflict_with_detach(paddock: Run) -> None:
-    assert "takes no -i and no -t" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
-    assert "goes with no other option" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
+    assert "leave -i and -t out" in paddock("exec", "-d", "-i", "quickstart", "--", "cat").stderr
+    assert "leave the other options out" in paddock("logs", "quickstart", "--exec", "x", "-f").stderr
     assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
 
 

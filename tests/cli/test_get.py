@@ -117,7 +117,7 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
     assert paddock("events", "sb/second", "--no-headers").stdout.split()[1:3] == ["Warning", "Failed"]
     assert json.loads(paddock("events", "-A", "-o", "json").stdout)["items"][0]["reason"] == "Created"
     assert paddock("events", "-n", "team").stderr == "No events found in team namespace.\n"
-    assert "leave -o out" in paddock("events", "-w", "-o", "json").stderr
+    assert "can't be combined with -o" in paddock("events", "-w", "-o", "json").stderr
 
 
 def test_events_are_shown_as_they_happen(served: World) -> None:

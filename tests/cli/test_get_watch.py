@@ -75,7 +75,7 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
     others = [each.plural for each in served.services.registry if each.name != "Sandbox"]
     if others:
         done = paddock("get", f"sb,{others[0]}", "-w")
-        assert (done.exit_code, "only one kind" in done.stderr) == (2, True)
+        assert (done.exit_code, "several kinds can't be watched" in done.stderr) == (2, True)
 
 
 def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:

@@ -112,7 +112,7 @@ def test_applying_read_only_output_gives_one_reason(paddock: Run, box: World) ->
 
 def test_watch_is_refused_and_wait_polls(paddock: Run, box: World) -> None:
     done = paddock("get", "host", "-w")
-    assert (done.exit_code, "hosts are worked out at each reading" in done.stderr) == (1, True)
+    assert (done.exit_code, "hosts are computed on each read" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=EngineReachable", "host/host").stdout == "host.paddock/host condition met\n"
     late = paddock("wait", "--for=condition=StoreWritable=False", "host/host", "--timeout=10ms")
     assert (late.exit_code, "StoreWritable=True Answered" in late.stderr) == (1, True)

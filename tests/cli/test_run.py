@@ -19,11 +19,11 @@ def run(served: World, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to run"),
-        (["-c", "1", "-f", "a.py"], "say what to run"),
+        ([], "nothing to run"),
+        (["-c", "1", "-f", "a.py"], "nothing to run"),
         (["-e", "A", "--", "true"], "NAME=VALUE"),
         (["-t", "--", "true"], "stdin is not a terminal"),
-        (["-f", "a.exe"], "can't be told from its name"),
+        (["-f", "a.exe"], "no interpreter for this suffix"),
     ],
 )
 def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
@@ -36,7 +36,7 @@ def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
 def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> None:
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
-    assert "the sandbox was not Ready within 0.1 s: Pending: the daemon has not" in done.stderr
+    assert "the sandbox was not Ready within 0.1 s: Pending: not reconciled yet" in done.stderr
     (left,) = served.store.list("Sandbox")[0]
     assert left.deleted_at is not None
     assert left.labels == {"app": "paddock-run"}

@@ -46,5 +46,5 @@ def test_volumes_are_deleted_by_name_unless_used(paddock: Run) -> None:
     refused = paddock("delete", "vol/used")
     assert refused.exit_code == 1
     assert "is used by sandbox app; delete or change those first" in refused.stderr
-    assert "deleted by their names" in paddock("delete", "volumes", "--all").stderr
+    assert "deleted by name" in paddock("delete", "volumes", "--all").stderr
     assert "is read-only" in paddock("label", "volume", "used", "a=b").stderr

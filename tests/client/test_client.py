@@ -147,6 +147,13 @@ def test_importing_it_loads_nothing_until_it_is_used() -> None:
     assert done.stdout.split() == ["False", "True"]
 
 
+def test_every_public_name_can_be_loaded() -> None:
+    import controller.client as client
+
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == {"TimeIsOver": "TimedOut"}.get(name, name)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import controller.client
 
