@@ -80,8 +80,8 @@ def _spinner(label: str) -> "Progress":
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    words = TextColumn("waiting for {task.description}", markup=False)
-    made = Progress(SpinnerColumn(), words, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    column = TextColumn("waiting for {task.description}", markup=False)
+    made = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     made.add_task(plain(label), total=None)
     return made
 

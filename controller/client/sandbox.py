@@ -43,7 +43,7 @@ class Sandbox:
         *,
         local: int = 0,
         address: str = "127.0.0.1",
-        failed: Callable[[str], None] = lambda _words: None,
+        failed: Callable[[str], None] = lambda _message: None,
     ) -> Forwarding:
         """Listen locally and relay each connection to the remote port until closed. `local` 0: a free port.
 

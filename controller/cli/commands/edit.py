@@ -79,12 +79,12 @@ def _again(client: Client, one: ObjectRef, base: Mapping[str, Any], error: Refus
     live = one.read(client)
     if live["metadata"]["uid"] != base["metadata"]["uid"] or "deletionTimestamp" in live["metadata"]:
         return dict(base), error.message
-    words = (
+    message = (
         f"{error.message}\nThe object was changed by others meanwhile. Your changes are kept: edit anything (also a "
         "comment) and save to merge them into the current object."
     )
     moved = {**base, "metadata": {**base["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}}
-    return moved, words
+    return moved, message
 
 
 def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_editor(path: Path, text: str, complaint: str) -> str:
     """Return the file's text after the editor exits, without the comment lines at its top."""
-    told = "".join(f"# {line}\n" for line in complaint.splitlines())
-    path.write_text(_HEAD + (f"{told}#\n" if told else "") + text)
+    header = "".join(f"# {line}\n" for line in complaint.splitlines())
+    path.write_text(_HEAD + (f"{header}#\n" if header else "") + text)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(path)], check=False)

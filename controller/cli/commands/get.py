@@ -179,8 +179,8 @@ def _watch(ctx: click.Context, asked: Asked, *, only: bool) -> None:
     if len(kinds) > 1:
         raise click.UsageError("several kinds can't be watched at once; name one")
     if not kinds[0].watched:
-        words = "are computed on each read and can't be watched; repeat the command, or use `paddock wait`"
-        raise CliError(f"{kinds[0].plural} {words}")
+        reason = "are computed on each read and can't be watched; repeat the command, or use `paddock wait`"
+        raise CliError(f"{kinds[0].plural} {reason}")
     (kind,), names = kinds, {name for each in asked.targets for name in each.names}
     params = asked.params or name_params(names)
     path, rows = kind.path(asked.place), not is_object_format(asked.output)
