@@ -70,28 +70,10 @@ def exec_(
     variables = {name: value for name, _, value in (each.partition("=") for each in env)}
     variables |= {name: Secret(value) for name, _, value in (each.partition("=") for each in secrets)}
 
+    place, target = namespace or DEFAULT_NAMESPACE, sandbox_name(name)
     if detach:
-        exec_detached(
-            ctx,
-            namespace or DEFAULT_NAMESPACE,
-            sandbox_name(name),
-            command,
-            env=variables,
-            working_dir=workdir,
-            timeout_seconds=timeout,
-        )
+        exec_detached(ctx, place, target, command, env=variables, working_dir=workdir, timeout_seconds=timeout)
         return
-    ctx.exit(
-        exec_attached(
-            ctx,
-            namespace or DEFAULT_NAMESPACE,
-            sandbox_name(name),
-            command,
-            with_stdin=with_stdin,
-            tty=tty,
-            env=variables,
-            working_dir=workdir,
-            timeout_seconds=timeout,
-            raw_output=raw,
-        )
-    )
+    streams = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
+    options = {"env": variables, "working_dir": workdir, "timeout_seconds": timeout}
+    ctx.exit(exec_attached(ctx, place, target, command, **streams, **options))  # type: ignore[arg-type]
